@@ -1,0 +1,54 @@
+# The front door: `make demo` and `make test` set up everything they need, in .venv.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
+GLASS  := $(BIN)/glass
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-slow lint format bench clean
+
+help:            ## what there is to make
+	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/:/' | column -t -s:
+
+demo: $(VENV)/.ready  ## a story from the model that ships, and a look at how it was made
+	@$(GLASS) generate --seed 7 --max-new-tokens 160 "Once upon a time, there was a little"
+	@echo; echo "The ten likeliest words after \"Once upon a time, there was a little\":"
+	@$(GLASS) top "Once upon a time, there was a little"
+	@echo; echo "The tokens it is made of:"
+	@$(GLASS) tokenize "Once upon a time, there was a little dragon"
+	@echo; echo "Go on: source $(BIN)/activate, then: glass generate \"One day\""
+
+test: $(VENV)/.ready-dev  ## the quick tests, offline (under 90 s on 2 cores)
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-slow: $(VENV)/.ready-dev  ## the slow checks: true sizes, long runs (see tests/README.md)
+	@$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.ready-dev  ## ruff, format and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(VENV)/.ready-dev  ## put the code into form
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/.ready-dev  ## speed beside Hugging Face, in one run
+	@$(BIN)/python benchmarks/decode.py
+
+clean:  ## remove the environment
+	rm -rf $(VENV)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit("Glassformer needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	@echo "Setting up $(VENV) (once; torch is large, this takes some minutes)" >&2
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.ready: pyproject.toml constraints.txt | $(BIN)/python
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.ready-dev: pyproject.toml constraints.txt | $(BIN)/python
+	@$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.ready

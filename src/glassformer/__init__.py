@@ -1,0 +1,61 @@
+"""Glassformer: the language model you can see through.
+
+    import glassformer as gf
+    lm = gf.load("storyteller")
+    print(lm.generate("Once upon a time", max_new_tokens=40, seed=0))
+
+Names are loaded when they are first used: importing the package loads no torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from glassformer import machine
+
+machine.guard_bf16()
+
+if TYPE_CHECKING:
+    from glassformer.errors import GlassError as GlassError
+    from glassformer.tasks.complete import Completion as Completion
+    from glassformer.tasks.complete import LanguageModel as LanguageModel
+    from glassformer.tasks.complete import complete as generate
+    from glassformer.tasks.complete import load as load
+    from glassformer.tokenizers import Tokenizer as Tokenizer
+    from glassformer.tokenizers import train_tokenizer as train_tokenizer
+    from glassformer.trace import trace as trace
+    from glassformer.training.loop import fit as fit
+
+_HOMES = {
+    "Completion": ("glassformer.tasks.complete", "Completion"),
+    "GlassError": ("glassformer.errors", "GlassError"),
+    "LanguageModel": ("glassformer.tasks.complete", "LanguageModel"),
+    "Tokenizer": ("glassformer.tokenizers", "Tokenizer"),
+    "fit": ("glassformer.training.loop", "fit"),
+    "generate": ("glassformer.tasks.complete", "complete"),
+    "load": ("glassformer.tasks.complete", "load"),
+    "trace": ("glassformer.trace", "trace"),
+    "train_tokenizer": ("glassformer.tokenizers", "train_tokenizer"),
+}
+
+__all__ = [
+    "Completion",
+    "GlassError",
+    "LanguageModel",
+    "Tokenizer",
+    "fit",
+    "generate",
+    "load",
+    "trace",
+    "train_tokenizer",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'glassformer' has no attribute {name!r}")
+    module, attribute = _HOMES[name]
+    return getattr(import_module(module), attribute)
+
+
+def __dir__() -> list[str]:
+    return __all__

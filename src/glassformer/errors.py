@@ -1,0 +1,31 @@
+"""The errors a person may meet: each says in one sentence what was wrong, and where."""
+
+
+class GlassError(Exception):
+    """Anything Glassformer refuses or fails at, in words; the command line exits with `code`."""
+
+    code = 1
+
+
+class InputError(GlassError, ValueError):
+    """What the caller gave cannot be used; the message names the field."""
+
+    code = 2
+
+
+class CheckpointError(InputError):
+    """A file of a model is missing, broken or not what it says it is; the message names the file."""
+
+
+class UnknownSite(InputError, KeyError):
+    """A trace asked for a site that the run never met; the message lists those it did."""
+
+    __str__ = Exception.__str__  # KeyError would show the message in quotes
+
+
+class NetworkError(GlassError):
+    """A download was needed and could not be made; the message says what was tried and what to do."""
+
+
+class InsufficientMemory(InputError):
+    """What was asked for would not fit in this machine's memory; nothing was allocated."""

@@ -1,0 +1,77 @@
+"""How to choose tokens: every knob, its default and its bounds."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from glassformer.errors import InputError
+
+MAX_CHOICES = 256
+Overflow = Literal["stop", "slide"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Names and meanings as in Hugging Face's `generate`, and OpenAI's for the two penalties it does not have."""
+
+    max_new_tokens: int = 256
+    min_new_tokens: int = 0
+    do_sample: bool = True  # False: always the likeliest token
+    temperature: float = 0.8  # 0: always the likeliest token
+    top_k: int = 40  # 0: off
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0  # on the tokens of prompt and answer
+    presence_penalty: float = 0.0  # on the tokens of the answer, once each
+    frequency_penalty: float = 0.0  # on the tokens of the answer, as often as they stand there
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    seed: int = 0
+    num_return_sequences: int = 1
+    num_beams: int = 1
+    length_penalty: float = 1.0
+    early_stopping: bool | Literal["never"] = False
+    overflow: Overflow = "stop"  # at the edge of the context: stop, or slide on over the last half
+
+    @property
+    def greedy(self) -> bool:
+        return not self.do_sample or self.temperature == 0
+
+    def __post_init__(self) -> None:
+        self._whole("max_new_tokens", 0, 1_000_000)
+        self._whole("min_new_tokens", 0, 1_000_000)
+        self._whole("top_k", 0, 1 << 31)
+        self._whole("seed", 0, (1 << 64) - 1)
+        self._whole("num_return_sequences", 1, MAX_CHOICES)
+        self._whole("num_beams", 1, MAX_CHOICES)
+        self._number("temperature", 0.0, 100.0)
+        self._number("top_p", 0.0, 1.0, above=True)
+        self._number("min_p", 0.0, 1.0)
+        self._number("repetition_penalty", 0.0, 100.0, above=True)
+        self._number("presence_penalty", -100.0, 100.0)
+        self._number("frequency_penalty", -100.0, 100.0)
+        self._number("length_penalty", -100.0, 100.0)
+        if 0 < self.temperature < 1e-4:
+            raise InputError(f"temperature {self.temperature} is too small to divide by; 0 takes the likeliest token")
+        if self.early_stopping not in (True, False, "never"):
+            raise InputError(f'early_stopping must be True, False or "never", not {self.early_stopping!r}')
+        if self.overflow not in ("stop", "slide"):
+            raise InputError(f"overflow must be 'stop' or 'slide', not {self.overflow!r}")
+        if 1 < self.num_beams < self.num_return_sequences:
+            raise InputError(f"num_return_sequences ({self.num_return_sequences}) is more than num_beams ({self.num_beams})")
+        for id, bias in self.logit_bias.items():
+            if type(id) is not int or id < 0:
+                raise InputError(f"logit_bias: {id!r} is not a token id")
+            if not isinstance(bias, int | float) or isinstance(bias, bool) or math.isnan(bias):
+                raise InputError(f"logit_bias: {bias!r} is not a number")
+
+    def _whole(self, name: str, low: int, high: int) -> None:
+        value = getattr(self, name)
+        if type(value) is not int or not low <= value <= high:
+            raise InputError(f"{name} must be a whole number from {low} to {high:,}, not {value!r}")
+
+    def _number(self, name: str, low: float, high: float, *, above: bool = False) -> None:
+        value = getattr(self, name)
+        fine = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+        if not fine or (above and value == low):
+            raise InputError(f"{name} must be a number {'above' if above else 'from'} {low:g} to {high:g}, not {value!r}")

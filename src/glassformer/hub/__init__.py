@@ -1,0 +1,1 @@
+"""Everything that knows other people's names, addresses and file formats; both directions."""

@@ -1,0 +1,148 @@
+"""Checkpoints that are pickles (`.pt`, `.bin`) -> a folder of ours. nanoGPT, minGPT, and old Hugging Face files."""
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from glassformer.errors import CheckpointError, InputError
+from glassformer.hub import gpt2
+from glassformer.hub.files import MEGABYTE, parse_json, read_json
+from glassformer.hub.folder import CONFIG, WEIGHTS, load_folder, save_folder
+from glassformer.hub.tensors import Entry, read_header
+from glassformer.hub.vocabulary import load_tokenizer
+
+PICKLES = ("pytorch_model.bin", "model.pt", "ckpt.pt")
+SECONDS = 600
+
+
+def convert(
+    source: Path,
+    target: Path,
+    *,
+    heads: int | None = None,
+    activation: str | None = None,
+    tokenizer: Path | None = None,
+    dtype: torch.dtype | None = None,
+) -> None:
+    """Read a pickled checkpoint in a confined child and save it as a folder that everybody loads without pickle.
+
+    What the file does not say is taken from a `config.json` beside it, or from `heads` and `activation`.
+    """
+    source = _find(source)
+    _check_archive(source)
+    with tempfile.TemporaryDirectory(prefix="glass-convert-") as name:
+        work = Path(name)
+        _unpickle(source, work)
+        entries = read_header(work / "tensors.safetensors")
+        config = _config(source, entries, read_json(work / "facts.json"), heads, activation)
+        (work / "tensors.safetensors").rename(work / WEIGHTS)
+        (work / CONFIG).write_text(json.dumps(config))
+        loaded = load_folder(work, dtype=_stored(entries))
+        vocabulary = load_tokenizer(tokenizer or source.parent)
+        if tokenizer is not None and vocabulary is None:
+            raise InputError(f"{tokenizer} holds no tokenizer")
+        if vocabulary is not None and len(vocabulary) > loaded.model.vocab:
+            raise CheckpointError(f"the tokenizer has {len(vocabulary):,} tokens, the model only {loaded.model.vocab:,}")
+        save_folder(target, loaded.model, vocabulary, dtype=dtype)
+
+
+def _find(source: Path) -> Path:
+    if source.is_dir():
+        found = next((source / name for name in PICKLES if (source / name).is_file()), None)
+        if found is None:
+            raise InputError(f"{source} holds none of {', '.join(PICKLES)}")
+        return found
+    if not source.is_file():
+        raise InputError(f"there is no file {source}")
+    return source
+
+
+def _check_archive(path: Path) -> None:
+    """A torch file is an archive that stores, never packs: one that unpacks to more than it has is a trap."""
+    if not zipfile.is_zipfile(path):
+        return  # the older, plain form
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+    except (zipfile.BadZipFile, OSError, ValueError) as error:
+        raise CheckpointError(f"{path}: a broken archive ({error})") from None
+    packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
+    if packed or sum(entry.file_size for entry in entries) > path.stat().st_size or len(entries) > 100_000:
+        raise CheckpointError(f"{path}: an archive that unpacks to more than it stores is not a checkpoint")
+
+
+def _unpickle(source: Path, work: Path) -> None:
+    command = [sys.executable, "-m", "glassformer.hub.unpickle", str(source.absolute()), str(work)]
+    try:
+        child = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL, cwd=work)
+    except subprocess.TimeoutExpired:
+        raise CheckpointError(f"{source}: not read within {SECONDS} seconds") from None
+    if child.returncode != 0:
+        lines = child.stderr.strip().splitlines()
+        reason = lines[-1][:300] if lines else f"the reader was ended by signal {-child.returncode}"
+        raise CheckpointError(f"{source}: not a checkpoint of plain weights ({reason})")
+
+
+def _config(
+    source: Path, entries: dict[str, Entry], facts: dict[str, Any], heads: int | None, activation: str | None
+) -> dict[str, Any]:
+    """A `config.json` in Hugging Face's words, from what is said beside the file, in it, and by its shapes."""
+    beside = source.parent / CONFIG
+    said = parse_json(beside.read_text(encoding="utf-8")[:MEGABYTE], beside) if beside.is_file() else {}
+    if "n_layer" in said:
+        config = said
+    else:
+        model_args = facts.get("model_args") or {}
+        nested = said.get("model")
+        config = _measure(source, entries) | {
+            "n_head": model_args.get("n_head") or (nested.get("n_head") if isinstance(nested, dict) else None),
+            # nanoGPT, which stores model_args, has the erf form; minGPT the tanh form, as GPT-2.
+            "activation_function": "gelu" if model_args else "gelu_new",
+        }
+    if heads is not None:
+        config["n_head"] = heads
+    if activation is not None:
+        config["activation_function"] = activation
+    if config.get("n_head") is None:
+        raise InputError(f"{source} does not say how many attention heads the model has; give --heads")
+    return config
+
+
+def _measure(source: Path, entries: dict[str, Entry]) -> dict[str, Any]:
+    """What the shapes of the tensors tell about the model."""
+    found: dict[str, Entry] = {}
+    for name, entry in entries.items():
+        try:
+            ours = gpt2.our_name(name)
+        except KeyError:
+            continue  # place_tensors names it later
+        if ours is not None:
+            found[ours] = entry
+    tokens, positions = found.get("tokens.weight"), found.get("positions.weight")
+    if tokens is None or positions is None or len(tokens.shape) != 2 or len(positions.shape) != 2:
+        raise CheckpointError(f"{source}: holds no token and position matrix; not a GPT-2")
+    head = found.get("head.weight")
+    tied = head is None or (head.shape == tokens.shape and torch.equal(head.read(), tokens.read()))
+    blocks = {int(match[1]) for name in found if (match := re.match(r"blocks\.(\d+)\.", name))}
+    up = found.get("blocks.0.mlp.up.bias") or found.get("blocks.0.mlp.up.weight")
+    return {
+        "n_layer": max(blocks, default=-1) + 1,
+        "n_embd": tokens.shape[1],
+        "vocab_size": tokens.shape[0],
+        "n_positions": positions.shape[0],
+        "n_inner": max(up.shape) if up is not None and up.shape else None,
+        "tie_word_embeddings": tied,
+        "bias": "norm.bias" in found,
+    }
+
+
+def _stored(entries: dict[str, Entry]) -> torch.dtype:
+    kinds = {entry.dtype for entry in entries.values() if entry.dtype.is_floating_point}
+    return kinds.pop() if len(kinds) == 1 else torch.float32

@@ -1,0 +1,198 @@
+"""A model's folder: `config.json`, `model.safetensors` (or shards), a tokenizer. Ours is a Hugging Face folder."""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from glassformer import machine
+from glassformer.errors import CheckpointError, InputError, InsufficientMemory
+from glassformer.hub import gpt2
+from glassformer.hub.files import MEGABYTE, read_json
+from glassformer.hub.tensors import DTYPES, Entry, read_header
+from glassformer.hub.vocabulary import load_tokenizer
+from glassformer.models.gpt import GPT
+from glassformer.tokenizers import Tokenizer
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+SHARE_OF_MEMORY = 0.8
+
+
+@dataclass
+class Loaded:
+    """A model, the tokenizer that came with it, and where both were found."""
+
+    model: GPT
+    tokenizer: Tokenizer | None
+    folder: Path
+
+
+def load_folder(
+    folder: Path, *, dtype: torch.dtype = torch.float32, device: str = "cpu", allow_nonfinite: bool = False
+) -> Loaded:
+    """Read a folder. Every file is checked before memory is taken, and memory is taken once."""
+    model = gpt2.blank(gpt2.read_config(read_json(folder / CONFIG), folder / CONFIG))
+    places = gpt2.place_tensors(tensor_entries(folder).values(), model, folder)
+    tokenizer = load_tokenizer(folder)
+    if tokenizer is not None and len(tokenizer) > model.config.vocab:
+        raise CheckpointError(f"{folder}: the tokenizer has {len(tokenizer):,} tokens, the model {model.config.vocab:,}")
+    check_memory(model.config.parameters * dtype.itemsize, what=str(folder))
+    owners = dict(model.named_modules())
+    for place in places:
+        value = place.read()
+        if not allow_nonfinite and not torch.isfinite(value.sum(dtype=torch.float64)):
+            raise CheckpointError(f"{place.entry.path}: {place.entry.name} holds NaN or infinite numbers")
+        path, _, leaf = place.name.rpartition(".")
+        if place.name == "head.weight" and model.config.tied:
+            _check_tied(value.to(dtype), model.tokens.weight, place.entry)
+        elif getattr(owners[path], leaf) is None:
+            _check_zero(value, place.entry)  # a bias, in a model that has none
+        else:
+            setattr(owners[path], leaf, nn.Parameter(value.to(device=device, dtype=dtype), requires_grad=True))
+    model.tie()
+    return Loaded(model.eval(), tokenizer, folder)
+
+
+def save_folder(
+    folder: Path, model: GPT, tokenizer: Tokenizer | None, *, dtype: torch.dtype | None = None, card: str | None = None
+) -> None:
+    """Write a folder that `transformers` loads too: whole, or not at all."""
+    tensors = gpt2.export_tensors(model)
+    if dtype is not None:
+        tensors = {name: value.to(dtype) for name, value in tensors.items()}
+    stored = next(iter(tensors.values())).dtype
+    config = gpt2.write_config(model.config) | {"dtype": str(stored).removeprefix("torch.")}
+    files: dict[str, str] = {}
+    if tokenizer is not None:
+        ends = {} if tokenizer.end is None else {"bos_token_id": tokenizer.end, "eos_token_id": tokenizer.end}
+        config |= ends
+        files["tokenizer.json"] = tokenizer.to_json()
+        files["tokenizer_config.json"] = _pretty(_tokenizer_config(tokenizer, model.config.context))
+        files["generation_config.json"] = _pretty(ends)
+    else:
+        config |= {"bos_token_id": None, "eos_token_id": None}
+    if card is not None:
+        files["card.md"] = card
+    files[CONFIG] = _pretty(config)
+    _write(folder, tensors, files)
+
+
+def tensor_entries(folder: Path) -> dict[str, Entry]:
+    """All tensors of a folder's safetensors file or shards."""
+    single, index = folder / WEIGHTS, folder / INDEX
+    if single.is_file():
+        return read_header(single)
+    if not index.is_file():
+        raise CheckpointError(f"{folder}: {_what_is_there(folder)}")
+    names = read_json(index, 16 * MEGABYTE).get("weight_map")
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise CheckpointError(f"{index}: weight_map should name a file for every tensor")
+    shards = sorted(set(names.values()))
+    strange = next((name for name in shards if Path(name).name != name or not name.endswith(".safetensors")), None)
+    if strange is not None:
+        raise CheckpointError(f"{index}: {strange[:100]!r} is not the name of a safetensors file in this folder")
+    entries: dict[str, Entry] = {}
+    for shard in shards:
+        entries |= read_header(folder / shard)
+    if set(entries) != set(names):
+        missing = sorted(set(names) ^ set(entries))
+        raise CheckpointError(f"{index}: index and shards do not name the same tensors: {', '.join(missing[:10])}")
+    return entries
+
+
+def check_memory(size: int, *, what: str) -> None:
+    """Refuse what would not fit, before any of it is allocated."""
+    free = machine.available_memory()
+    if size > SHARE_OF_MEMORY * free:
+        raise InsufficientMemory(
+            f"{what} needs {size / 1e9:,.1f} GB of memory;"
+            f" {free / 1e9:,.1f} GB are free, of which {SHARE_OF_MEMORY:.0%} may be taken"
+        )
+
+
+def parse_dtype(name: str) -> torch.dtype:
+    """A floating-point type by its name; bf16 only where it does not crash."""
+    known = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES.values() if dtype.is_floating_point}
+    known |= {"auto": torch.float32, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    if name not in known:
+        raise InputError(f"dtype {name!r} is none of {', '.join(known)}")
+    if known[name] is torch.bfloat16 and machine.bf16() == "crashes":
+        raise InputError(f"dtype {name!r}: bf16 crashes on this machine (see `glass env`); use float32")
+    return known[name]
+
+
+def _check_tied(value: Tensor, tokens: Tensor, entry: Entry) -> None:
+    if not torch.equal(value, tokens.detach().to(value.device)):
+        raise CheckpointError(
+            f"{entry.path}: {entry.name} is not the token matrix, though the configuration says that they are tied"
+        )
+
+
+def _check_zero(value: Tensor, entry: Entry) -> None:
+    if value.any():
+        raise CheckpointError(f"{entry.path}: {entry.name} is a bias, though the configuration says that there are none")
+
+
+def _what_is_there(folder: Path) -> str:
+    pickles = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.glob(pattern))
+    if pickles:
+        return f"holds {pickles[0]}, which is a pickle and never loaded; run: glass convert {folder / pickles[0]}"
+    return f"holds no {WEIGHTS}"
+
+
+def _tokenizer_config(tokenizer: Tokenizer, context: int) -> dict[str, object]:
+    config: dict[str, object] = {
+        "tokenizer_class": "GPT2Tokenizer",
+        "model_max_length": context,
+        "add_prefix_space": tokenizer.prefix_space,
+    }
+    if tokenizer.end is not None:
+        end = next(token for token, id in tokenizer.special.items() if id == tokenizer.end)
+        config |= {"bos_token": end, "eos_token": end, "unk_token": end}
+    return config
+
+
+def _pretty(value: object) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def _write(folder: Path, tensors: Mapping[str, Tensor], files: Mapping[str, str]) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or (folder / CONFIG).is_file())):
+        raise InputError(f"{folder} exists and is not a model's folder; it is left as it is")
+    fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        fresh.chmod(0o755)
+        save_file(dict(tensors), fresh / WEIGHTS, metadata={"format": "pt"})
+        (fresh / WEIGHTS).chmod(0o644)
+        for name, text in files.items():
+            (fresh / name).write_text(text, encoding="utf-8")
+        for path in fresh.iterdir():
+            _sync(path)
+        if folder.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
+            folder.replace(old / folder.name)
+            fresh.replace(folder)
+            shutil.rmtree(old)
+        else:
+            fresh.replace(folder)
+        _sync(folder.parent)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,203 @@
+"""Names to folders: shipped models, folders, models kept at home, the hub and its cache. No torch here."""
+
+import hashlib
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from glassformer import machine
+from glassformer.errors import CheckpointError, InputError, NetworkError
+from glassformer.hub.files import read_json
+from glassformer.hub.known import KNOWN, Known, by_repository
+
+SHIPPED = Path(__file__).parent.parent / "pretrained"
+PATTERNS = ["*.json", "*.txt", "*.bpe", "model*.safetensors"]
+PATIENCE = 20.0  # seconds for the hub's first answer
+PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_-])?"
+NAME = re.compile(rf"(?P<id>{PART}(?:/{PART})?)(?:@(?P<revision>[A-Za-z0-9][A-Za-z0-9._/-]{{0,200}}))?")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A model that is on this machine."""
+
+    name: str
+    where: str  # "shipped", "home" or "hub cache"
+    folder: Path
+    size: int
+    revision: str = ""
+
+
+def locate(name: str, *, revision: str | None = None, offline: bool = False) -> Path:
+    """The folder of a model: a shipped name, a folder, a name at home, or a hub id (downloaded if need be)."""
+    if not name:
+        raise InputError("the model's name is empty")
+    path = Path(name).expanduser() if "\0" not in name else Path()
+    if path.suffix in (".pt", ".pth", ".bin", ".ckpt") and path.is_file():
+        raise CheckpointError(f"{path} is a pickle and never loaded; run: glass convert {path}")
+    if _looks_like_path(name) or (path.is_dir() and not _shipped(name)):
+        if not path.is_dir():
+            raise InputError(f"there is no folder {name[:200]}")
+        return path
+    id, revision = split_name(name, revision)
+    for folder in (_shipped(id), home_folder(id)):
+        if folder is not None and folder.is_dir():
+            return folder
+    return download(id, revision, offline=offline)
+
+
+def split_name(name: str, revision: str | None = None) -> tuple[str, str | None]:
+    """A hub id and its revision, from `owner/name@revision`; refuses whatever cannot be one."""
+    match = NAME.fullmatch(name)
+    if match is None or ".." in name or "--" in name:
+        raise InputError(f"{name[:100]!r} is neither a folder nor a model's name (like storyteller, gpt2 or owner/name@revision)")
+    return match["id"], revision or match["revision"]
+
+
+def download(id: str, revision: str | None, *, offline: bool = False) -> Path:
+    """The folder of a hub model in the hub's cache; downloads what is missing, checks what it downloads."""
+    from huggingface_hub import HfApi, constants, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    repository, revision, known = _pinned(id, revision)
+    offline = offline or constants.HF_HUB_OFFLINE
+    try:
+        return Path(snapshot_download(repository, revision=revision, allow_patterns=PATTERNS, local_files_only=True))
+    except (LocalEntryNotFoundError, OSError):
+        if offline:
+            raise NetworkError(
+                f"{repository} is not in the cache ({constants.HF_HUB_CACHE}) and downloads are switched off;"
+                f" run `glass pull {id}` with a network, or use a folder"
+            ) from None
+    try:
+        HfApi().model_info(repository, revision=revision, timeout=PATIENCE)  # one question, so that no network is known at once
+        folder = Path(snapshot_download(repository, revision=revision, allow_patterns=PATTERNS))
+    except HfHubHTTPError as error:
+        status = getattr(error.response, "status_code", "no answer")
+        raise NetworkError(
+            f"{repository}@{revision or 'main'} was asked for at {constants.ENDPOINT} and refused ({status});"
+            " check the name and the revision, or set HF_TOKEN for a private model"
+        ) from None
+    except Exception as error:  # transport errors share no base class across versions of the hub's client
+        raise NetworkError(
+            f"{repository} could not be downloaded from {constants.ENDPOINT} ({_root(error)});"
+            " check the network and run it again, or copy a model's folder here and give its path"
+        ) from None
+    verify(folder, known)
+    return folder
+
+
+def verify(folder: Path, known: Known | None) -> None:
+    """Hash the weights: against the table for a known model, else against the name under which the cache keeps them."""
+    for path in sorted(folder.glob("*.safetensors")):
+        expected = known.sha256 if known is not None and path.name == "model.safetensors" else path.resolve().name
+        if not re.fullmatch(r"[0-9a-f]{64}", expected):
+            continue
+        with path.open("rb") as file:
+            actual = hashlib.file_digest(file, "sha256").hexdigest()
+        if actual != expected:
+            path.resolve().unlink()
+            path.unlink(missing_ok=True)
+            raise CheckpointError(f"{path}: its sha256 is {actual}, should be {expected}; the file was removed, pull it again")
+
+
+def kept() -> list[Kept]:
+    """Every model on this machine that could be loaded by name."""
+    found = [Kept(path.name, "shipped", path, _size(path)) for path in _folders(SHIPPED)]
+    found += [Kept(path.name, "home", path, _size(path)) for path in _folders(machine.home() / "models")]
+    return found + _cached()
+
+
+def remove(name: str) -> int:
+    """Delete a model that is kept at home or in the hub's cache; returns the bytes freed."""
+    id, revision = split_name(name)
+    if _shipped(id) is not None:
+        raise InputError(f"{id} ships with Glassformer and cannot be removed")
+    folder = home_folder(id)
+    if folder is not None and folder.is_dir():
+        size = _size(folder)
+        shutil.rmtree(folder)
+        return size
+    from huggingface_hub import scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    repository, _, _ = _pinned(id, None)
+    try:
+        cache = scan_cache_dir()
+    except CacheNotFound:
+        raise InputError(f"there is no model {id} on this machine") from None
+    commits = [
+        commit.commit_hash
+        for repo in cache.repos
+        if repo.repo_id == repository and repo.repo_type == "model"
+        for commit in repo.revisions
+        if revision is None or commit.commit_hash.startswith(revision) or revision in commit.refs
+    ]
+    if not commits:
+        raise InputError(f"there is no model {name} on this machine")
+    plan = cache.delete_revisions(*commits)
+    plan.execute()
+    return int(plan.expected_freed_size)
+
+
+def home_folder(name: str) -> Path | None:
+    """The folder that a name has, or would have, among the models kept at home."""
+    models = machine.home() / "models"
+    folder = models / name
+    inside = folder.resolve().is_relative_to(models.resolve()) and folder.resolve() != models.resolve()
+    return folder if inside and "/" not in name else None
+
+
+def _looks_like_path(name: str) -> bool:
+    return name.startswith((".", "/", "~")) or os.sep * 2 in name or name.endswith("/") or "\\" in name
+
+
+def _shipped(name: str) -> Path | None:
+    return next((folder for folder in _folders(SHIPPED) if folder.name == name), None)
+
+
+def _folders(parent: Path) -> list[Path]:
+    return sorted(path.parent for path in parent.glob("*/config.json") if not path.parent.name.startswith("."))
+
+
+def _pinned(id: str, revision: str | None) -> tuple[str, str | None, Known | None]:
+    """Repository and revision of an id; a known one is pinned unless another revision was asked for."""
+    known = KNOWN.get(id) or by_repository(id)
+    if known is None:
+        return id, revision, None
+    return known.repository, revision or known.revision, known if revision in (None, known.revision) else None
+
+
+def _cached() -> list[Kept]:
+    from huggingface_hub import scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    try:
+        cache = scan_cache_dir()
+    except CacheNotFound:
+        return []
+    found = []
+    for repo in sorted(cache.repos, key=lambda repo: repo.repo_id):
+        for commit in sorted(repo.revisions, key=lambda commit: commit.commit_hash):
+            config = commit.snapshot_path / "config.json"
+            try:
+                mine = repo.repo_type == "model" and read_json(config).get("model_type") == "gpt2"
+            except CheckpointError:
+                continue
+            if mine:
+                name = next((name for name, known in KNOWN.items() if known.repository == repo.repo_id), repo.repo_id)
+                found.append(Kept(name, "hub cache", commit.snapshot_path, commit.size_on_disk, commit.commit_hash[:12]))
+    return found
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _root(error: BaseException) -> str:
+    """The first cause of an error, in a few words."""
+    while (error.__cause__ or error.__context__) is not None:
+        error = error.__cause__ or error.__context__ or error
+    return f"{type(error).__name__}: {str(error).splitlines()[0][:120] if str(error) else 'no answer'}"

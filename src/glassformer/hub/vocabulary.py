@@ -1,0 +1,89 @@
+"""Vocabulary files: `tokenizer.json`, `vocab.json` + `merges.txt`, OpenAI's `encoder.json` + `vocab.bpe`."""
+
+from pathlib import Path
+from typing import Any
+
+from glassformer.errors import CheckpointError, InputError
+from glassformer.hub.files import MEGABYTE, read_json, read_text
+from glassformer.tokenizers.bpe import END_OF_TEXT, Merge, Tokenizer
+
+LIMIT = 64 * MEGABYTE
+PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
+FILES = ("tokenizer.json", *(name for pair in PAIRS for name in pair))
+
+
+def load_tokenizer(folder: Path) -> Tokenizer | None:
+    """The tokenizer that lies in a folder, in whichever form; None if there is none."""
+    single = folder / "tokenizer.json"
+    if single.is_file():
+        return _checked(single, _read_tokenizer_json)
+    for vocab, merges in PAIRS:
+        if (folder / vocab).is_file() and (folder / merges).is_file():
+            return _checked(folder / vocab, lambda path, merges=merges: _read_pair(path, path.parent / merges))
+    return None
+
+
+def _checked(path: Path, read: Any) -> Tokenizer:
+    try:
+        tokenizer: Tokenizer = read(path)
+    except CheckpointError:
+        raise
+    except InputError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+    return tokenizer
+
+
+def _read_pair(vocab_path: Path, merges_path: Path) -> Tokenizer:
+    vocab = _vocab(read_json(vocab_path, LIMIT), vocab_path)
+    lines = read_text(merges_path, LIMIT).split("\n")
+    lines = [line.removesuffix("\r") for line in lines]
+    if lines and lines[0].startswith("#version"):
+        del lines[0]
+    while lines and not lines[-1]:
+        lines.pop()
+    merges = [_merge(line.split(" "), rank, merges_path) for rank, line in enumerate(lines)]
+    special = {END_OF_TEXT: vocab[END_OF_TEXT]} if END_OF_TEXT in vocab else {}
+    return Tokenizer(vocab, merges, special=special)
+
+
+def _read_tokenizer_json(path: Path) -> Tokenizer:
+    whole = read_json(path, LIMIT)
+    model, cut = _part(whole, "model", path), _part(whole, "pre_tokenizer", path)
+    if model.get("type", "BPE") != "BPE" or cut.get("type") != "ByteLevel" or cut.get("use_regex") is False:
+        raise CheckpointError(f"{path}: not GPT-2's byte-level BPE, the only tokenizer that is known here")
+    if whole.get("normalizer") is not None:
+        raise CheckpointError(f"{path}: a normalizer is not supported")
+    if not isinstance(model.get("merges"), list) or not isinstance(whole.get("added_tokens", []), list):
+        raise CheckpointError(f"{path}: merges and added_tokens should be lists")
+    vocab = _vocab(_part(model, "vocab", path), path)
+    merges = [
+        _merge(merge.split(" ") if isinstance(merge, str) else merge, rank, path) for rank, merge in enumerate(model["merges"])
+    ]
+    special = {}
+    for token in whole.get("added_tokens", []):
+        if not isinstance(token, dict) or not isinstance(token.get("content"), str) or type(token.get("id")) is not int:
+            raise CheckpointError(f"{path}: an added token has no content or no id")
+        if vocab.get(token["content"], token["id"]) != token["id"]:
+            raise CheckpointError(f"{path}: the added token {token['content'][:40]!r} has another id in the vocabulary")
+        special[token["content"]] = token["id"]
+    return Tokenizer(vocab, merges, special=special, prefix_space=cut.get("add_prefix_space") is True)
+
+
+def _part(whole: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
+    part = whole.get(key)
+    if not isinstance(part, dict):
+        raise CheckpointError(f"{path}: {key!r} should be an object")
+    return part
+
+
+def _vocab(vocab: dict[str, Any], path: Path) -> dict[str, int]:
+    strange = next((symbol for symbol, id in vocab.items() if type(id) is not int), None)
+    if strange is not None:
+        raise CheckpointError(f"{path}: the id of {strange[:40]!r} is not a whole number")
+    return vocab
+
+
+def _merge(pair: Any, rank: int, path: Path) -> Merge:
+    if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(part, str) and part for part in pair):
+        raise CheckpointError(f"{path}: merge {rank} is not a pair: {str(pair)[:60]}")
+    return pair[0], pair[1]

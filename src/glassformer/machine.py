@@ -1,0 +1,149 @@
+"""What this machine is: cores, memory, instruction sets, whether bf16 is safe, where things are kept. No torch here."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+AMX_GUARD = "ONEDNN_MAX_CPU_ISA"
+WITHOUT_AMX = "AVX512_CORE_BF16"
+LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub")
+SETS_OF_INTEREST = (
+    "sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile",
+    "amx_bf16", "amx_int8", "asimd", "asimddp", "bf16", "i8mm", "sve",
+)  # fmt: skip
+BF16_PROBE = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); assert (a @ a)[0, 0] == 64; print('sound')"
+PROBE_SECONDS = 120
+
+
+def home() -> Path:
+    """Where Glassformer keeps models and notes of its own: `GLASSFORMER_HOME`, or a folder in the user's home."""
+    return Path(os.environ.get("GLASSFORMER_HOME") or Path.home() / ".glassformer").expanduser()
+
+
+@cache
+def cpu() -> dict[str, Any]:
+    """The processor's name and the instruction sets it announces."""
+    fields: dict[str, str] = {}
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            key, _, value = line.partition(":")
+            fields.setdefault(key.strip(), value.strip())
+    except OSError:
+        pass  # not Linux: the name is all there is
+    flags = (fields.get("flags") or fields.get("Features") or "").split()
+    name = fields.get("model name") or platform.processor() or platform.machine()
+    return {"name": name, "sets": [name for name in SETS_OF_INTEREST if name in flags]}
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def available_memory() -> int:
+    """Bytes that could be allocated now, as far as the system tells."""
+    limits = []
+    try:
+        fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        limits.append(int(fields["MemAvailable"].split()[0]) * 1024)
+        ceiling = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        if ceiling != "max":
+            limits.append(int(ceiling) - int(Path("/sys/fs/cgroup/memory.current").read_text()))
+    except (OSError, KeyError, ValueError):
+        pass
+    return min(limits) if limits else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def installed(library: str) -> str:
+    """A library's version, found without importing it."""
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def guard_bf16() -> None:
+    """Keep oneDNN away from AMX, unless it was seen to work here.
+
+    Some virtual machines announce AMX but have no tiles: a bf16 matrix product then kills the process. The switch must
+    be set before torch starts, so it is set on import of the package where the processor announces AMX.
+    """
+    if "amx_tile" in cpu()["sets"] and _remembered().get("bf16") != "safe":
+        os.environ.setdefault(AMX_GUARD, WITHOUT_AMX)
+
+
+def bf16(*, probe_again: bool = False) -> str:
+    """Whether bf16 products work here: "safe", "safe without AMX" or "crashes". Tried in a child, remembered."""
+    verdict = _remembered().get("bf16")
+    if verdict is None or probe_again:
+        environment = {key: value for key, value in os.environ.items() if key != AMX_GUARD}
+        if _survives(environment):
+            verdict = "safe"
+        elif _survives(environment | {AMX_GUARD: WITHOUT_AMX}):
+            verdict = "safe without AMX"
+        else:
+            verdict = "crashes"
+        _remember({"bf16": verdict})
+    return str(verdict)
+
+
+def describe() -> dict[str, Any]:
+    """All that `glass env` tells."""
+    processor = cpu()
+    return {
+        "glassformer": installed("glassformer"),
+        "python": platform.python_version(),
+        **{library: installed(library) for library in LIBRARIES},
+        "system": platform.platform(),
+        "processor": processor["name"],
+        "cores": cores(),
+        "instruction sets": processor["sets"],
+        "memory available": available_memory(),
+        "bf16": bf16(),
+        "models kept in": str(home() / "models"),
+        "hub cache": _hub_cache(),
+    }
+
+
+def _hub_cache() -> str:
+    from huggingface_hub import constants
+
+    return str(constants.HF_HUB_CACHE)
+
+
+def _survives(environment: dict[str, str]) -> bool:
+    command = [sys.executable, "-c", BF16_PROBE]
+    try:
+        child = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PROBE_SECONDS)
+    except subprocess.TimeoutExpired:
+        return False
+    return child.returncode == 0 and child.stdout.strip() == "sound"
+
+
+def _key() -> str:
+    return f"{cpu()['name']} · torch {installed('torch')}"
+
+
+def _remembered() -> dict[str, Any]:
+    try:
+        notes = json.loads((home() / "machine.json").read_text())
+        return dict(notes.get(_key()) or {})
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+def _remember(facts: dict[str, Any]) -> None:
+    path = home() / "machine.json"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh = path.with_suffix(f".{os.getpid()}")
+        fresh.write_text(json.dumps({_key(): _remembered() | facts}, ensure_ascii=False))
+        fresh.replace(path)
+    except OSError:
+        pass  # a home that cannot be written to costs a new probe, nothing else

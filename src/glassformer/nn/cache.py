@@ -1,0 +1,49 @@
+"""Keys and values of earlier tokens, kept so that they are never computed again."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class KVCache:
+    """Plain data: room for `capacity` positions, of which the first `length` are filled."""
+
+    keys: Tensor  # (L, B, H, S, K)
+    values: Tensor  # (L, B, H, S, K)
+    length: int = 0
+    padding: Tensor | None = None  # (B,) how many positions at the left of each row are padding
+
+    @classmethod
+    def empty(cls, shape: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> Self:
+        """Room for keys and values of `shape` (L, B, H, S, K)."""
+        keys, values = (torch.zeros(*shape, dtype=dtype, device=device) for _ in range(2))
+        return cls(keys, values)
+
+    @property
+    def rows(self) -> int:
+        return self.keys.shape[1]
+
+    @property
+    def capacity(self) -> int:
+        return self.keys.shape[3]
+
+    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Write one layer's new keys and values (B, H, T, K) and return all of them (B, H, S, K)."""
+        end = self.length + k.shape[2]
+        self.keys[layer, :, :, self.length : end] = k
+        self.values[layer, :, :, self.length : end] = v
+        return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
+
+    def select(self, rows: Sequence[int]) -> Self:
+        """The cache of some rows, in this order; a row may be taken more than once."""
+        index = torch.as_tensor(rows, dtype=torch.long, device=self.keys.device)
+        padding = None if self.padding is None else self.padding[index]
+        return type(self)(self.keys[:, index], self.values[:, index], self.length, padding)
+
+    def rewind(self, length: int) -> None:
+        """Forget everything after the first `length` positions."""
+        self.length = min(self.length, length)

@@ -1,0 +1,300 @@
+"""Complete a text: a model and its tokenizer together, and the result one can ask questions of."""
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from glassformer.errors import InputError
+from glassformer.generation.beam import beam_search
+from glassformer.generation.decode import Event, check_prompt, generate
+from glassformer.generation.options import Options
+from glassformer.generation.sampling import log_softmax
+from glassformer.hub.folder import check_memory, load_folder, parse_dtype, save_folder
+from glassformer.hub.locate import locate
+from glassformer.models.gpt import GPT
+from glassformer.tokenizers import TextStream, Tokenizer
+
+Prompt = str | Sequence[int]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A token that could come next."""
+
+    token: int
+    text: str
+    probability: float
+    logprob: float
+
+
+@dataclass
+class Completion:
+    """What a model wrote, and how sure it was."""
+
+    prompt: str
+    prompt_tokens: list[int]
+    choice: int
+    seed: int
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""
+    logprobs: list[float] = field(default_factory=list)
+    finish_reason: str = ""  # "stop": ended by itself or by a stop string; "length"; "cancelled"
+    model: "LanguageModel | None" = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        return self.prompt + self.text
+
+    @property
+    def pieces(self) -> list[str]:
+        """The text of every token of the answer."""
+        return [self._model.piece(id) for id in self.tokens]
+
+    def top(self, k: int = 10) -> list[list[Candidate]]:
+        """For every token of the answer, the k likeliest tokens at its place: one replay of the whole text."""
+        if not self.tokens:
+            return []
+        logits = self._model.logits([*self.prompt_tokens, *self.tokens[:-1]])
+        return [self._model.candidates(row, k) for row in logits[len(self.prompt_tokens) - 1 :]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain data."""
+        return {
+            "prompt": self.prompt,
+            "text": self.text,
+            "tokens": self.tokens,
+            "pieces": self.pieces,
+            "logprobs": self.logprobs,
+            "finish_reason": self.finish_reason,
+            "choice": self.choice,
+            "seed": self.seed,
+        }
+
+    @property
+    def _model(self) -> "LanguageModel":
+        if self.model is None:
+            raise InputError("this result has lost its model")
+        return self.model
+
+
+class Stream(Iterator[str]):
+    """The text of one completion, piece by piece; `completion` holds all that came so far."""
+
+    def __init__(self, completion: Completion, events: Iterator[tuple[Completion, str]]) -> None:
+        self.completion = completion
+        self._events = events
+
+    def __next__(self) -> str:
+        return next(self._events)[1]
+
+
+class LanguageModel:
+    """A model that reads and writes text."""
+
+    def __init__(self, model: GPT, tokenizer: Tokenizer | None, name: str = "") -> None:
+        self.model, self.tokenizer, self.name = model, tokenizer, name
+
+    def __repr__(self) -> str:
+        config = self.model.config
+        return f"LanguageModel({self.name!r}, {config.parameters:,} parameters, context {config.context})"
+
+    def generate(self, prompt: Prompt = "", *, stop: str | Sequence[str] = (), **options: Any) -> Completion:
+        """Continue a prompt (text, or token ids); an empty one starts from `<|endoftext|>`. Options: see `Options`."""
+        if options.get("num_return_sequences", 1) != 1:
+            raise InputError("num_return_sequences: several answers come from generate_many(prompts, …)")
+        return self.generate_many([prompt], stop=stop, **options)[0]
+
+    def generate_many(
+        self,
+        prompts: Iterable[Prompt],
+        *,
+        stop: str | Sequence[str] = (),
+        cancelled: Callable[[], bool] | None = None,
+        **options: Any,
+    ) -> list[Completion]:
+        """Continue several prompts at once, each `num_return_sequences` times; prompt by prompt, choice by choice."""
+        completions, events = self._run(list(prompts), stop, cancelled, options)
+        for _ in events:
+            pass
+        return completions
+
+    def stream(
+        self,
+        prompt: Prompt = "",
+        *,
+        stop: str | Sequence[str] = (),
+        cancelled: Callable[[], bool] | None = None,
+        **options: Any,
+    ) -> Stream:
+        """Like `generate`, but iterate over the text while it is written. Leave the loop to end it."""
+        if options.get("num_return_sequences", 1) != 1:
+            raise InputError("num_return_sequences: a stream is one answer; several come from generate_many")
+        completions, events = self._run([prompt], stop, cancelled, options)
+        return Stream(completions[0], events)
+
+    def top(self, prompt: Prompt = "", k: int = 10) -> list[Candidate]:
+        """The k likeliest next tokens."""
+        ids = self.encode(prompt)
+        check_prompt(self.model, ids, Options())
+        return self.candidates(self.logits(ids, last=True)[-1], k)
+
+    def encode(self, prompt: Prompt, *, special: bool = False) -> list[int]:
+        """The ids of a prompt; `<|endoftext|>` for an empty one."""
+        if not isinstance(prompt, str):
+            ids = list(prompt)
+            if any(type(id) is not int for id in ids):
+                raise InputError("a prompt of token ids must hold whole numbers only")
+        else:
+            ids = self._text().encode(prompt, special=special)
+        if ids:
+            return ids
+        if self.tokenizer is None or self.tokenizer.end is None:
+            raise InputError("an empty prompt needs a vocabulary with <|endoftext|> to start from")
+        return [self.tokenizer.end]
+
+    def piece(self, id: int) -> str:
+        """The text of one token; bytes that are no whole character are shown as U+FFFD."""
+        return f"<{id}>" if self.tokenizer is None else self.tokenizer.decode([id])
+
+    def candidates(self, logits: "np.ndarray[Any, Any]", k: int) -> list[Candidate]:
+        """The k likeliest tokens of one row of logits."""
+        if type(k) is not int or k < 1:
+            raise InputError(f"k must be a whole number of at least 1, not {k!r}")
+        logp = log_softmax(logits)
+        known = len(logp) if self.tokenizer is None else len(self.tokenizer)
+        best = np.argsort(-logp[:known], kind="stable")[:k]
+        return [Candidate(int(i), self.piece(int(i)), float(np.exp(logp[i])), float(logp[i])) for i in best]
+
+    @torch.inference_mode()
+    def logits(self, ids: Sequence[int], *, last: bool = False) -> "np.ndarray[Any, np.dtype[np.float32]]":
+        """Scores of every next token after every position (T, V), or after the last one (1, V)."""
+        row = torch.tensor([list(ids)], device=self.model.tokens.weight.device)
+        return np.asarray(self.model(row, last=last)[0].float().cpu().numpy())
+
+    def save(self, folder: Any, *, dtype: str | None = None) -> None:
+        """Write a folder that `load` and `transformers` read."""
+        from pathlib import Path
+
+        save_folder(Path(folder), self.model, self.tokenizer, dtype=None if dtype is None else parse_dtype(dtype))
+
+    def _run(
+        self,
+        prompts: list[Prompt],
+        stop: str | Sequence[str],
+        cancelled: Callable[[], bool] | None,
+        given: dict[str, Any],
+    ) -> tuple[list[Completion], Iterator[tuple[Completion, str]]]:
+        if given.get("seed") is None:
+            given = given | {"seed": secrets.randbits(32)}
+        special = bool(given.pop("special", False))
+        options = _options(given)
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        ids = [self.encode(prompt, special=special) for prompt in prompts]
+        for which, prompt_ids in enumerate(ids):
+            check_prompt(self.model, prompt_ids, options, which)
+        self._check_cache(ids, options)
+        completions = [
+            Completion(prompt if isinstance(prompt, str) else self._shown(prompt), tokens, choice, options.seed, model=self)
+            for prompt, tokens in zip(prompts, ids, strict=True)
+            for choice in range(options.num_return_sequences)
+        ]
+        if options.num_beams > 1:
+            if stops:
+                raise InputError("stop: beam search looks at whole answers and knows no stop strings")
+            return completions, self._search(completions, ids, options)
+        return completions, self._sample(completions, ids, options, stops, cancelled)
+
+    def _sample(
+        self,
+        completions: list[Completion],
+        ids: list[list[int]],
+        options: Options,
+        stops: tuple[str, ...],
+        cancelled: Callable[[], bool] | None,
+    ) -> Iterator[tuple[Completion, str]]:
+        streams = [TextStream(self._bytes_of, stops) for _ in completions]
+        fresh = [""] * len(completions)
+
+        def halt(event: Event) -> bool:
+            at = event.prompt * options.num_return_sequences + event.choice
+            assert event.token is not None
+            fresh[at] = streams[at].push(event.token)
+            return streams[at].stopped
+
+        end = None if self.tokenizer is None else self.tokenizer.end
+        known = None if self.tokenizer is None else len(self.tokenizer)
+        for event in generate(self.model, ids, options, end=end, known=known, halt=halt, cancelled=cancelled):
+            at = event.prompt * options.num_return_sequences + event.choice
+            completion, piece, fresh[at] = completions[at], fresh[at], ""
+            if event.token is not None and event.logprob is not None:
+                completion.tokens.append(event.token)
+                completion.logprobs.append(event.logprob)
+            if event.finish is not None:
+                completion.finish_reason = event.finish
+                piece += streams[at].finish()
+            completion.text += piece
+            yield completion, piece
+
+    def _search(self, completions: list[Completion], ids: list[list[int]], options: Options) -> Iterator[tuple[Completion, str]]:
+        end = None if self.tokenizer is None else self.tokenizer.end
+        known = None if self.tokenizer is None else len(self.tokenizer)
+        for which, prompt in enumerate(ids):
+            beams = beam_search(self.model, prompt, options, end=end, known=known)
+            for choice, beam in enumerate(beams):
+                completion = completions[which * options.num_return_sequences + choice]
+                completion.tokens, completion.logprobs = list(beam.tokens), list(beam.logprobs)
+                completion.finish_reason = beam.finish
+                completion.text = self._shown(beam.tokens)
+                yield completion, completion.text
+
+    def _check_cache(self, ids: list[list[int]], options: Options) -> None:
+        config = self.model.config
+        rows = len(ids) * max(options.num_return_sequences, options.num_beams)
+        length = min(2 * config.context, max(map(len, ids), default=0) + options.max_new_tokens)
+        size = 2 * config.layers * config.width * self.model.tokens.weight.itemsize * rows * length
+        check_memory(size, what=f"a cache for {rows} answers of {length:,} tokens")
+
+    def _text(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise InputError("this model has no vocabulary; give token ids, or convert it with --tokenizer")
+        return self.tokenizer
+
+    def _bytes_of(self, id: int) -> bytes:
+        return f"<{id}>".encode() if self.tokenizer is None else self.tokenizer.bytes_of(id)
+
+    def _shown(self, ids: Sequence[int]) -> str:
+        return b"".join(map(self._bytes_of, ids)).decode("utf-8", "replace")
+
+
+def load(
+    name: str = "storyteller",
+    *,
+    revision: str | None = None,
+    device: str = "cpu",
+    dtype: str = "float32",
+    offline: bool = False,
+) -> LanguageModel:
+    """Load a model: a shipped name, a folder, a hub id (`owner/name@revision`), or a name kept at home."""
+    folder = locate(str(name), revision=revision, offline=offline)
+    try:
+        where = torch.device(device)
+        torch.empty(0, device=where)
+    except (RuntimeError, AssertionError):
+        raise InputError(f"device {device!r} is not there; cpu always is") from None
+    loaded = load_folder(folder, dtype=parse_dtype(dtype), device=str(where))
+    return LanguageModel(loaded.model, loaded.tokenizer, str(name))
+
+
+def complete(prompt: Prompt = "", *, model: str = "storyteller", **options: Any) -> Completion:
+    """Load a model and continue a prompt with it, in one call."""
+    return load(model).generate(prompt, **options)
+
+
+def _options(given: dict[str, Any]) -> Options:
+    unknown = set(given) - set(Options.__dataclass_fields__)
+    if unknown:
+        raise InputError(f"unknown option {min(unknown)!r}; known: {', '.join(Options.__dataclass_fields__)}")
+    return Options(**given)

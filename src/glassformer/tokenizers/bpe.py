@@ -1,0 +1,139 @@
+"""GPT-2's byte-level byte pair encoding.
+
+Text is cut into words by a pattern, each word is a run of bytes, and pairs of neighbours are merged, the lowest rank
+first, until no pair is in the list. The work is done by the `tokenizers` library; `watch` shows the same merges one by one.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+
+import tokenizers as fast
+from tokenizers import decoders, models, pre_tokenizers
+
+from glassformer.errors import InputError
+from glassformer.tokenizers.watch import WatchedWord, watch_word
+
+END_OF_TEXT = "<|endoftext|>"
+Merge = tuple[str, str]
+
+
+def _byte_symbols() -> dict[str, int]:
+    """The printable character that stands for each byte in GPT-2's vocabulary files."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+def _scalars(text: str) -> str:
+    """The text with U+FFFD for every lone surrogate, which is no character and has no bytes."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+BYTE_OF = _byte_symbols()
+SYMBOL_OF = {byte: symbol for symbol, byte in BYTE_OF.items()}
+
+
+class Tokenizer:
+    """Text to ids and back; ids 0 … len - 1."""
+
+    def __init__(
+        self,
+        vocab: Mapping[str, int],
+        merges: Sequence[Merge],
+        *,
+        special: Mapping[str, int] | None = None,
+        prefix_space: bool = False,
+    ) -> None:
+        """A vocabulary, its merges in order of rank, and the special tokens with their ids."""
+        self.special = dict(special or {})
+        self.merges = list(merges)
+        self.prefix_space = prefix_space
+        self._ids = {symbol: id for symbol, id in vocab.items() if symbol not in self.special}
+        self._check()
+        self._fast = self._build()
+
+    def __len__(self) -> int:
+        return len(self._ids) + len(self.special)
+
+    @property
+    def end(self) -> int | None:
+        """The id of `<|endoftext|>`: what a text starts from and ends with."""
+        return self.special.get(END_OF_TEXT)
+
+    def encode(self, text: str, *, special: bool = False) -> list[int]:
+        """Ids of a text. Special tokens in it are plain text, unless `special` asks for them."""
+        text = _scalars(text)
+        if not special or not self.special:
+            return self._encode_plain(text)
+        pieces = re.split("(" + "|".join(map(re.escape, sorted(self.special, key=len, reverse=True))) + ")", text)
+        ids: list[int] = []
+        for piece in filter(None, pieces):
+            ids += [self.special[piece]] if piece in self.special else self._encode_plain(piece)
+        return ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids; bytes that make no character become U+FFFD."""
+        return b"".join(map(self.bytes_of, ids)).decode("utf-8", "replace")
+
+    def bytes_of(self, id: int) -> bytes:
+        """The bytes that one token stands for."""
+        try:
+            return self._bytes[id]
+        except KeyError:
+            raise InputError(f"{id!r} is not a token id of this vocabulary (0 to {len(self) - 1})") from None
+
+    def watch(self, text: str) -> list[WatchedWord]:
+        """The merges that make the ids of a text: word by word, step by step."""
+        words = self._fast.pre_tokenizer.pre_tokenize_str(_scalars(text)) if text else []
+        return [watch_word(word, self._ranks, self._ids) for word, _ in words]
+
+    def shown(self, symbols: str) -> str:
+        """Byte symbols as text where they make characters, as `\\xNN` where they do not, blanks made visible."""
+        text = bytes(BYTE_OF[char] for char in symbols).decode("utf-8", "backslashreplace")
+        return text.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥")
+
+    def to_json(self) -> str:
+        """The content of a `tokenizer.json` that the `tokenizers` and `transformers` libraries load."""
+        return str(self._fast.to_str(pretty=False))
+
+    def _encode_plain(self, text: str) -> list[int]:
+        # The batch call without offsets is the one that stays linear in memory and time on very long texts.
+        return list(self._fast.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+
+    @cached_property
+    def _bytes(self) -> dict[int, bytes]:
+        ordinary = {id: bytes(BYTE_OF[char] for char in symbol) for symbol, id in self._ids.items()}
+        return ordinary | {id: symbol.encode() for symbol, id in self.special.items()}
+
+    @cached_property
+    def _ranks(self) -> dict[Merge, int]:
+        return {merge: rank for rank, merge in enumerate(self.merges)}
+
+    def _build(self) -> fast.Tokenizer:
+        built = fast.Tokenizer(models.BPE(vocab=self._ids | self.special, merges=self.merges))
+        built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=self.prefix_space)
+        built.decoder = decoders.ByteLevel()
+        built.add_special_tokens(
+            [fast.AddedToken(symbol, special=True, normalized=False) for symbol in self.special]
+        )  # fmt: skip
+        built.encode_special_tokens = True  # that is: as the plain text that they are
+        return built
+
+    def _check(self) -> None:
+        """Every way a vocabulary can be wrong, said in one sentence each."""
+        ids = sorted([*self._ids.values(), *self.special.values()])
+        if ids != list(range(len(ids))):
+            raise InputError("the vocabulary's ids are not the numbers from 0 on, each once")
+        missing = [byte for symbol, byte in BYTE_OF.items() if symbol not in self._ids]
+        if missing:
+            raise InputError(f"the vocabulary has no token for {len(missing)} of the 256 bytes, the first {missing[0]:#04x}")
+        strange = next((symbol for symbol in self._ids if not symbol or any(c not in BYTE_OF for c in symbol)), None)
+        if strange is not None:
+            raise InputError(f"the vocabulary's token {strange[:40]!r} is not written in byte symbols")
+        if len(set(self.merges)) != len(self.merges):
+            raise InputError("the list of merges holds a pair twice")
+        for rank, (left, right) in enumerate(self.merges):
+            for symbol in (left, right, left + right):
+                if symbol not in self._ids:
+                    raise InputError(f"merge {rank} ({left[:40]!r} + {right[:40]!r}): {symbol[:40]!r} is not in the vocabulary")

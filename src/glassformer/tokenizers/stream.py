@@ -1,0 +1,45 @@
+"""Tokens to text as they come: no split character, no stop string, not even the beginning of one."""
+
+import codecs
+from collections.abc import Callable, Sequence
+
+from glassformer.errors import InputError
+
+
+class TextStream:
+    """Feed it tokens, get the text that is safe to show; `stopped` once a stop string was met."""
+
+    def __init__(self, bytes_of: Callable[[int], bytes], stop: Sequence[str] = ()) -> None:
+        if any(not s for s in stop):
+            raise InputError("stop: an empty string would stop everything before it begins")
+        self.stop = tuple(stop)
+        self.stopped = False
+        self._bytes_of = bytes_of
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._held = ""  # text that may yet turn out to begin a stop string
+
+    def push(self, id: int) -> str:
+        """The text that became certain with this token; often a little, sometimes nothing."""
+        return self._emit(self._decoder.decode(self._bytes_of(id)), last=False)
+
+    def finish(self) -> str:
+        """What was held back, now that nothing follows."""
+        return self._emit(self._decoder.decode(b"", final=True), last=True)
+
+    def _emit(self, text: str, *, last: bool) -> str:
+        if self.stopped:
+            return ""
+        text = self._held + text
+        found = [at for at in (text.find(s) for s in self.stop) if at >= 0]
+        if found:
+            self.stopped, self._held = True, ""
+            return text[: min(found)]
+        keep = 0 if last else max((_overlap(text, s) for s in self.stop), default=0)
+        self._held = text[len(text) - keep :]
+        return text[: len(text) - keep]
+
+
+def _overlap(text: str, stop: str) -> int:
+    """How many characters at the end of `text` are the beginning of `stop`."""
+    longest = min(len(text), len(stop) - 1)
+    return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)

@@ -1,0 +1,80 @@
+"""Byte pair encoding in slow motion: the merges of one word, in the order in which they happen."""
+
+import heapq
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class MergeStep(NamedTuple):
+    """One merge: which pair, its rank in the list (lower goes first), and the piece at which it happened."""
+
+    pair: tuple[str, str]
+    rank: int
+    at: int
+
+
+@dataclass(frozen=True)
+class WatchedWord:
+    """A word in byte symbols, the steps that merge it, and the tokens it ends as."""
+
+    symbols: str
+    steps: list[MergeStep]
+    pieces: list[str]
+    ids: list[int]
+
+    def pieces_after(self, step: int) -> list[str]:
+        """The pieces of the word after so many steps; 0 gives its single bytes."""
+        pieces = list(self.symbols)
+        for _, _, at in self.steps[:step]:
+            pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
+        return pieces
+
+
+def watch_word(symbols: str, ranks: Mapping[tuple[str, str], int], ids: Mapping[str, int]) -> WatchedWord:
+    """Merge the lowest rank first, the leftmost of equals, until no pair is left that may be merged."""
+    pieces: list[str | None] = list(symbols)
+    before = [i - 1 for i in range(len(pieces))]
+    after = [i + 1 for i in range(len(pieces))]
+    heap: list[tuple[int, int, str, str]] = []
+
+    def offer(left: int, right: int) -> None:
+        if left < 0 or right >= len(pieces):
+            return
+        a, b = pieces[left], pieces[right]
+        if a is not None and b is not None and (a, b) in ranks:
+            heapq.heappush(heap, (ranks[a, b], left, a, b))
+
+    for i in range(len(pieces) - 1):
+        offer(i, i + 1)
+    merged: list[tuple[tuple[str, str], int, int]] = []
+    while heap:
+        rank, left, a, b = heapq.heappop(heap)
+        right = after[left]
+        if pieces[left] != a or right >= len(pieces) or pieces[right] != b:
+            continue  # an older offer: one of the two has been merged away since
+        pieces[left], pieces[right] = a + b, None
+        after[left] = after[right]
+        if after[left] < len(pieces):
+            before[after[left]] = left
+        merged.append(((a, b), rank, left))
+        offer(before[left], left)
+        offer(left, after[left])
+
+    whole = [piece for piece in pieces if piece is not None]
+    return WatchedWord(symbols, _count_pieces(merged, len(symbols)), whole, [ids[piece] for piece in whole])
+
+
+def _count_pieces(merged: list[tuple[tuple[str, str], int, int]], length: int) -> list[MergeStep]:
+    """Turn the byte at which each merge began into the number of pieces before it (a Fenwick tree counts them)."""
+    tree = [i & -i for i in range(length + 1)]
+    steps = []
+    for (a, b), rank, start in merged:
+        at, i = 0, start
+        while i:
+            at, i = at + tree[i], i & (i - 1)
+        steps.append(MergeStep((a, b), rank, at))
+        i = start + len(a) + 1  # the right-hand piece, which began here, is no piece of its own any more
+        while i <= length:
+            tree[i], i = tree[i] - 1, i + (i & -i)
+    return steps

@@ -1,0 +1,206 @@
+"""The one way to see inside: name a value where it is made; read, edit or differentiate it from outside.
+
+In a model:     mix = self.tap("mix", pattern @ v)                          # (B, H, T, K)
+Outside of it:  with trace(model, "blocks.*.attn.mix") as seen: model(ids)
+                seen["blocks.3.attn.mix"]
+
+Shapes, the same letters in every model:
+    B batch   T positions   S source positions   D width   H heads   K head width   N neurons   V vocabulary   L layers
+
+An **address** is a site with, where one is meant, an index on its head or neuron axis:
+`blocks.5.attn.mix[1]` is head 1, `blocks.3.mlp.neurons[17]` one neuron, `blocks.2.attn` the whole sub-layer.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from types import ModuleType
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from glassformer.errors import InputError, UnknownSite
+
+Edit = Callable[[Tensor], Tensor]
+
+# Where the head or neuron axis of an indexable site sits.
+AXES = {"q": 1, "k": 1, "v": 1, "scores": 1, "pattern": 1, "mix": 1, "neurons": -1}
+SUBLAYERS = ("attn", "mlp", "cross")
+
+
+class Tapped(nn.Module):
+    """A module whose inner values can be named."""
+
+    # The class says "nobody listens"; trace() sets it on instances for a while. It must stay an ordinary attribute:
+    # torch.compile guards it, so a compiled model notices a listener; a look into __dict__ it would not notice.
+    tracer: ClassVar["Tracer | None"] = None
+
+    def tap(self, site: str, value: Tensor) -> Tensor:
+        """Name `value`; it comes back untouched unless somebody edits it."""
+        return value if self.tracer is None else self.tracer.see(self, site, value)
+
+    def watched(self, *sites: str) -> bool:
+        """Whether somebody wants to read or edit one of these sites."""
+        return self.tracer is not None and self.tracer.asks(self, sites)
+
+    def altered(self, *sites: str) -> bool:
+        """Whether somebody edits one of these sites, or wants its gradient."""
+        return self.tracer is not None and self.tracer.alters(self, sites)
+
+
+class Tracer(dict[str, Tensor]):
+    """What one trace saw: site -> value. A site met many times (tokens, steps) gains a leading axis."""
+
+    def __init__(self, model: nn.Module, sites: Iterable[str], edits: Mapping[str, Edit], grad: bool) -> None:
+        super().__init__()
+        self.grad = grad
+        self.met: dict[str, None] = {}  # an ordered set
+        self._names = {module: name for name, module in model.named_modules()}
+        self._sites = [parse_address(site) for site in sites]
+        self._edits = [(*parse_address(site), edit) for site, edit in edits.items()]
+        self._values: dict[str, list[Tensor]] = {}
+
+    def __missing__(self, address: str) -> Tensor:
+        """Look up a full address: `seen["blocks.5.attn.mix[1]"]`."""
+        site, index = parse_address(address)
+        if site not in self:
+            raise UnknownSite(f"the trace holds no site {address!r}; it holds {', '.join(self) or 'nothing'}")
+        return _slice(self[site], site, index)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def asks(self, module: nn.Module, sites: tuple[str, ...]) -> bool:
+        return self.alters(module, sites) or any(self._read(self._path(module, site)) for site in sites)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def alters(self, module: nn.Module, sites: tuple[str, ...]) -> bool:
+        paths = [self._path(module, site) for site in sites]
+        edited = any(_matches(path, glob) for path in paths for glob, _, _ in self._edits)
+        return edited or (self.grad and any(self._read(path) for path in paths))
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def see(self, module: nn.Module, site: str, value: Tensor) -> Tensor:
+        """One tap with a listener. A traced run of a compiled model falls back to eager here."""
+        path = self._path(module, site)
+        self.met[path] = None
+        for glob, index, edit in self._edits:
+            if _matches(path, glob):
+                value = _edited(value, path, index, edit)
+        if self._read(path):
+            if self.grad and value.requires_grad:
+                value.retain_grad()
+            self._values.setdefault(path, []).append(value if self.grad else value.detach())
+        return value
+
+    def close(self) -> None:
+        """Check that every site that was asked for was met, and stack the repeated ones."""
+        for glob in [glob for glob, *_ in (*self._sites, *self._edits)]:
+            if glob != "*" and not any(_matches(path, glob) for path in self.met):
+                raise UnknownSite(f"no site matches {glob!r}; this run met {', '.join(self.met) or 'none'}")
+        for path, values in self._values.items():
+            self[path] = _stacked(values)
+
+    def gradient(self, address: str) -> Tensor:
+        """The gradient that reached a site, after `backward()`; stacked like the site itself."""
+        site, index = parse_address(address)
+        grads = [value.grad for value in self._values.get(site, [])]
+        if not grads or any(grad is None for grad in grads):
+            raise UnknownSite(f"no gradient reached {address!r}: trace it with grad=True and call backward() first")
+        return _slice(_stacked([grad for grad in grads if grad is not None]), site, index)
+
+    def _path(self, module: nn.Module, site: str) -> str:
+        name = self._names[module]
+        return f"{name}.{site}" if name else site
+
+    def _read(self, path: str) -> bool:
+        return any(_matches(path, glob) for glob, _ in self._sites)
+
+
+@contextmanager
+def trace(model: nn.Module, *sites: str, edits: Mapping[str, Edit] | None = None, grad: bool = False) -> Iterator[Tracer]:
+    """Listen to `model` inside the block: read `sites` (globs; all if none is named), apply `edits`, keep gradients.
+
+    With `grad=True` the values stay in the graph: after `loss.backward()` each has its `.grad`.
+    The tracer hangs on the model, so one model is traced by one thread at a time.
+    """
+    seen = Tracer(model, sites or ("*",) * (not edits), edits or {}, grad)
+    tapped = [module for module in model.modules() if isinstance(module, Tapped)]
+    outer = [module.__dict__.get("tracer") for module in tapped]
+    for module in tapped:
+        module.tracer = seen  # type: ignore[misc]
+    try:
+        yield seen
+    finally:
+        for module, tracer in zip(tapped, outer, strict=True):
+            if tracer is None:
+                del module.tracer
+            else:
+                module.tracer = tracer  # type: ignore[misc]
+    seen.close()
+
+
+def parse_address(address: str) -> tuple[str, int | None]:
+    """Split `blocks.5.attn.mix[1]` into its site (or glob of sites) and the index on its head or neuron axis."""
+    match = re.fullmatch(r"([^\[\]]+)(?:\[(\d+)\])?", address)
+    if match is None:
+        raise UnknownSite(f"{address!r} is not an address; it should look like 'blocks.5.attn.mix[1]'")
+    site, index = match[1], match[2]
+    last = site.rpartition(".")[2]
+    if last in SUBLAYERS:
+        site, last = f"{site}.out", "out"
+    if index is not None and last not in AXES:
+        raise UnknownSite(f"{address!r}: only {', '.join(AXES)} take an index")
+    return site, None if index is None else int(index)
+
+
+@lru_cache(maxsize=4096)
+def _matches(path: str, glob: str) -> bool:
+    """A glob knows only `*`, which stands for any run of characters."""
+    return re.fullmatch(".*".join(map(re.escape, glob.split("*"))), path) is not None
+
+
+def _slice(value: Tensor, site: str, index: int | None) -> Tensor:
+    if index is None:
+        return value
+    axis = AXES[site.rpartition(".")[2]]
+    if axis > 0:
+        axis += value.dim() - 4  # a stacked site has leading axes
+    if index >= value.shape[axis]:
+        raise UnknownSite(f"{site}[{index}]: this axis has {value.shape[axis]} entries, counted from 0")
+    return value.select(axis, index)
+
+
+def _edited(value: Tensor, path: str, index: int | None, edit: Edit) -> Tensor:
+    part = _slice(value, path, index)
+    new = edit(part)
+    if new.shape != part.shape:
+        raise InputError(f"the edit of {path} made {tuple(new.shape)} out of {tuple(part.shape)}; shapes must stay")
+    if index is None:
+        return new
+    whole = value.clone()
+    _slice(whole, path, index).copy_(new)
+    return whole
+
+
+def _stacked(values: list[Tensor]) -> Tensor:
+    """Repeated values with a leading axis; where lengths grow (a cache fills), shorter ones are padded with zeros."""
+    if len(values) == 1:
+        return values[0]
+    shape = [max(sizes) for sizes in zip(*(v.shape for v in values), strict=True)]
+    padded = [
+        nn.functional.pad(v, [n for full, has in zip(reversed(shape), reversed(v.shape), strict=True)
+                              for n in (0, full - has)])
+        for v in values
+    ]  # fmt: skip
+    return torch.stack(padded)
+
+
+class _CallableModule(ModuleType):
+    """`glassformer.trace` is this file and, once it is imported, would hide the function of the same name."""
+
+    __call__ = staticmethod(trace)
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -1,0 +1,42 @@
+"""What the tests share: small models with random weights, a home of their own, real vocabularies where they are at hand."""
+
+import gzip
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ["HF_HUB_OFFLINE"] = "1"  # no test talks to the world; the hub's tests start a hub of their own
+
+DATA = Path(os.environ.get("GLASSFORMER_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test has a home of its own."""
+    folder = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("GLASSFORMER_HOME", str(folder))
+    return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Two workers on two cores: one thread each."""
+    import torch
+
+    torch.set_num_threads(1)
+    yield
+
+
+@pytest.fixture(scope="session")
+def gpt2_vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with GPT-2's own `encoder.json` and `vocab.bpe`."""
+    source = DATA / "gpt2_bpe"
+    if not source.is_dir():
+        pytest.skip(f"GPT-2's vocabulary is not at {source}; set GLASSFORMER_DATA to the folder that holds gpt2_bpe")
+    folder = tmp_path_factory.mktemp("gpt2_bpe")
+    for name in ("encoder.json", "vocab.bpe"):
+        (folder / name).write_bytes(gzip.decompress((source / f"{name}.gz").read_bytes()))
+    return folder
