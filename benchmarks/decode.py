@@ -1,0 +1,164 @@
+"""Speed of the plain path beside Hugging Face: GPT-2 small, fp32, 2 threads, both in one run.
+
+    python benchmarks/decode.py [--rounds 7] [--json FILE]
+
+Each side lives in a process of its own; samples are taken in turn, and one that was disturbed by other processes is taken
+again. Random weights at the true size: they have the speed of trained ones.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+SIDES = ("glassformer", "transformers")
+WORK = {  # name -> prompt tokens, new tokens, rows
+    "decode, batch 1 (64 + 128)": (64, 128, 1),
+    "decode, batch 8 (64 + 32)": (64, 32, 8),
+    "prefill 512": (512, 1, 1),
+}
+THREADS = 2
+BUSY = 0.10  # share of the machine that other processes may take during a sample
+
+
+def serve(side: str, folder: str) -> None:
+    """A child: load the model, then answer requests on stdin with seconds on stdout."""
+    import torch
+
+    torch.set_num_threads(THREADS)
+    run = serve_ours(folder) if side == "glassformer" else serve_theirs(folder)
+    print(json.dumps("ready"), flush=True)
+    for line in sys.stdin:
+        prompt, new, rows = json.loads(line)
+        ids = [[(7 * i + 13 * row) % 50000 for i in range(prompt)] for row in range(rows)]
+        began = time.perf_counter()
+        made = run(ids, new)
+        seconds = time.perf_counter() - began
+        assert made == rows * new, f"{side} made {made} tokens, not {rows * new}"
+        print(json.dumps(seconds), flush=True)
+
+
+def serve_ours(folder: str) -> Any:
+    """Our whole path: `generate_many` with all that it does for every token."""
+    import glassformer as gf
+
+    lm = gf.load(folder)
+
+    def run(ids: list[list[int]], new: int) -> int:
+        return sum(len(out.tokens) for out in lm.generate_many(ids, max_new_tokens=new, temperature=0.0))
+
+    return run
+
+
+def serve_theirs(folder: str) -> Any:
+    """Hugging Face's `generate`, greedy, with its default attention."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+
+    def run(ids: list[list[int]], new: int) -> int:
+        rows = torch.tensor(ids)
+        out = model.generate(
+            rows, attention_mask=torch.ones_like(rows), max_new_tokens=new, min_new_tokens=new, do_sample=False, pad_token_id=0
+        )
+        return int(out[:, rows.shape[1] :].numel())
+
+    return run
+
+
+class Peer:
+    """One side, in its process."""
+
+    def __init__(self, side: str, folder: Path) -> None:
+        command = [sys.executable, __file__, "--serve", side, str(folder)]
+        environment = os.environ | {"OMP_NUM_THREADS": str(THREADS), "HF_HUB_OFFLINE": "1"}
+        self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        self._answer()
+
+    def sample(self, work: tuple[int, int, int]) -> tuple[float, float]:
+        """Seconds of one run, and the share of the machine that others took meanwhile."""
+        began, before, own = time.perf_counter(), busy_seconds(), self._cpu()
+        assert self.child.stdin is not None
+        self.child.stdin.write(json.dumps(work) + "\n")
+        self.child.stdin.flush()
+        seconds = float(self._answer())
+        others = (busy_seconds() - before) - (self._cpu() - own)
+        return seconds, max(0.0, others) / (time.perf_counter() - began) / (os.cpu_count() or 1)
+
+    def _answer(self) -> Any:
+        assert self.child.stdout is not None
+        line = self.child.stdout.readline()
+        if not line:
+            sys.exit("a side of the benchmark ended early")
+        return json.loads(line)
+
+    def _cpu(self) -> float:
+        fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def busy_seconds() -> float:
+    """Seconds that all cores together have worked since the start of the machine."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
+    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
+
+
+def make_checkpoint(folder: Path) -> None:
+    """GPT-2 small with random weights, as `transformers` writes it."""
+    if (folder / "model.safetensors").is_file():
+        return
+    code = f"from transformers import GPT2Config, GPT2LMHeadModel; GPT2LMHeadModel(GPT2Config()).save_pretrained({str(folder)!r})"
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--checkpoint", type=Path, default=Path("runs/bench/gpt2"))
+    parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.serve:
+        serve(*given.serve)
+        return
+    make_checkpoint(given.checkpoint)
+    peers = {side: Peer(side, given.checkpoint) for side in SIDES}
+    report: dict[str, Any] = {}
+    for name, work in WORK.items():
+        samples: dict[str, list[float]] = {side: [] for side in SIDES}
+        disturbed = 0
+        for turn in range(given.rounds + 1):
+            for side in SIDES if turn % 2 else SIDES[::-1]:
+                for _ in range(4):
+                    seconds, others = peers[side].sample(work)
+                    if others <= BUSY:
+                        break
+                    disturbed += 1
+                if turn:  # the first one warms up
+                    samples[side].append(seconds)
+        prompt, new, rows = work
+        tokens = prompt if name.startswith("prefill") else new * rows
+        speed = {side: tokens / statistics.median(samples[side]) for side in SIDES}
+        ratios = [theirs / ours for ours, theirs in zip(*samples.values(), strict=True)]
+        ratio = statistics.median(ratios)
+        report[name] = {"tokens/s": speed, "ratio": ratio, "ratios": ratios, "disturbed samples": disturbed}
+        print(
+            f"{name:<28} glassformer {speed['glassformer']:8.1f} tok/s   transformers {speed['transformers']:8.1f} tok/s"
+            f"   {ratio:.2f} × (from {min(ratios):.2f} to {max(ratios):.2f}; {disturbed} disturbed samples)",
+            flush=True,
+        )
+    for peer in peers.values():
+        peer.child.kill()
+        peer.child.wait()
+    if given.json:
+        given.json.write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

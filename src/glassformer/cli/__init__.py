@@ -1,7 +1,6 @@
 """`glass VERB [ARGUMENTS]`: one table of verbs, each imported when it is called."""
 
 import difflib
-import os
 import sys
 from importlib import import_module
 from typing import NamedTuple
@@ -98,8 +97,7 @@ def call(name: str, arguments: list[str]) -> int:
         return stop.exit_code
     except (KeyboardInterrupt, typer.Abort):
         return complain("stopped", 130)
-    except BrokenPipeError:  # the reader of our output left: `glass … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except SystemExit:  # typer's answer to a reader that left, as in `glass … | head`
         return 0
     except MemoryError:
         return complain("out of memory", 1)

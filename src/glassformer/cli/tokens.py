@@ -103,7 +103,8 @@ def learn(files: list[Path], vocab_size: int, output: Path | None) -> None:
 
         made = task.train(files, vocab_size, output, progress=advance)
         progress.update(reading, completed=sum(path.stat().st_size for path in files), description="learned")
-    print(f"{output / 'tokenizer.json'}: {len(made):,} tokens, {len(made.merges):,} merges")
+    fewer = "" if len(made) == vocab_size else f"; the text has no more pairs to merge, so it is fewer than {vocab_size:,}"
+    print(f"{output / 'tokenizer.json'}: {len(made):,} tokens, {len(made.merges):,} merges{fewer}")
 
 
 def top(

@@ -1,0 +1,424 @@
+"""Pickles that would run code: none does, on any way into the package; and archives that would not end."""
+
+import importlib
+import json
+import marshal
+import os
+import pickle
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from bad_files import copy, refused, tiny_folder, tiny_tokenizer
+from safetensors.torch import load_file, save_file
+
+from glassformer.errors import CheckpointError
+from glassformer.hub import convert as converter
+from glassformer.hub.convert import convert
+from glassformer.hub.folder import CONFIG, WEIGHTS
+from glassformer.tasks.complete import load
+
+
+class Call:
+    """Pickled as a call: whoever unpickles it without care makes the call."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self.reduced = (function, arguments)
+
+    def __reduce__(self) -> Any:
+        return self.reduced
+
+    def __call__(self) -> None:
+        """A pickler wants what it writes as a function to be one."""
+
+
+def calls(canary: str, script: str) -> dict[str, Any]:
+    """Calls that would all make the file `canary`, by every road that Python and torch leave open."""
+    shell, code = f"touch {canary}", f"open({canary!r}, 'w').close()"
+    inner = pickle.dumps(Call(os.system, shell))
+    archive = torch_archive(inner)
+    module = Call(importlib.import_module, "os")
+    function = Call(getattr, Call(importlib.import_module, "types"), "FunctionType")
+    return {
+        "os.system": Call(os.system, shell),
+        "os.popen": Call(Call(getattr, Call(os.popen, shell), "read")),
+        "os.mkdir": Call(os.mkdir, canary),
+        "os.makedirs": Call(os.makedirs, canary),
+        "os.open": Call(os.open, canary, os.O_CREAT | os.O_WRONLY),
+        "os.mknod": Call(os.mknod, canary),
+        "os.symlink": Call(os.symlink, "/dev/null", canary),
+        "os.spawnv": Call(os.spawnv, os.P_WAIT, shutil.which("touch"), ["touch", canary]),
+        "os.rename": Call(os.rename, Call(shutil.copy, script, script + ".copy"), canary),
+        "open": Call(open, canary, "w"),
+        "io.FileIO": Call(importlib.import_module("io").FileIO, canary, "w"),
+        "exec": Call(exec, code),
+        "eval": Call(eval, code),
+        "compile and eval": Call(eval, Call(compile, code, "x", "eval")),
+        "getattr of a module": Call(Call(getattr, module, "system"), shell),
+        "list of a map": Call(list, Call(map, os.system, [shell])),
+        "subprocess.run": Call(subprocess.run, ["touch", canary]),
+        "subprocess.call": Call(subprocess.call, ["touch", canary]),
+        "subprocess.check_output": Call(subprocess.check_output, ["touch", canary]),
+        "subprocess.getoutput": Call(subprocess.getoutput, shell),
+        "subprocess.Popen": Call(Call(getattr, Call(subprocess.Popen, ["touch", canary]), "wait")),
+        "shutil.copyfile": Call(shutil.copyfile, script, canary),
+        "runpy.run_path": Call(importlib.import_module("runpy").run_path, script),
+        "importlib": Call(importlib.machinery.SourceFileLoader("x", script).load_module),
+        "timeit": Call(importlib.import_module("timeit").timeit, code, "pass", importlib.import_module("time").time, 1),
+        "cProfile": Call(importlib.import_module("cProfile").run, code, script + ".profile"),
+        "code of marshal": Call(Call(function, Call(marshal.loads, marshal.dumps(compile(code, "x", "exec"))), {})),
+        "ctypes": Call(Call(getattr, Call(importlib.import_module("ctypes").CDLL, None), "system"), shell.encode()),
+        "partial": Call(partial(os.system, shell)),
+        "methodcaller": Call(importlib.import_module("operator").methodcaller("system", shell), module),
+        "pathlib": Call(Path.touch, Path(canary)),
+        "logging": Call(importlib.import_module("logging").FileHandler, canary),
+        "sqlite3": Call(importlib.import_module("sqlite3").connect, canary),
+        "zipfile": Call(zipfile.ZipFile, canary, "w"),
+        "numpy": Call(importlib.import_module("numpy").savetxt, canary, [1]),
+        "torch.save": Call(torch.save, {}, canary),
+        "torch.load": Call(partial(torch.load, weights_only=False), Call(BytesIO, archive)),
+        "torch.storage": Call(torch.storage._load_from_bytes, archive),
+        "torch.jit": Call(importlib.import_module("torch.jit.unsupported_tensor_ops").execWrapper, code, {}, {}),
+        "torch.collect_env": Call(importlib.import_module("torch.utils.collect_env").run, shell),
+        "pickle.loads": Call(pickle.loads, inner),
+        "pickle in a pickle in a pickle": Call(pickle.loads, pickle.dumps(Call(pickle.loads, inner))),
+        "as a weight": {"model": {"wte.weight": Call(os.system, shell)}},
+        "as a name": {"model": {Call(os.system, shell): torch.ones(2)}},
+        "beside weights": {"model": {"wte.weight": torch.ones(2)}, "optimizer": [{"state": Call(os.system, shell)}]},
+        "as a setting": {"model": {}, "model_args": {"n_head": Call(eval, code)}},
+    }
+
+
+def opcodes(canary: str) -> dict[str, bytes]:
+    """The same by hand, in opcodes that no pickler writes today."""
+    text = f"touch {canary}".encode()
+    line, long = b"S'" + text + b"'\n", b"X" + len(text).to_bytes(4, "little") + text
+    by_stack = b"\x8c\x02os\x8c\x06system\x93" + long + b"\x85R."
+    return {
+        "GLOBAL": b"cos\nsystem\n(" + line + b"tR.",
+        "GLOBAL of posix": b"cposix\nsystem\n(" + long + b"tR.",
+        "GLOBAL by its old name": b'c__builtin__\neval\n(S\'__import__("os").system("' + text + b"\")'\ntR.",
+        "STACK_GLOBAL": b"\x80\x04" + by_stack,
+        "STACK_GLOBAL in a frame": b"\x80\x04\x95" + len(by_stack).to_bytes(8, "little") + by_stack,
+        "STACK_GLOBAL with a dot": b"\x80\x04\x8c\x06shutil\x8c\x09os.system\x93" + long + b"\x85R.",
+        "INST": b"(" + line + b"ios\nsystem\n.",
+        "OBJ": b"(cos\nsystem\n" + line + b"o.",
+        "NEWOBJ, then a call": b"\x80\x02ctypes\nSimpleNamespace\n)\x810cos\nsystem\n" + long + b"\x85R.",
+        "BUILD": b"ctypes\nSimpleNamespace\n)R}(S'__setstate__'\ncos\nsystem\nub" + line + b"b.",
+        "memo": b"cos\nsystem\np0\n0(" + line + b"tp1\n0g0\ng1\nR.",
+        "binary memo": b"\x80\x02cos\nsystem\nq\x000" + long + b"\x85q\x010h\x00h\x01R.",
+        "APPENDS": b"](cos\nsystem\n(" + line + b"tRe.",
+        "SETITEMS": b"}(S'model'\ncos\nsystem\n(" + line + b"tRu.",
+        "in a set": b"\x80\x04\x8f(cos\nsystem\n" + long + b"\x85R\x90.",
+        "dropped again": b"cos\nsystem\n(" + line + b"tR0}.",
+    }
+
+
+def torch_archive(content: bytes) -> bytes:
+    """What `torch.save` writes today, with another pickle in it."""
+    target = BytesIO()
+    with zipfile.ZipFile(target, "w") as archive:
+        for name, data in (("data.pkl", content), ("version", b"3\n"), ("byteorder", b"little")):
+            archive.writestr(f"archive/{name}", data)
+    return target.getvalue()
+
+
+def torch_sequence(content: bytes) -> bytes:
+    """What `torch.save` wrote before 2020, with another pickle in it."""
+    head = (0x1950A86A20F9469CFC6C, 1001, {"protocol_version": 1001, "little_endian": True, "type_sizes": {}})
+    return b"".join(pickle.dumps(part, protocol=2) for part in head) + content + pickle.dumps([], protocol=2)
+
+
+CONTAINERS = (torch_archive, bytes, torch_sequence)
+SUFFIXES = (".pt", ".bin", ".pth", ".ckpt")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The malicious files, and the folder where each would put a file of its own name."""
+    folder = tmp_path_factory.mktemp("pickles")
+    (folder / "canaries").mkdir()
+    (folder / "scripts").mkdir()
+    number = 0
+
+    def paths() -> tuple[Path, Path, str]:
+        name = f"{number:03}{SUFFIXES[number % 4]}"
+        return folder / name, folder / "canaries" / name, str(folder / "scripts" / f"{number:03}.py")
+
+    probe = calls("x", "y") | opcodes("x")
+    for name in probe:
+        path, canary, script = paths()
+        Path(script).write_text(f"open({str(canary)!r}, 'w').close()\n")
+        ours = calls(str(canary), script) | opcodes(str(canary))
+        content = ours[name] if isinstance(ours[name], bytes) else pickle.dumps(ours[name], protocol=2 + number % 4)
+        path.write_bytes(CONTAINERS[number % 3](content))
+        number += 1
+    return folder
+
+
+def canaries(corpus: Path) -> list[str]:
+    return sorted(path.name for path in (corpus / "canaries").iterdir())
+
+
+def files(corpus: Path) -> list[Path]:
+    return sorted(path for path in corpus.iterdir() if path.is_file())
+
+
+def in_child(code: str, *arguments: object) -> Any:
+    """What a Python of its own prints as JSON in its last line."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert child.returncode == 0, child.stderr[-3000:]
+    return json.loads(child.stdout.splitlines()[-1])
+
+
+CARELESS = """
+import json, sys, warnings
+from pathlib import Path
+import torch
+warnings.simplefilter("ignore")
+for path in sorted(path for path in Path(sys.argv[1]).iterdir() if path.is_file()):
+    try:
+        torch.load(path, weights_only=False)
+    except Exception:
+        pass
+print(json.dumps("done"))
+"""
+
+CAREFUL = """
+import ctypes, json, os, resource, socket, sys
+from pathlib import Path
+from glassformer.hub.unpickle import CLONE_NEWNET, CLONE_NEWUSER, confine, unpickle
+probe = os.fork()
+if probe == 0:
+    libc = ctypes.CDLL(None)
+    os._exit(int(libc.unshare(CLONE_NEWNET) != 0 and libc.unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0))
+allowed = os.waitpid(probe, 0)[1] == 0
+confine(1 << 20)
+try:
+    socket.create_connection(("127.0.0.1", int(sys.argv[3])), timeout=2).close()
+    reached = True
+except OSError:
+    reached = False
+limits = [resource.getrlimit(getattr(resource, name))[0] for name in ("RLIMIT_AS", "RLIMIT_FSIZE", "RLIMIT_CPU")]
+passed, work = [], Path(sys.argv[2])
+for path in sorted(path for path in Path(sys.argv[1]).iterdir() if path.is_file()):
+    try:
+        unpickle(path, work)
+        passed.append(path.name)
+    except Exception:
+        pass
+print(json.dumps({"allowed": allowed, "reached": reached, "limits": limits, "passed": passed}))
+"""
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint as nanoGPT writes it, of a model whose folder lies beside it."""
+    folder = tmp_path_factory.mktemp("sound")
+    state = load_file(tiny_folder(folder / "model") / WEIGHTS)
+    torch.save({"model": state, "model_args": {"n_head": 2}, "iter_num": 5}, folder / "ckpt.pt")
+    return folder / "ckpt.pt"
+
+
+def test_no_malicious_pickle_runs_in_the_child(corpus: Path, sound: Path, tmp_path: Path) -> None:
+    """The child that reads pickles refuses every one of them, runs none, reaches nobody, and still reads a sound one."""
+    assert len(files(corpus)) >= 40
+    shutil.copy(sound, corpus / "sound.pt")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        told = in_child(CAREFUL, corpus, tmp_path, server.getsockname()[1])
+    (corpus / "sound.pt").unlink()
+    assert canaries(corpus) == []
+    assert told["passed"] == ["sound.pt"]
+    assert load_file(tmp_path / "tensors.safetensors").keys() == load_file(sound.parent / "model" / WEIGHTS).keys()
+    assert json.loads((tmp_path / "facts.json").read_text())["model_args"] == {"n_head": 2}
+    assert told["reached"] is not told["allowed"]
+    assert all(0 < limit < 2**33 for limit in told["limits"])
+
+
+def test_no_malicious_pickle_runs_by_its_name(corpus: Path) -> None:
+    """Loading a pickle by its name is refused with the way to convert it, and reads nothing."""
+    for path in files(corpus):
+        with refused(path, f"glass convert {path}"):
+            load(str(path))
+    assert canaries(corpus) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["pytorch_model.bin", "model.pt", "ckpt.pt", "weights.pth", "last.ckpt", "pytorch_model-1-of-2.bin"]
+)
+@pytest.mark.parametrize("configured", [True, False])
+def test_folder_of_a_pickle_is_refused(corpus: Path, sound: Path, tmp_path: Path, name: str, configured: bool) -> None:
+    """A folder that holds a pickle and no safe weights is refused with the way to convert it."""
+    shutil.copy(files(corpus)[0], tmp_path / name)
+    if configured:
+        shutil.copy(sound.parent / "model" / CONFIG, tmp_path)
+    with refused(f"glass convert {tmp_path / name}"):
+        load(str(tmp_path))
+    assert canaries(corpus) == []
+
+
+def test_pickle_beside_safe_weights_is_not_touched(corpus: Path, sound: Path, tmp_path: Path) -> None:
+    """A folder with safe weights loads, whatever lies beside them."""
+    folder = copy(sound.parent / "model", tmp_path / "model")
+    for name in ("pytorch_model.bin", "training_args.bin", "optimizer.pt", "rng_state.pth", "tokenizer.pkl"):
+        shutil.copy(files(corpus)[0], folder / name)
+    assert load(str(folder)).model.vocab == len(tiny_tokenizer())
+    assert canaries(corpus) == []
+
+
+@pytest.mark.parametrize("container", CONTAINERS, ids=["archive", "bare", "sequence"])
+def test_no_malicious_pickle_is_converted(tmp_path: Path, container: Callable[[bytes], bytes]) -> None:
+    """The whole way: a malicious pickle is refused by name, leaves nothing behind, and runs nothing."""
+    canary, source = tmp_path / "canary", tmp_path / "in" / "pytorch_model.bin"
+    source.parent.mkdir()
+    source.write_bytes(container(pickle.dumps({"model": Call(os.system, f"touch {canary}")})))
+    with refused(source, "plain weights"):
+        convert(source.parent, tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in"]
+
+
+def test_malicious_pickles_are_malicious(corpus: Path) -> None:
+    """Read without care, every one of them makes its file: the tests above could fail."""
+    assert in_child(CARELESS, corpus) == "done"
+    made = canaries(corpus)
+    shutil.rmtree(corpus / "canaries")
+    (corpus / "canaries").mkdir()
+    assert made == [path.name for path in files(corpus)]
+
+
+# ---- what the child hands back is checked like a stranger's
+
+
+def hand_back(monkeypatch: pytest.MonkeyPatch, sound: Path, facts: str = "{}", change: Callable[[Any], object] = len) -> None:
+    """In place of the child: these tensors and facts."""
+
+    def unpickle(source: Path, work: Path) -> None:
+        tensors = load_file(sound.parent / "model" / WEIGHTS)
+        change(tensors)
+        save_file(tensors, work / "tensors.safetensors")
+        (work / "facts.json").write_text(facts)
+
+    monkeypatch.setattr(converter, "_unpickle", unpickle)
+
+
+WTE = "transformer.wte.weight"
+RESULTS: dict[str, tuple[str, Callable[[Any], object]]] = {
+    "NaN": ("{}", lambda tensors: tensors[WTE][0].fill_(float("nan"))),
+    "missing": ("{}", lambda tensors: tensors.pop("transformer.h.0.ln_1.bias")),
+    "missing tokens": ("{}", lambda tensors: tensors.pop(WTE)),
+    "a block beyond all numbers": ("{}", lambda tensors: tensors.update({f"h.{'1' * 5000}.ln_1.bias": torch.ones(8)})),
+    "a block far away": ("{}", lambda tensors: tensors.update({"h.999999999.ln_1.bias": torch.ones(8)})),
+    "facts that are no JSON": ('{"model_args": {"dropout": NaN}}', len),
+    "facts nested deep": ('{"a":' * 100_000, len),
+    "heads a text": ('{"model_args": {"n_head": "two"}}', len),
+    "facts a list": ('{"model_args": [1]}', len),
+}
+
+
+@pytest.mark.parametrize(("facts", "change"), RESULTS.values(), ids=RESULTS)
+def test_broken_result_is_refused(
+    sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts: str, change: Callable[[Any], object]
+) -> None:
+    """What does not make a model is refused with the name of the file that was given, not of one that is gone."""
+    hand_back(monkeypatch, sound, facts, change)
+    source = Path(shutil.copy(sound, tmp_path / "ckpt.pt"))
+    with refused(source):
+        convert(source, tmp_path / "out", heads=None if "n_head" in facts else 2)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "text", [b"\xff\xfe{", b"[]", b"{", b'{"n_layer": NaN}', b'{"n_layer": 2, "n_layer": 2}', b" " * (2 << 20)]
+)
+def test_broken_config_beside_it_is_refused(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
+    """A broken `config.json` beside the pickle is refused by its own name."""
+    hand_back(monkeypatch, sound)
+    source = Path(shutil.copy(sound, tmp_path / "ckpt.pt"))
+    (tmp_path / CONFIG).write_bytes(text)
+    with refused(tmp_path / CONFIG):
+        convert(source, tmp_path / "out", heads=2)
+
+
+# ---- archives
+
+
+def zipped(entries: dict[str, bytes], how: int = zipfile.ZIP_STORED) -> bytes:
+    target = BytesIO()
+    with zipfile.ZipFile(target, "w", how) as archive:
+        for name, data in entries.items():
+            archive.writestr(name, data)
+    return target.getvalue()
+
+
+def directory(raw: bytes, times: int) -> bytes:
+    """The archive with the first entry of its directory repeated: all of them unpack the same bytes."""
+    start, end = raw.index(b"PK\1\2"), raw.index(b"PK\5\6")
+    entries = raw[start:end] * times
+    tail = bytearray(raw[end:])
+    tail[8:12] = min(times, 65535).to_bytes(2, "little") * 2
+    tail[12:16] = len(entries).to_bytes(4, "little")
+    return raw[:start] + entries + bytes(tail)
+
+
+def poked(raw: bytes, at: int, value: bytes) -> bytes:
+    """The archive with some bytes of its last directory entry changed."""
+    start = raw.rindex(b"PK\1\2") + at
+    return raw[:start] + value + raw[start + len(value) :]
+
+
+PLAIN = zipped({"archive/data.pkl": b"x" * 1000, "archive/version": b"3\n"})
+BOMBS: dict[str, Callable[[], bytes]] = {
+    "64 MB of zeros": lambda: zipped({"archive/data.pkl": bytes(64 << 20)}, zipfile.ZIP_DEFLATED),
+    "bzip2": lambda: zipped({"archive/data.pkl": bytes(1 << 20)}, zipfile.ZIP_BZIP2),
+    "lzma": lambda: zipped({"archive/data.pkl": bytes(1 << 20)}, zipfile.ZIP_LZMA),
+    "a bomb in a bomb": lambda: zipped({"a": zipped({"b": bytes(8 << 20)}, zipfile.ZIP_DEFLATED)}, zipfile.ZIP_DEFLATED),
+    "one packed among plain": lambda: poked(PLAIN, 10, b"\x08\0"),
+    "the same bytes 1,000 times": lambda: directory(zipped({"archive/data.pkl": bytes(1 << 10)}), 1000),
+    "100,001 entries": lambda: directory(zipped({"a": b""}), 100_001),
+    "a size that is a lie": lambda: poked(PLAIN, 24, b"\xfe\xff\xff\x7f"),
+    "made by a later version": lambda: poked(PLAIN, 6, b"\x63\0"),
+    "no entry where it should be": lambda: poked(PLAIN, 0, b"XX"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
+def test_archive_bombs_are_refused_before_they_are_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bomb: Callable[[], bytes]
+) -> None:
+    """An archive that holds more than it stores, or is broken, is refused without starting the child."""
+    monkeypatch.setattr(converter, "_unpickle", lambda source, work: pytest.fail("the child was started"))
+    source = tmp_path / "model.pt"
+    source.write_bytes(bomb())
+    with refused(source, "archive"):
+        convert(source, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.pt"]
+
+
+def test_broken_archives_are_refused_or_passed_on(sound: Path, tmp_path: Path) -> None:
+    """A sound archive passes; hundreds of broken ones pass or are refused, and nothing else happens."""
+    raw, chance, counts = sound.read_bytes(), random.Random(0), {True: 0, False: 0}
+    start, path = raw.index(b"PK\1\2"), tmp_path / "model.pt"
+    converter._check_archive(sound)
+    for _ in range(500):
+        broken = bytearray(raw)
+        for _ in range(chance.choice((1, 2, 5))):
+            broken[chance.randrange(start, len(raw))] = chance.choice((0, 1, 8, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+        path.write_bytes(broken[: None if chance.random() < 0.9 else -chance.randrange(1, 30)])
+        try:
+            converter._check_archive(path)
+            counts[True] += 1
+        except CheckpointError as error:
+            assert str(path) in str(error)  # noqa: PT017
+            counts[False] += 1
+    assert min(counts.values()) > 25

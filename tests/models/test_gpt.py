@@ -1,0 +1,241 @@
+"""GPT-2's numbers: equal to an independent NumPy implementation, and to `transformers`; and the check bites."""
+
+import re
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from reference_gpt2 import gpt2_logits, gpt2_sites
+from small import hugging_face, save_hugging_face, small_config, small_model
+
+import glassformer
+from glassformer.errors import InputError
+from glassformer.hub.folder import load_folder
+from glassformer.hub.gpt2 import export_tensors
+from glassformer.models.gpt import GPT, PRESETS, Config
+from glassformer.trace import trace
+
+SOURCE = Path(glassformer.__file__).parent
+PARAMETERS = {"gpt2": 124_439_808, "gpt2-medium": 354_823_168, "gpt2-large": 774_030_080, "gpt2-xl": 1_557_611_200}
+ACTIVATION = {"gelu_tanh": "gelu_new", "gelu_erf": "gelu", "relu": "relu"}
+
+
+def random_ids(rows: int, length: int, vocab: int = 97, seed: int = 0) -> torch.Tensor:
+    return torch.randint(0, vocab, (rows, length), generator=torch.Generator().manual_seed(seed))
+
+
+def distance_to_reference(model: GPT, ids: torch.Tensor) -> float:
+    """The largest difference of a logit, as a share of the largest logit."""
+    config = model.config
+    weights = {name: value.double().numpy() for name, value in export_tensors(model).items()}
+    right = gpt2_logits(weights, ids.numpy(), n_head=config.heads, eps=config.norm_eps, activation=ACTIVATION[config.activation])
+    with torch.no_grad():
+        ours = model(ids).double().numpy()
+    return float(np.abs(ours - right).max() / np.abs(right).max())
+
+
+@pytest.mark.parametrize("activation", ["gelu_tanh", "gelu_erf", "relu"])
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("length", [1, 2, 17, 40])
+def test_float64_equals_the_independent_reference(activation: str, tied: bool, length: int) -> None:
+    """At most 1e-9 of the largest logit."""
+    model = small_model(3, torch.float64, activation=activation, tied=tied, neurons=50)
+    assert distance_to_reference(model, random_ids(2, length)) <= 1e-9
+
+
+def test_every_site_equals_the_reference() -> None:
+    """Not only the logits: every named value on the way."""
+    model = small_model(1, torch.float64)
+    ids = random_ids(2, 9)
+    weights = {name: value.numpy() for name, value in export_tensors(model).items()}
+    right = gpt2_sites(weights, ids.numpy(), n_head=3)
+    with trace(model) as seen:
+        model(ids)
+    assert set(seen) == set(right)
+    for site, value in right.items():
+        np.testing.assert_allclose(seen[site].numpy(), value, rtol=0, atol=1e-9 * max(1.0, np.abs(value[value > -np.inf]).max()))
+
+
+MUTANTS = [
+    ("models/gpt.py", "norm_eps: float = 1e-5", "norm_eps: float = 1e-6"),
+    ("nn/feedforward.py", 'approximate="tanh"', 'approximate="none"'),
+    ("nn/attention.py", "attn_mask=mask, is_causal=causal and mask is None", "attn_mask=mask, is_causal=False"),
+    ("nn/attention.py", "attn_mask=mask, is_causal", "attn_mask=mask, scale=1.0, is_causal"),
+    ("models/gpt.py", "q, k, v = qkv.permute(2, 0, 3, 1, 4)", "k, q, v = qkv.permute(2, 0, 3, 1, 4)"),
+    ("models/gpt.py", "view(B, T, 3, self.heads, D // self.heads)", "view(B, T, self.heads, 3, D // self.heads).transpose(2, 3)"),
+    ("models/gpt.py", "mix.transpose(1, 2).reshape(B, T, D)", "mix.reshape(B, T, D)"),
+    ("models/gpt.py", "x + self.attn(self.norm1(x), mask, cache)", "x + self.attn(x, mask, cache)"),
+    ("models/gpt.py", "x + self.mlp(self.norm2(x))", "self.mlp(self.norm2(x))"),
+    ("models/gpt.py", "x + self.mlp(self.norm2(x))", "x + self.mlp(self.norm1(x))"),
+    ("models/gpt.py", 'self.tap("final", self.norm(x[:, -1:] if last else x))', 'self.tap("final", x)'),
+    ("models/gpt.py", "self.tokens(ids) + self.positions(self.where(ids, cache))", "self.tokens(ids)"),
+    ("models/gpt.py", "positions = torch.arange(start, end", "positions = torch.arange(start, end).flip(0) + 0 * torch.arange(start, end"),
+    ("models/gpt.py", "self.head.weight = self.tokens.weight", "self.head.weight = nn.Parameter(self.tokens.weight.detach().flip(0))"),
+    ("nn/feedforward.py", "self.activation(self.up(x))", "self.up(x)"),
+]  # fmt: skip
+
+
+def mutated(file: str, old: str, new: str) -> types.ModuleType:
+    """The model's file with one line changed, in it or in one of the equations that it uses."""
+    parts = {}
+    for name in ("nn/attention.py", "nn/feedforward.py", "models/gpt.py"):
+        source = (SOURCE / name).read_text()
+        if name == file:
+            assert source.count(old) == 1, f"{old!r} stands {source.count(old)} times in {name}"
+            source = source.replace(old, new)
+        module = types.ModuleType(f"mutant_{Path(name).stem}")
+        module.__dict__["__name__"] = "glassformer.models.gpt"  # dataclasses look their module up
+        exec(compile(source, name, "exec"), module.__dict__)
+        parts[name] = module
+    model = parts["models/gpt.py"]
+    model.__dict__["attend"] = parts["nn/attention.py"].__dict__["attend"]
+    model.__dict__["FeedForward"] = parts["nn/feedforward.py"].__dict__["FeedForward"]
+    return model
+
+
+@pytest.mark.parametrize(("file", "old", "new"), MUTANTS, ids=[new[:40] for _, _, new in MUTANTS])
+def test_the_reference_catches_every_mutant(file: str, old: str, new: str) -> None:
+    """A one-line defect moves a logit by far more than the tolerance."""
+    right = small_model(3, torch.float64)
+    module = mutated(file, old, new)
+    wrong = module.GPT(module.Config(**{name: value for name, value in vars(small_config()).items() if name != "norm_eps"}))
+    wrong.load_state_dict(right.state_dict())
+    if "head.weight" in new:
+        wrong.head.weight = torch.nn.Parameter(wrong.tokens.weight.detach().flip(0))
+    wrong = wrong.double().eval()
+    ids = random_ids(2, 12)
+    weights = {name: value.numpy() for name, value in export_tensors(right).items()}
+    reference = gpt2_logits(weights, ids.numpy(), n_head=3)
+    with torch.no_grad():
+        far = np.abs(wrong(ids).numpy() - reference).max() / np.abs(reference).max()
+    assert far > 1e-8
+    assert distance_to_reference(right, ids) <= 1e-9
+
+
+@pytest.mark.parametrize("length", [1, 2, 17, 128, 1023, 1024])
+def test_float32_equals_transformers(tmp_path: Path, length: int) -> None:
+    """At most 1e-3, at the lengths where implementations trip."""
+    theirs = hugging_face(1, n_positions=1024)
+    ours = load_folder(save_hugging_face(theirs, tmp_path / "m")).model
+    ids = random_ids(1, length)
+    with torch.no_grad():
+        difference = (ours(ids) - theirs(ids).logits).abs().max().item()
+    assert difference <= 1e-3
+    assert theirs(ids).logits.abs().max() > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PRESETS)
+def test_true_sizes_equal_transformers(tmp_path: Path, name: str) -> None:
+    """All four published sizes, random weights, through a real file."""
+    config = PRESETS[name]
+    theirs = hugging_face(0, n_layer=config.layers, n_head=config.heads, n_embd=config.width, vocab_size=50257, n_positions=1024)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.mul_(0.1)  # keep the noise that `shake` added at the size that training leaves
+    folder = save_hugging_face(theirs, tmp_path / name)
+    ours = load_folder(folder).model
+    assert sum(parameter.numel() for parameter in ours.parameters()) == PARAMETERS[name]
+    for length in (1, 2, 17, 128, 1023, 1024):
+        ids = random_ids(1, length, 50257, seed=length)
+        with torch.no_grad():
+            right = theirs(ids).logits
+            difference = (ours(ids) - right).abs().max().item()
+        print(f"{name} at {length}: {difference:.1e} of {right.abs().max().item():.1f}")
+        assert difference <= 1e-3
+        assert right.abs().max() > 0.5
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_published_sizes(name: str) -> None:
+    """The exact counts, from the formula and from a model without memory."""
+    with torch.device("meta"):
+        model = GPT(PRESETS[name])
+    assert PRESETS[name].parameters == PARAMETERS[name]
+    assert sum(parameter.numel() for parameter in model.parameters()) == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("changes", [{"tied": False}, {"bias": False}, {"neurons": 7}, {"tied": False, "bias": False}])
+def test_the_formula_counts_any_size(changes: dict[str, object]) -> None:
+    """Whatever the configuration, formula and model agree."""
+    model = small_model(**changes)
+    assert model.config.parameters == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_initialisation_is_the_papers() -> None:
+    """0.02, with residual projections scaled by 1/√(2L); the same for the same seed."""
+    model = GPT(Config(layers=8, heads=4, width=128, vocab=500, context=64)).initialise(1)
+    for name, parameter in model.named_parameters():
+        if re.search(r"norm\d?\.weight$", name):
+            assert torch.all(parameter == 1)
+        elif name.endswith("bias"):
+            assert torch.all(parameter == 0)
+        else:
+            expected = 0.005 if name.endswith(("proj.weight", "down.weight")) else 0.02
+            assert parameter.std().item() == pytest.approx(expected, rel=0.05), name
+    again = GPT(model.config).initialise(1)
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(("chunks", "dtype", "tolerance"), [
+    ([1] * 40, torch.float64, 1e-9), ([2] * 20, torch.float64, 1e-9), ([3] * 13 + [1], torch.float64, 1e-9),
+    ([16, 16, 8], torch.float64, 1e-9), ([40], torch.float64, 1e-9), ([1] * 40, torch.float32, 1e-3),
+    ([17, 1, 1, 21], torch.float32, 1e-3),
+])  # fmt: skip
+def test_cache_equals_recompute(chunks: list[int], dtype: torch.dtype, tolerance: float) -> None:
+    """Read in any chunks, every position has the logits it has when read at once."""
+    model = small_model(2, dtype)
+    ids = random_ids(2, 40)
+    with torch.no_grad():
+        whole = model(ids)
+        cache = model.new_cache(2, 40)
+        parts = [model(part, cache) for part in ids.split(chunks, dim=1)]
+    assert (torch.cat(parts, 1) - whole).abs().max() <= tolerance * whole.abs().max()
+    assert cache.length == 40
+
+
+def test_cache_can_be_rewound_and_shared() -> None:
+    """Going back and reading something else equals never having read the first."""
+    model = small_model(2, torch.float64)
+    ids = random_ids(1, 20)
+    with torch.no_grad():
+        cache = model.new_cache(1, 40)
+        model(ids, cache)
+        cache.rewind(12)
+        other = random_ids(3, 5, seed=9)
+        shared = cache.select([0, 0, 0])
+        ours = model(other, shared)
+        right = model(torch.cat([ids[:, :12].expand(3, -1), other], 1))[:, 12:]
+    assert (ours - right).abs().max() <= 1e-9 * right.abs().max()
+
+
+def test_the_edge_of_the_context() -> None:
+    """The last position works; one more is refused in words."""
+    model = small_model()
+    model(random_ids(1, 40))
+    with pytest.raises(InputError, match="41 tokens are 1 more than the model's context of 40"):
+        model(random_ids(1, 41))
+
+
+@pytest.mark.parametrize(("changes", "word"), [
+    ({"layers": 0}, "layers"), ({"heads": 5}, "heads"), ({"width": -8}, "width"), ({"activation": "swish"}, "swish"),
+])  # fmt: skip
+def test_impossible_configurations(changes: dict[str, object], word: str) -> None:
+    """A configuration that cannot be built says which number is wrong."""
+    with pytest.raises(InputError, match=word):
+        small_config(**changes)
+
+
+def test_gradients_are_right() -> None:
+    """Automatic and numerical differentiation agree in float64."""
+    model = small_model(1, torch.float64, layers=1, width=6, heads=2, vocab=7, context=5)
+    ids = random_ids(1, 4, 7)
+    gain = model.blocks[0].norm1.weight
+    assert isinstance(gain, torch.Tensor)
+
+    def loss(values: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(model, {"blocks.0.norm1.weight": values}, (ids,)).logsumexp(-1).sum()
+
+    assert torch.autograd.gradcheck(loss, gain.detach().clone().requires_grad_(), atol=1e-6)

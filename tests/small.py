@@ -1,0 +1,52 @@
+"""Small models and folders that many tests build."""
+
+from pathlib import Path
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from glassformer.models.gpt import GPT, Config
+from glassformer.tokenizers import Tokenizer, train_tokenizer
+
+TEXT = "Once upon a time, there was a little girl named Lily. She liked to play outside in the park. " * 20
+
+
+def small_config(**changes: object) -> Config:
+    """Two layers, three heads, odd sizes: what is equal by accident elsewhere is not equal here."""
+    return Config(**{"layers": 2, "heads": 3, "width": 24, "vocab": 97, "context": 40} | changes)  # type: ignore[arg-type]
+
+
+def small_model(seed: int = 0, dtype: torch.dtype = torch.float32, **changes: object) -> GPT:
+    """A model whose every number is random, biases and gains included."""
+    model = GPT(small_config(**changes))
+    shake(model, seed)
+    return model.to(dtype).eval()
+
+
+@torch.no_grad()
+def shake(model: torch.nn.Module, seed: int, size: float = 0.3) -> None:
+    """Move every parameter away from its initial value."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=size)
+
+
+def small_tokenizer(size: int = 300) -> Tokenizer:
+    """A vocabulary learned from three sentences."""
+    return train_tokenizer([TEXT], size)
+
+
+def hugging_face(seed: int = 0, **changes: object) -> GPT2LMHeadModel:
+    """A small random model of the `transformers` library."""
+    sizes = {"n_layer": 2, "n_head": 3, "n_embd": 24, "vocab_size": 97, "n_positions": 40}
+    config = GPT2Config(**sizes | changes, attn_implementation="eager", bos_token_id=0, eos_token_id=0)
+    model = GPT2LMHeadModel(config)
+    shake(model, seed, 0.2)
+    model.tie_weights()
+    return model.eval()
+
+
+def save_hugging_face(model: GPT2LMHeadModel, folder: Path, **how: object) -> Path:
+    """Its folder, as `transformers` writes it."""
+    model.save_pretrained(folder, **how)
+    return folder

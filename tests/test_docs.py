@@ -1,0 +1,99 @@
+"""What the documents say is run: every command and every piece of code in README, docs and examples."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from glassformer.cli import VERBS
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+NOT_RUN = re.compile(r"^(make |source |git |pip |glass pull |glass convert |glass rm |torchrun )")  # they set up, fetch, or wait
+
+
+def blocks(kind: str) -> list[tuple[str, str]]:
+    """(page, content) of every fenced block of a kind."""
+    return [(page.name, text) for page in PAGES for text in re.findall(rf"```{kind}\n(.*?)```", page.read_text(), re.S)]
+
+
+COMMANDS = [line[2:] for _, text in blocks("console") for line in text.splitlines() if line.startswith("$ ")]
+RUNNABLE = sorted({command.split("  #")[0].strip() for command in COMMANDS if not NOT_RUN.match(command[0:])})
+
+
+def run(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=ROOT, timeout=120)
+
+
+@pytest.mark.parametrize("command", RUNNABLE)
+def test_commands_of_the_documents(command: str) -> None:
+    """Each does what it says, without a word on stderr."""
+    words = shlex.split(command)
+    assert words[0] == "glass"
+    done = run([sys.executable, "-m", "glassformer.cli", *words[1:]])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip()
+
+
+def test_there_are_commands() -> None:
+    """The pattern that finds them finds them."""
+    assert len(RUNNABLE) >= 8
+    assert {"make demo", "make test"} <= {command.split("  #")[0].strip() for command in COMMANDS}
+
+
+@pytest.mark.parametrize(("page", "code"), blocks("python"))
+def test_code_of_the_documents(page: str, code: str) -> None:
+    """Python in the pages runs as it stands."""
+    done = run([sys.executable, "-W", "error", "-c", code])
+    assert (done.returncode, done.stderr) == (0, ""), page
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
+def test_examples(path: Path) -> None:
+    """Every example runs, says something, and is short."""
+    done = run([sys.executable, str(path)])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+    assert len(path.read_text().splitlines()) < 60
+
+
+def test_make_targets_of_the_documents() -> None:
+    """Every `make` in the pages is a target."""
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    named = {word for page in PAGES for word in re.findall(r"(?:^\$ |`)make ([a-z-]+)", page.read_text(), re.M)}
+    assert named
+    assert named <= targets
+
+
+def test_verbs_of_the_readme() -> None:
+    """The table names every verb, and no other."""
+    table = (ROOT / "README.md").read_text().split("| verb |")[1].split("\n\n")[0]
+    named = {verb for row in table.splitlines() for verb in re.findall(r"`([a-z]+)`", row.split("|")[1] if "|" in row else "")}
+    assert named == set(VERBS)
+
+
+def test_links_lead_somewhere() -> None:
+    """Relative links of the pages exist."""
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_file_tree_is_the_tree() -> None:
+    """Every room in the README exists, and every room is in the README."""
+    tree = (ROOT / "README.md").read_text().split("src/glassformer/\n")[1].split("```")[0]
+    named = {line.split()[0].rstrip("/") for line in tree.splitlines() if line.startswith("  ")}
+    source = ROOT / "src" / "glassformer"
+    there = {path.name for path in source.iterdir() if path.name not in ("__init__.py", "__pycache__", "py.typed")}
+    assert named == there
+
+
+def test_slow_checks_are_listed() -> None:
+    """Every test that is marked slow stands in tests/README.md."""
+    page = (ROOT / "tests" / "README.md").read_text()
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for name in re.findall(r"@pytest\.mark\.slow\n(?:@.*\n|    .*\n|\]\).*\n)*def (test_\w+)", path.read_text()):
+            assert f"`{name}`" in page, f"{name} in {path.name} is not listed"

@@ -1,0 +1,242 @@
+"""Seeing inside: reading, editing and differentiating named values; and the traps that a listener must not fall into."""
+
+import itertools
+
+import pytest
+import torch
+from small import small_model
+
+from glassformer.errors import InputError, UnknownSite
+from glassformer.models.gpt import GPT
+from glassformer.trace import Tapped, parse_address, trace
+
+IDS = torch.randint(0, 97, (2, 9), generator=torch.Generator().manual_seed(5))
+ATTENTION = ["q", "k", "v", "scores", "pattern", "mix", "out"]
+BLOCK = ["in", *(f"attn.{name}" for name in ATTENTION), "mid", "mlp.neurons", "mlp.out", "out"]
+SITES = ["embed", *(f"blocks.{i}.{name}" for i in range(2) for name in BLOCK), "final", "logits"]
+
+
+@pytest.fixture
+def model() -> GPT:
+    return small_model(4)
+
+
+def test_all_sites_in_order(model: GPT) -> None:
+    """A trace of everything holds every site, in the order of the computation."""
+    with trace(model) as seen:
+        model(IDS)
+    assert list(seen) == SITES
+
+
+def test_shapes(model: GPT) -> None:
+    """The shapes that the letters promise."""
+    B, T, D, H, K, N, V = 2, 9, 24, 3, 8, 96, 97
+    with trace(model) as seen:
+        model(IDS)
+    shapes = {"q": (B, H, T, K), "scores": (B, H, T, T), "pattern": (B, H, T, T), "mix": (B, H, T, K), "out": (B, T, D)}
+    for name, shape in shapes.items():
+        assert seen[f"blocks.1.attn.{name}"].shape == shape
+    assert seen["blocks.0.mlp.neurons"].shape == (B, T, N)
+    assert seen["logits"].shape == (B, T, V)
+
+
+def test_reading_changes_no_bit(model: GPT) -> None:
+    """With every site watched, the output is the same to the last bit."""
+    plain = model(IDS)
+    with trace(model):
+        watched = model(IDS)
+    assert torch.equal(plain, watched)
+    assert torch.equal(plain, model(IDS))
+
+
+def test_a_pattern_is_a_pattern(model: GPT) -> None:
+    """Rows sum to one, the future is dark, and it is what the fused kernel used."""
+    with trace(model, "blocks.*.attn.*") as seen:
+        model(IDS)
+    pattern = seen["blocks.0.attn.pattern"]
+    assert torch.allclose(pattern.sum(-1), torch.ones(2, 3, 9))
+    assert (pattern.triu(1) == 0).all()
+    assert torch.allclose(pattern @ seen["blocks.0.attn.v"], seen["blocks.0.attn.mix"], atol=1e-5)
+
+
+def test_the_explicit_route_equals_the_fused_one(model: GPT) -> None:
+    """An edit that changes nothing takes the other route and arrives at the same place, within 1e-5."""
+    plain = model(IDS)
+    with trace(model, edits={"blocks.*.attn.pattern": lambda p: p}):
+        explicit = model(IDS)
+    assert (plain - explicit).abs().max() <= 1e-5 * plain.abs().max()
+    with trace(model, edits={"blocks.*.attn.scores": lambda s: s}):
+        assert torch.equal(explicit, model(IDS))
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_every_site_can_be_edited(model: GPT, site: str) -> None:
+    """Doubling any value changes the logits, doubling it back does not; what is read is what was put there."""
+    plain = model(IDS)
+    edit = (lambda s: s - 1.0 * s.tril(-1)) if site.endswith("scores") else (lambda value: value * 2)
+    with trace(model, site, edits={site: edit}) as seen:
+        edited = model(IDS)
+    assert not torch.equal(plain, edited)
+    with trace(model, site) as before:
+        model(IDS)
+    changed = edit(before[site])
+    assert torch.allclose(seen[site][changed.isfinite()], changed[changed.isfinite()], atol=1e-5)
+
+
+@pytest.mark.parametrize("site", SITES)
+def test_every_site_can_be_differentiated(model: GPT, site: str) -> None:
+    """The gradient of a site predicts what a small change of it does."""
+    model = model.double()
+    with trace(model, site, grad=True) as seen:
+        loss = model(IDS)[:, -1, 3].sum()
+    loss.backward()
+    gradient = seen.gradient(site)
+    direction = torch.randn(gradient.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    if site.endswith("scores"):
+        direction = direction.tril()
+    with trace(model, edits={site: lambda value: value + 1e-5 * direction}):
+        moved = model(IDS)[:, -1, 3].sum()
+    assert gradient.abs().sum() > 0
+    assert ((moved - loss) / 1e-5).item() == pytest.approx((gradient * direction).sum().item(), rel=1e-2, abs=1e-4)
+
+
+def test_an_edit_of_one_head_leaves_the_others(model: GPT) -> None:
+    """An address with an index touches its head alone."""
+    with trace(model, "blocks.1.attn.mix", edits={"blocks.1.attn.mix[1]": torch.zeros_like}) as seen:
+        model(IDS)
+    with trace(model, "blocks.1.attn.mix") as plain:
+        model(IDS)
+    assert (seen["blocks.1.attn.mix[1]"] == 0).all()
+    for head in (0, 2):
+        assert torch.equal(seen[f"blocks.1.attn.mix[{head}]"], plain[f"blocks.1.attn.mix[{head}]"])
+
+
+def test_a_sublayer_is_its_output(model: GPT) -> None:
+    """`blocks.0.attn` silenced means that the residual stream passes it unchanged."""
+    with trace(model, "blocks.0.*", edits={"blocks.0.attn": torch.zeros_like}) as seen:
+        model(IDS)
+    assert torch.equal(seen["blocks.0.in"], seen["blocks.0.mid"])
+
+
+@pytest.mark.parametrize("ask", ["blocks.9.out", "block.*", "blocks.0.attn.patern"])
+def test_an_unknown_site_raises_and_lists_the_sites(model: GPT, ask: str) -> None:
+    """A typing error is not silence."""
+    with pytest.raises(UnknownSite, match=r"blocks\.1\.mlp\.neurons"), trace(model, ask):
+        model(IDS)
+    with pytest.raises(UnknownSite, match=r"blocks\.0\.attn\.q"), trace(model, edits={ask: lambda v: v}):
+        model(IDS)
+    assert model.tracer is None
+
+
+@pytest.mark.parametrize("address", ["", "a[b]", "blocks.0.out[1]", "x[", "blocks.0.attn.mix[-1]"])
+def test_bad_addresses(address: str) -> None:
+    """An address that means nothing is refused."""
+    with pytest.raises(UnknownSite):
+        parse_address(address)
+
+
+def test_an_index_past_the_last_head(model: GPT) -> None:
+    """The message says how many there are."""
+    with pytest.raises(UnknownSite, match="3 entries"), trace(model, edits={"blocks.0.attn.q[3]": torch.zeros_like}):
+        model(IDS)
+
+
+def test_an_edit_must_keep_the_shape(model: GPT) -> None:
+    """A broadcast is not taken for an edit."""
+    with pytest.raises(InputError, match="shapes must stay"), trace(model, edits={"embed": lambda value: value[:1]}):
+        model(IDS)
+
+
+def test_repeated_sites_stack(model: GPT) -> None:
+    """Tokens of a generation: one trace, one leading axis."""
+    cache = model.new_cache(1, 20)
+    with torch.no_grad(), trace(model, "blocks.0.attn.pattern", "embed") as seen:
+        for position in range(4):
+            model(IDS[:1, position : position + 1], cache)
+    assert seen["embed"].shape == (4, 1, 1, 24)
+    pattern = seen["blocks.0.attn.pattern"]
+    assert pattern.shape == (4, 1, 3, 1, 4)
+    assert seen["blocks.0.attn.pattern[2]"].shape == (4, 1, 1, 4)
+    assert torch.allclose(pattern.sum(-1), torch.ones(4, 1, 3, 1))
+
+
+def test_two_models_at_once(model: GPT) -> None:
+    """A trace hangs on its model; another model does not hear it."""
+    other = small_model(8)
+    with trace(model, "embed") as first, trace(other, "final") as second:
+        model(IDS)
+        other(IDS)
+    assert list(first) == ["embed"]
+    assert list(second) == ["final"]
+
+
+def test_traces_nest(model: GPT) -> None:
+    """The inner one listens while it lasts, then the outer one again."""
+    with trace(model, "embed") as outer:
+        with trace(model, "final") as inner:
+            model(IDS)
+        model(IDS)
+    assert list(inner) == ["final"]
+    assert outer["embed"].shape == (2, 9, 24)
+
+
+def test_nothing_is_left_behind(model: GPT) -> None:
+    """After a trace, also one that failed, nobody listens; nothing enters the state."""
+    names = set(model.state_dict())
+    with pytest.raises(RuntimeError, match="stop here"), trace(model):
+        raise RuntimeError("stop here")
+    assert set(model.state_dict()) == names
+    assert all(module.tracer is None for module in model.modules() if isinstance(module, Tapped))
+
+
+def test_compiled_idle_taps_break_no_graph(model: GPT) -> None:
+    """`fullgraph=True` accepts a model whose taps are idle."""
+    compiled = torch.compile(model, fullgraph=True, backend="eager")
+    assert torch.allclose(compiled(IDS), model(IDS), atol=1e-5)
+
+
+def test_compiled_models_notice_a_listener(model: GPT) -> None:
+    """A compiled model that has run before is seen when a trace begins, and is fast again afterwards."""
+    compiled = torch.compile(model, backend="eager")
+    with torch.no_grad():
+        plain = compiled(IDS)
+        with trace(model, "blocks.*.attn.pattern") as seen:
+            compiled(IDS)
+        assert len(seen) == 2
+        with trace(model, edits={"blocks.0.attn": torch.zeros_like}):
+            assert not torch.equal(compiled(IDS), plain)
+        assert torch.allclose(compiled(IDS), plain)
+
+
+def test_gradient_needs_a_backward(model: GPT) -> None:
+    """Asked too early, it says so."""
+    with trace(model, "embed", grad=True) as seen:
+        model(IDS)
+    with pytest.raises(UnknownSite, match="backward"):
+        seen.gradient("embed")
+
+
+def test_gradients_of_repeated_sites_stack(model: GPT) -> None:
+    """Two runs under one trace: two gradients."""
+    with trace(model, "embed", grad=True) as seen:
+        total = model(IDS).sum() + 2 * model(IDS).sum()
+    total.backward()
+    first, second = seen.gradient("embed")
+    assert torch.allclose(2 * first, second, atol=1e-3)
+
+
+def test_the_articles_table_of_shares() -> None:
+    """ "robot must obey orders": the article's softmax is that of its scores over four; the second row is 48 % and 52 %."""
+    scores = torch.tensor([[0.11, 0.0, 0.81, 0.79], [0.19, 0.5, 0.3, 0.48], [0.53, 0.98, 0.95, 0.14], [0.81, 0.86, 0.38, 0.9]])
+    q, k = scores[None, None] * 2 / 4, torch.eye(4)[None, None]
+
+    class Listener(Tapped):
+        pass
+
+    from glassformer.nn.attention import explicit_pattern
+
+    pattern = explicit_pattern(Listener(), q, k, None, causal=True)[0, 0]
+    assert pattern[1].tolist() == pytest.approx([0.48, 0.52, 0, 0], abs=0.005)
+    for row, column in itertools.product(range(4), range(4)):
+        assert (pattern[row, column] == 0) == (column > row)
+    assert torch.allclose(pattern.sum(-1), torch.ones(4))
