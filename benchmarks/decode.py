@@ -60,7 +60,8 @@ def serve_theirs(folder: str) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    model: Any = AutoModelForCausalLM.from_pretrained(folder)
+    model.eval()
 
     def run(ids: list[list[int]], new: int) -> int:
         rows = torch.tensor(ids)

@@ -2,7 +2,6 @@
 
 import gzip
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,12 +21,11 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture(scope="session", autouse=True)
-def one_thread() -> Iterator[None]:
+def one_thread() -> None:
     """Two workers on two cores: one thread each."""
     import torch
 
     torch.set_num_threads(1)
-    yield
 
 
 @pytest.fixture(scope="session")
