@@ -1,7 +1,9 @@
 """Broken or boastful configurations: refused before any memory is taken, and no word in them chooses code."""
 
 import json
+import resource
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,16 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def folder(whole: Path, tmp_path: Path) -> Path:
     return copy(whole, tmp_path / "model")
+
+
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    """Only a little more memory: a model that is not refused is a failed test, not a dead machine."""
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + (256 << 20), limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
 COUNTS = ("n_layer", "n_head", "n_embd", "vocab_size", "n_positions", "n_inner")
@@ -63,6 +75,7 @@ def test_missing_count_is_refused(folder: Path, key: str) -> None:
     ],
     ids=str,
 )
+@pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize("read", [load_folder, lambda folder: describe(str(folder))], ids=["load", "show"])
 def test_boastful_numbers_are_refused(folder: Path, numbers: dict[str, int], read: Any) -> None:
     """Sizes that no machine has are refused at once, with the folder's name, by whoever reads them."""

@@ -63,7 +63,7 @@ def test_every_truncation_is_refused(file: Path) -> None:
 def test_false_header_length_is_refused(file: Path, size: int) -> None:
     """Whatever length the file claims for its header, only the true one is accepted."""
     file.write_bytes(pack(TEXT, size=size))
-    with refused(file):
+    with refused(file, f"claims {size:,}" if size > len(RAW) - 8 else ""):  # what is behind the end is not even looked for
         read_header(file)
 
 

@@ -55,8 +55,8 @@ SPECIAL = [END, "<|", "|>", "<|endoftext", "endoftext|>", "<|ENDOFTEXT|>", "<<|e
 
 
 def some(alphabet: str) -> Callable[[random.Random], str]:
-    """Fragments of up to 9 characters of an alphabet."""
-    return lambda rng: "".join(rng.choices(alphabet, k=rng.randint(1, 9)))
+    """Fragments of up to 6 characters of an alphabet."""
+    return lambda rng: "".join(rng.choices(alphabet, k=rng.randint(1, 6)))
 
 
 def one(things: list[str]) -> Callable[[random.Random], str]:
@@ -75,9 +75,9 @@ FRAGMENTS: list[Callable[[random.Random], str]] = [
     *map(one, (EMOJI, SHORTENED, CODE, WORDS, WORDS, SPECIAL)),
     some("".join(map(chr, [*range(32), *range(127, 160)]))),
     some("".join(map(chr, range(32, 127)))),
-    lambda rng: rng.choice(BLANKS) * rng.randint(1, 20),
+    lambda rng: rng.choice(BLANKS) * rng.randint(1, 12),
     lambda rng: " " * rng.randint(1, 3),
-    lambda rng: rng.choice("aAe0-^=.'\n") * rng.randint(1, 40),
+    lambda rng: rng.choice("aAe0-^=.'\n") * rng.randint(1, 20),
     lambda rng: "".join(scalar(rng) for _ in range(rng.randint(1, 4))),
     lambda rng: "".join(scalar(rng, 0x10000) for _ in range(rng.randint(1, 4))),
     lambda rng: rng.choice("aeionß") + rng.choice(MARKS),
@@ -126,8 +126,8 @@ def differences(gpt2: Tokenizer, judge: tiktoken.Encoding, surrounding: str, cod
 
 @pytest.mark.parametrize(("surrounding", "codes"), [
     ("  {}'s", range(0x10000)),
-    ("  {}'s", range(0x10000, 0x40000)),
-    ("{}", range(0x40000, 0xE0000)),
+    ("  {}'s", range(0x10000, 0x34000)),
+    ("{}", range(0x34000, 0xE0000)),
     ("  {}'s", range(0xE0000, 0xE1000)),
     ("{}", range(0xE1000, 0x110000)),
 ])  # fmt: skip
@@ -196,6 +196,13 @@ def test_100_000_nasty_strings(gpt2: Tokenizer, judge: tiktoken.Encoding) -> Non
         check_string(gpt2, judge, text)
 
 
+def test_a_long_text(gpt2: Tokenizer, judge: tiktoken.Encoding) -> None:
+    """So many strings in a row that no part of the work sees them all at once."""
+    text = "".join(nasty_strings(15_000, seed=31))
+    assert len(text) > 200_000
+    check_string(gpt2, judge, text)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 110))
 def test_a_million_nasty_strings(gpt2: Tokenizer, judge: tiktoken.Encoding, seed: int) -> None:
@@ -252,7 +259,7 @@ def test_special_tokens_when_asked_for(gpt2: Tokenizer, judge: tiktoken.Encoding
     assert gpt2.encode(f"Hi{END} there", special=True) == [17250, 50256, 612]
     rng = random.Random(3)
     met = 0
-    for text in nasty_strings(5000, seed=77):
+    for text in nasty_strings(3000, seed=77):
         at = rng.randint(0, len(text))
         text = text[:at] + rng.choice(["", END, END + " ", "\n" + END]) + text[at:]
         ids = gpt2.encode(text, special=True)
@@ -260,7 +267,7 @@ def test_special_tokens_when_asked_for(gpt2: Tokenizer, judge: tiktoken.Encoding
         assert ids.count(50256) == text.count(END)
         assert gpt2.decode(ids) == text
         met += 50256 in ids
-    assert 3000 < met < 5000
+    assert 1800 < met < 3000
 
 
 def test_longest_special_token_wins() -> None:
@@ -294,7 +301,7 @@ def test_three_forms_of_file(gpt2: Tokenizer, gpt2_vocabulary: Path, tmp_path: P
     assert head.startswith("#version")
     (bare / "merges.txt").write_text(rest.rstrip("\n"), encoding="utf-8", newline="\r\n")
     (single / "tokenizer.json").write_text(gpt2.to_json(), encoding="utf-8")
-    texts = list(nasty_strings(1000, seed=4))
+    texts = list(nasty_strings(400, seed=4))
     ids = [gpt2.encode(text, special=True) for text in texts]
     for folder in (pair, bare, single):
         other = load_tokenizer(folder)
@@ -328,7 +335,7 @@ def test_json_in_transformers(gpt2: Tokenizer, tmp_path: Path) -> None:
     for theirs in (GPT2TokenizerFast.from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)):
         assert len(theirs) == 50257
         assert theirs.eos_token_id == gpt2.end
-        for text in nasty_strings(500, seed=9):
+        for text in nasty_strings(300, seed=9):
             ids = gpt2.encode(text, special=True)
             assert theirs(text)["input_ids"] == ids, ascii(text)
             assert theirs.decode(ids, clean_up_tokenization_spaces=False) == text

@@ -24,7 +24,6 @@ MIXED = {
     "letters": "abcdefghijklmnopqrstuvwxyz", "digits": "0123456789", "signs": "!@#$%^&*()-=[]{};:,./<>?'\"",
     "chinese": "的一是不了人我在有他这为之大来", "hebrew": "אבגדהוזחט", "anything": "".join(map(chr, range(0x20, 0xD800, 7))),
 }  # fmt: skip
-RARE = ("rare letters", "rare letters and signs", "two scripts")
 PATTERNS = [*REPEATED, *MIXED, "blanks, then a letter"]
 
 
@@ -65,7 +64,7 @@ def test_there_are_twenty_patterns() -> None:
     assert all(pattern(name, 1000)[:99] == pattern(name, 99) for name in [*REPEATED, *MIXED])
 
 
-@pytest.mark.parametrize("name", ["letter", "joiner", "newline"])
+@pytest.mark.parametrize("name", ["letter", "newline", "contraction"])
 def test_a_million_characters(gpt2: Tokenizer, name: str) -> None:
     """A million characters are encoded within 10 s."""
     climb(gpt2.encode, name, MILLION, 9)
@@ -107,7 +106,7 @@ def memory_of(text: str, vocabulary: Path) -> tuple[int, float]:
     if not Path("/proc/self/status").exists():
         pytest.skip("the high-water mark of memory is read from /proc")
     command = [sys.executable, "-c", CHILD, str(vocabulary)]
-    done = subprocess.run(command, input=text.encode("utf-8", "surrogatepass"), capture_output=True)
+    done = subprocess.run(command, input=text.encode("utf-8", "surrogatepass"), capture_output=True, timeout=60)
     assert done.returncode == 0, done.stderr.decode()
     count, kilobytes = map(int, done.stdout.split())
     return count, kilobytes / 1024
@@ -136,8 +135,8 @@ def test_time_grows_with_length(gpt2: Tokenizer, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PATTERNS)
 def test_memory_of_every_pattern(gpt2_vocabulary: Path, name: str) -> None:
-    """A million characters take less than 500 MB; twice that where nearly every one is three or four tokens."""
+    """A million characters take less than 500 MB; a little more if they are one word and four tokens each."""
     count, megabytes = memory_of(pattern(name, MILLION), gpt2_vocabulary)
     print(f"{name}: {count:,} tokens, {megabytes:.0f} MB")
     assert MILLION / 20 < count <= 4 * MILLION
-    assert 8 * count / MILLION < megabytes < (1000 if name in RARE else 500)
+    assert 8 * count / MILLION < megabytes < (600 if name == "rare letters" else 500)

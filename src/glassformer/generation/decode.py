@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from glassformer.errors import GlassError, InputError
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import adjust, choose, log_softmax
-from glassformer.generation.stepper import Logits, Stepper
+from glassformer.generation.stepper import Cache, Logits, Stepper
 
 
 class Event(NamedTuple):
@@ -67,7 +67,7 @@ def generate(
             yield Event(answer.prompt, answer.choice, finish="length")
     alive = [answer for answer in answers if not answer.finished]
     logits: Logits | None = None
-    cache: Any = None
+    cache: Cache | None = None
     if alive:
         logits, cache = prefill(model, alive, options)
     while alive:
@@ -81,7 +81,7 @@ def generate(
             yield _advance(model, answer, row, options, end, known, halt)
         logits = None
         staying = [row for row, answer in enumerate(alive) if not answer.finished]
-        if 0 < len(staying) < len(alive):
+        if cache is not None and 0 < len(staying) < len(alive):
             cache = cache.select(staying)
         alive = [alive[row] for row in staying]
         if any(len(answer.window()) > model.context for answer in alive):
@@ -106,7 +106,7 @@ def check_prompt(model: Stepper, prompt: Sequence[int], options: Options, which:
     return min(options.max_new_tokens, model.context - len(prompt))
 
 
-def prefill(model: Stepper, answers: Sequence[Answer], options: Options) -> tuple[Logits, Any]:
+def prefill(model: Stepper, answers: Sequence[Answer], options: Options) -> tuple[Logits, Cache]:
     """Read what every answer has so far, padded on the left; equal texts are read once."""
     for answer in answers:
         if len(answer.window()) > model.context:
@@ -120,7 +120,7 @@ def prefill(model: Stepper, answers: Sequence[Answer], options: Options) -> tupl
         ids[row, padding[row] :] = window
     left = max(options.max_new_tokens - len(answer.tokens) for answer in answers)
     capacity = min(width + left, model.context + int(padding.max()))
-    cache = model.new_cache(len(distinct), capacity, padding)
+    cache: Cache = model.new_cache(len(distinct), capacity, padding)
     logits = model.step(ids, cache)
     rows = [distinct.index(window) for window in windows]
     if rows == list(range(len(distinct))):

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -174,10 +175,8 @@ class LanguageModel:
         row = torch.tensor([list(ids)], device=self.model.tokens.weight.device)
         return np.asarray(self.model(row, last=last)[0].float().cpu().numpy())
 
-    def save(self, folder: Any, *, dtype: str | None = None) -> None:
+    def save(self, folder: str | Path, *, dtype: str | None = None) -> None:
         """Write a folder that `load` and `transformers` read."""
-        from pathlib import Path
-
         save_folder(Path(folder), self.model, self.tokenizer, dtype=None if dtype is None else parse_dtype(dtype))
 
     def _run(

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from glassformer import machine
 from glassformer.errors import InputError
 from glassformer.hub.known import KNOWN
 from glassformer.hub.locate import download, home_folder, kept, locate, remove, split_name
@@ -125,8 +124,3 @@ def _order(bare: str) -> tuple[int, int, int]:
     template = re.sub(r"^h\.\d+\.", "h.{}.", bare)
     place = list(NAMES).index(template)
     return (1 if inside else (0 if place < 2 else 2), int(inside[1]) if inside else 0, place)
-
-
-def home() -> Path:
-    """Where converted and trained models are kept."""
-    return machine.home() / "models"
