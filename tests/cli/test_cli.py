@@ -283,10 +283,10 @@ def test_convert_keeps_under_a_name(glass, home: Path, tmp_path: Path) -> None:
 
 def test_a_reader_that_leaves(model: str) -> None:
     """`glass … | head` ends quietly."""
-    endless = ["generate", "-m", model, "-n", "100000", "--min-new-tokens", "100000", "--slide", "Once"]
+    endless = ["generate", "-m", model, "-n", "100000", "--min-new-tokens", "100000", "--slide", "-s", "1", "Once"]
     command = " ".join(map(shlex.quote, [sys.executable, "-m", "glassformer.cli", *endless]))
     script = f"{command} < /dev/null | head -c 5; echo; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, errors="replace", timeout=120)
     assert done.stderr == ""
     assert done.stdout.splitlines()[-1] == "0"
 

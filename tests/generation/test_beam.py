@@ -7,6 +7,7 @@ from typing import Any, Self
 import numpy as np
 import pytest
 import torch
+from small import small_model
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
@@ -360,3 +361,13 @@ def test_what_it_refuses() -> None:
         with pytest.raises(InputError, match=rf"{id} is not a token id of this model \(0 to 3\)"):
             beam_search(Table(), [1, id], Options(num_beams=2))
     assert beam_search(Table(), [1], Options(num_beams=2, max_new_tokens=0))[0].finish == "length"
+
+
+def test_cancelled_in_the_middle() -> None:
+    """What is there is handed over, and says that it was cut."""
+    model = small_model(3)
+    asked = iter([False, False, True])
+    options = Options(num_beams=3, num_return_sequences=2, max_new_tokens=20)
+    beams = beam_search(model, [1, 2, 3], options, cancelled=lambda: next(asked))
+    assert [len(beam.tokens) for beam in beams] == [2, 2]
+    assert {beam.finish for beam in beams} == {"cancelled"}

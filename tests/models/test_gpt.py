@@ -210,6 +210,15 @@ def test_cache_can_be_rewound_and_shared() -> None:
     assert (ours - right).abs().max() <= 1e-9 * right.abs().max()
 
 
+def test_a_cache_that_is_full() -> None:
+    """One position too many is refused in words."""
+    model = small_model()
+    cache = model.new_cache(1, 5)
+    model(random_ids(1, 5), cache)
+    with pytest.raises(InputError, match="6 positions are more than the 5"):
+        model(random_ids(1, 1), cache)
+
+
 def test_the_edge_of_the_context() -> None:
     """The last position works; one more is refused in words."""
     model = small_model()

@@ -1,7 +1,7 @@
 """Beam search: keep the best few beginnings, not only the best one. Results equal Hugging Face's."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,9 +27,15 @@ class Beam:
 
 
 def beam_search(
-    model: Stepper, prompt: Sequence[int], options: Options, *, end: int | None = None, known: int | None = None
+    model: Stepper,
+    prompt: Sequence[int],
+    options: Options,
+    *,
+    end: int | None = None,
+    known: int | None = None,
+    cancelled: Callable[[], bool] | None = None,
 ) -> list[Beam]:
-    """The `num_return_sequences` best answers to one prompt, best first."""
+    """The `num_return_sequences` best answers to one prompt, best first; once `cancelled`, those that are there."""
     room = check_prompt(model, prompt, options)
     width = options.num_beams
     if room == 0:
@@ -39,6 +45,10 @@ def beam_search(
     running = [Beam((), (), np.float32(0) if beam == 0 else NOWHERE) for beam in range(width)]
     finished: list[Beam] = []
     for length in range(1, room + 1):
+        if cancelled is not None and cancelled():
+            return [replace(beam, finish=beam.finish or "cancelled") for beam in finished + running][
+                : options.num_return_sequences
+            ]
         candidates = _continuations(logits, running, prompt, options, end, known)
         ended = [beam for beam in candidates[:width] if beam.tokens[-1] == end or length == room]
         finished = _best(finished + [_finish(beam, end, options) for beam in ended], width)

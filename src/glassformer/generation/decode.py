@@ -95,6 +95,9 @@ def check_prompt(model: Stepper, prompt: Sequence[int], options: Options, which:
     strange = next((id for id in prompt if not 0 <= id < model.vocab), None)
     if strange is not None:
         raise InputError(f"prompt {which}: {strange} is not a token id of this model (0 to {model.vocab - 1})")
+    strange = next((id for id in options.logit_bias if id >= model.vocab), None)
+    if strange is not None:
+        raise InputError(f"logit_bias: {strange} is not a token id of this model (0 to {model.vocab - 1})")
     if options.overflow == "slide":
         return options.max_new_tokens
     over = len(prompt) - model.context
@@ -110,7 +113,7 @@ def prefill(model: Stepper, answers: Sequence[Answer], options: Options) -> tupl
     """Read what every answer has so far, padded on the left; equal texts are read once."""
     for answer in answers:
         if len(answer.window()) > model.context:
-            answer.dropped = answer.position - model.context // 2
+            answer.dropped = answer.position - max(1, model.context // 2)
     windows = [tuple(answer.window()) for answer in answers]
     distinct = list(dict.fromkeys(windows))
     width = max(map(len, distinct))

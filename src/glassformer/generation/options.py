@@ -1,6 +1,5 @@
 """How to choose tokens: every knob, its default and its bounds."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -47,23 +46,29 @@ class Options:
         self._number("temperature", 0.0, 100.0)
         self._number("top_p", 0.0, 1.0, above=True)
         self._number("min_p", 0.0, 1.0)
-        self._number("repetition_penalty", 0.0, 100.0, above=True)
+        self._number("repetition_penalty", 0.01, 100.0)
         self._number("presence_penalty", -100.0, 100.0)
         self._number("frequency_penalty", -100.0, 100.0)
-        self._number("length_penalty", -100.0, 100.0)
+        self._number("length_penalty", -10.0, 10.0)
         if 0 < self.temperature < 1e-4:
             raise InputError(f"temperature {self.temperature} is too small to divide by; 0 takes the likeliest token")
-        if self.early_stopping not in (True, False, "never"):
+        if type(self.do_sample) is not bool:
+            raise InputError(f"do_sample must be True or False, not {self.do_sample!r}")
+        if type(self.early_stopping) is not bool and self.early_stopping != "never":
             raise InputError(f'early_stopping must be True, False or "never", not {self.early_stopping!r}')
         if self.overflow not in ("stop", "slide"):
             raise InputError(f"overflow must be 'stop' or 'slide', not {self.overflow!r}")
         if 1 < self.num_beams < self.num_return_sequences:
             raise InputError(f"num_return_sequences ({self.num_return_sequences}) is more than num_beams ({self.num_beams})")
+        if self.num_beams > 1 and self.overflow == "slide":
+            raise InputError("overflow: beam search ends at the edge of the context and does not slide")
+        if not isinstance(self.logit_bias, Mapping):
+            raise InputError(f"logit_bias must map token ids to numbers, not {self.logit_bias!r}")
         for id, bias in self.logit_bias.items():
             if type(id) is not int or id < 0:
                 raise InputError(f"logit_bias: {id!r} is not a token id")
-            if not isinstance(bias, int | float) or isinstance(bias, bool) or math.isnan(bias):
-                raise InputError(f"logit_bias: {bias!r} is not a number")
+            if not isinstance(bias, int | float) or isinstance(bias, bool) or not -1e4 <= bias <= 1e4:
+                raise InputError(f"logit_bias: {bias!r} is not a number from -10,000 to 10,000")
 
     def _whole(self, name: str, low: int, high: int) -> None:
         value = getattr(self, name)

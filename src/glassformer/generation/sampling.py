@@ -59,7 +59,8 @@ def keep_top_p(scores: Row, p: float) -> Row:
     if p >= 1.0:
         return scores
     order = np.argsort(scores, kind="stable")
-    below = np.cumsum(np.exp(log_softmax(scores))[order])
+    weights = np.exp(scores - scores.max())[order]
+    below = np.cumsum(weights) / weights.sum()  # exact where the probabilities are
     drop = order[:-1][below[:-1] <= 1.0 - p]
     kept = scores.copy()
     kept[drop] = -np.inf

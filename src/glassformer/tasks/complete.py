@@ -145,6 +145,8 @@ class LanguageModel:
     def encode(self, prompt: Prompt, *, special: bool = False) -> list[int]:
         """The ids of a prompt; `<|endoftext|>` for an empty one."""
         if not isinstance(prompt, str):
+            if isinstance(prompt, bytes | bytearray) or not hasattr(prompt, "__iter__"):
+                raise InputError(f"a prompt must be a text or a sequence of token ids, not {type(prompt).__name__}")
             ids = list(prompt)
             if any(type(id) is not int for id in ids):
                 raise InputError("a prompt of token ids must hold whole numbers only")
@@ -190,6 +192,8 @@ class LanguageModel:
             given = given | {"seed": secrets.randbits(32)}
         special = bool(given.pop("special", False))
         options = _options(given)
+        if not isinstance(stop, Sequence):
+            raise InputError(f"stop must be a text or a sequence of texts, not {stop!r}")
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         ids = [self.encode(prompt, special=special) for prompt in prompts]
         for which, prompt_ids in enumerate(ids):
@@ -203,18 +207,18 @@ class LanguageModel:
         if options.num_beams > 1:
             if stops:
                 raise InputError("stop: beam search looks at whole answers and knows no stop strings")
-            return completions, self._search(completions, ids, options)
-        return completions, self._sample(completions, ids, options, stops, cancelled)
+            return completions, self._search(completions, ids, options, cancelled)
+        streams = [TextStream(self._bytes_of, stops) for _ in completions]
+        return completions, self._sample(completions, ids, options, streams, cancelled)
 
     def _sample(
         self,
         completions: list[Completion],
         ids: list[list[int]],
         options: Options,
-        stops: tuple[str, ...],
+        streams: list[TextStream],
         cancelled: Callable[[], bool] | None,
     ) -> Iterator[tuple[Completion, str]]:
-        streams = [TextStream(self._bytes_of, stops) for _ in completions]
         fresh = [""] * len(completions)
 
         def halt(event: Event) -> bool:
@@ -237,11 +241,17 @@ class LanguageModel:
             completion.text += piece
             yield completion, piece
 
-    def _search(self, completions: list[Completion], ids: list[list[int]], options: Options) -> Iterator[tuple[Completion, str]]:
+    def _search(
+        self,
+        completions: list[Completion],
+        ids: list[list[int]],
+        options: Options,
+        cancelled: Callable[[], bool] | None,
+    ) -> Iterator[tuple[Completion, str]]:
         end = None if self.tokenizer is None else self.tokenizer.end
         known = None if self.tokenizer is None else len(self.tokenizer)
         for which, prompt in enumerate(ids):
-            beams = beam_search(self.model, prompt, options, end=end, known=known)
+            beams = beam_search(self.model, prompt, options, end=end, known=known, cancelled=cancelled)
             for choice, beam in enumerate(beams):
                 completion = completions[which * options.num_return_sequences + choice]
                 completion.tokens, completion.logprobs = list(beam.tokens), list(beam.logprobs)

@@ -10,6 +10,8 @@ class TextStream:
     """Feed it tokens, get the text that is safe to show; `stopped` once a stop string was met."""
 
     def __init__(self, bytes_of: Callable[[int], bytes], stop: Sequence[str] = ()) -> None:
+        if any(not isinstance(s, str) for s in stop):
+            raise InputError("stop: a stop string must be text")
         if any(not s for s in stop):
             raise InputError("stop: an empty string would stop everything before it begins")
         self.stop = tuple(stop)
@@ -30,10 +32,10 @@ class TextStream:
         if self.stopped:
             return ""
         text = self._held + text
-        found = [at for at in (text.find(s) for s in self.stop) if at >= 0]
-        if found:
+        found = [(at + len(s), at) for s in self.stop if (at := text.find(s)) >= 0]
+        if found:  # the one that is complete first, however the text is cut into tokens
             self.stopped, self._held = True, ""
-            return text[: min(found)]
+            return text[: min(found)[1]]
         keep = 0 if last else max((_overlap(text, s) for s in self.stop), default=0)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
