@@ -21,12 +21,12 @@ SECONDS = 2.0  # of the processor's time, which a busy neighbour does not length
 
 @cache
 def tiny_tokenizer() -> Tokenizer:
-    """A vocabulary with a dozen merges."""
+    """A vocabulary with a few merges."""
     return train_tokenizer(["the cat sat on the mat and that was that; the hat, the bat"], 280)
 
 
 def tiny_folder(folder: Path, *, seed: int = 0, **numbers: Any) -> Path:
-    """A whole model of a few thousand numbers, none of them 0, in a folder."""
+    """A whole model of a few thousand numbers, in a folder."""
     tokenizer = tiny_tokenizer()
     model = GPT(Config(**{"layers": 2, "heads": 2, "width": 8, "vocab": len(tokenizer), "context": 16} | numbers)).initialise(
         seed

@@ -27,6 +27,7 @@ from glassformer.hub import convert as converter
 from glassformer.hub.convert import convert
 from glassformer.hub.folder import CONFIG, WEIGHTS
 from glassformer.tasks.complete import load
+from glassformer.tasks.library import describe
 
 
 class Call:
@@ -263,8 +264,9 @@ def test_folder_of_a_pickle_is_refused(corpus: Path, sound: Path, tmp_path: Path
     shutil.copy(files(corpus)[0], tmp_path / name)
     if configured:
         shutil.copy(sound.parent / "model" / CONFIG, tmp_path)
-    with refused(f"glass convert {tmp_path / name}"):
-        load(str(tmp_path))
+    for read in (load, describe):
+        with refused(f"glass convert {tmp_path / name}"):
+            read(str(tmp_path))
     assert canaries(corpus) == []
 
 

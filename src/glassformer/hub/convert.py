@@ -13,7 +13,7 @@ import torch
 
 from glassformer.errors import CheckpointError, InputError
 from glassformer.hub import gpt2
-from glassformer.hub.files import MEGABYTE, parse_json, read_json
+from glassformer.hub.files import read_json
 from glassformer.hub.folder import CONFIG, WEIGHTS, load_folder, save_folder
 from glassformer.hub.tensors import Entry, read_header
 from glassformer.hub.vocabulary import load_tokenizer
@@ -40,11 +40,14 @@ def convert(
     with tempfile.TemporaryDirectory(prefix="glass-convert-") as name:
         work = Path(name)
         _unpickle(source, work)
-        entries = read_header(work / "tensors.safetensors")
-        config = _config(source, entries, read_json(work / "facts.json"), heads, activation)
-        (work / "tensors.safetensors").rename(work / WEIGHTS)
-        (work / CONFIG).write_text(json.dumps(config))
-        loaded = load_folder(work, dtype=_stored(entries))
+        try:
+            entries = read_header(work / "tensors.safetensors")
+            config = _config(source, entries, read_json(work / "facts.json"), heads, activation)
+            (work / "tensors.safetensors").rename(work / WEIGHTS)
+            (work / CONFIG).write_text(json.dumps(config))
+            loaded = load_folder(work, dtype=_stored(entries))
+        except CheckpointError as error:  # in the words of the file that was given, not of one that is gone in a moment
+            raise CheckpointError(re.sub(rf"{re.escape(name)}(/[a-z.]+)?", lambda _: str(source), str(error))) from None
         vocabulary = load_tokenizer(tokenizer or source.parent)
         if tokenizer is not None and vocabulary is None:
             raise InputError(f"{tokenizer} holds no tokenizer")
@@ -66,12 +69,12 @@ def _find(source: Path) -> Path:
 
 def _check_archive(path: Path) -> None:
     """A torch file is an archive that stores, never packs: one that unpacks to more than it has is a trap."""
-    if not zipfile.is_zipfile(path):
-        return  # the older, plain form
     try:
+        if not zipfile.is_zipfile(path):
+            return  # the older, plain form
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
-    except (zipfile.BadZipFile, OSError, ValueError) as error:
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise CheckpointError(f"{path}: a broken archive ({error})") from None
     packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
     if packed or sum(entry.file_size for entry in entries) > path.stat().st_size or len(entries) > 100_000:
@@ -95,11 +98,13 @@ def _config(
 ) -> dict[str, Any]:
     """A `config.json` in Hugging Face's words, from what is said beside the file, in it, and by its shapes."""
     beside = source.parent / CONFIG
-    said = parse_json(beside.read_text(encoding="utf-8")[:MEGABYTE], beside) if beside.is_file() else {}
+    said = read_json(beside) if beside.is_file() else {}
     if "n_layer" in said:
         config = said
     else:
         model_args = facts.get("model_args") or {}
+        if not isinstance(model_args, dict):
+            raise CheckpointError(f"{source}: model_args is not a dictionary")
         nested = said.get("model")
         config = _measure(source, entries) | {
             "n_head": model_args.get("n_head") or (nested.get("n_head") if isinstance(nested, dict) else None),

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from glassformer.tokenizers import Tokenizer
 CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.safetensors")
 SHARE_OF_MEMORY = 0.8
 
 
@@ -40,7 +42,9 @@ def load_folder(
     folder: Path, *, dtype: torch.dtype = torch.float32, device: str = "cpu", allow_nonfinite: bool = False
 ) -> Loaded:
     """Read a folder. Every file is checked before memory is taken, and memory is taken once."""
-    model = gpt2.blank(gpt2.read_config(read_json(folder / CONFIG), folder / CONFIG))
+    if not (folder / CONFIG).exists() and _pickles(folder):
+        raise CheckpointError(f"{folder}: {_what_is_there(folder)}")
+    model = gpt2.blank(gpt2.read_config(read_json(folder / CONFIG), folder / CONFIG), folder / CONFIG)
     places = gpt2.place_tensors(tensor_entries(folder).values(), model, folder)
     tokenizer = load_tokenizer(folder)
     if tokenizer is not None and len(tokenizer) > model.config.vocab:
@@ -48,16 +52,18 @@ def load_folder(
     check_memory(model.config.parameters * dtype.itemsize, what=str(folder))
     owners = dict(model.named_modules())
     for place in places:
-        value = place.read()
+        value = place.read().to(dtype)
         if not allow_nonfinite and not torch.stack(value.aminmax()).isfinite().all():  # one pass, no copy; NaN shows in both
-            raise CheckpointError(f"{place.entry.path}: {place.entry.name} holds NaN or infinite numbers")
+            raise CheckpointError(
+                f"{place.entry.path}: {place.entry.name} holds NaN or infinite numbers, or numbers too large for {dtype}"
+            )
         path, _, leaf = place.name.rpartition(".")
         if place.name == "head.weight" and model.config.tied:
-            _check_tied(value.to(dtype), model.tokens.weight, place.entry)
+            _check_tied(value, model.tokens.weight, place.entry)
         elif getattr(owners[path], leaf) is None:
             _check_zero(value, place.entry)  # a bias, in a model that has none
         else:
-            setattr(owners[path], leaf, nn.Parameter(value.to(device=device, dtype=dtype), requires_grad=True))
+            setattr(owners[path], leaf, nn.Parameter(value.to(device), requires_grad=True))
     model.tie()
     return Loaded(model.eval(), tokenizer, folder)
 
@@ -97,15 +103,17 @@ def tensor_entries(folder: Path) -> dict[str, Entry]:
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
         raise CheckpointError(f"{index}: weight_map should name a file for every tensor")
     shards = sorted(set(names.values()))
-    strange = next((name for name in shards if Path(name).name != name or not name.endswith(".safetensors")), None)
+    strange = next((name for name in shards if not SHARD.fullmatch(name)), None)
     if strange is not None:
         raise CheckpointError(f"{index}: {strange[:100]!r} is not the name of a safetensors file in this folder")
     entries: dict[str, Entry] = {}
     for shard in shards:
-        entries |= read_header(folder / shard)
-    if set(entries) != set(names):
-        missing = sorted(set(names) ^ set(entries))
-        raise CheckpointError(f"{index}: index and shards do not name the same tensors: {', '.join(missing[:10])}")
+        found = read_header(folder / shard)
+        wrong = sorted(found.keys() ^ {name for name, where in names.items() if where == shard})
+        if wrong:
+            told = ", ".join(repr(name[:100]) for name in wrong[:10])
+            raise CheckpointError(f"{index}: index and {shard} do not name the same tensors: {told}")
+        entries |= found
     return entries
 
 
@@ -143,10 +151,13 @@ def _check_zero(value: Tensor, entry: Entry) -> None:
 
 
 def _what_is_there(folder: Path) -> str:
-    pickles = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.glob(pattern))
-    if pickles:
+    if pickles := _pickles(folder):
         return f"holds {pickles[0]}, which is a pickle and never loaded; run: glass convert {folder / pickles[0]}"
     return f"holds no {WEIGHTS}"
+
+
+def _pickles(folder: Path) -> list[str]:
+    return sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.glob(pattern))
 
 
 def _tokenizer_config(tokenizer: Tokenizer, context: int) -> dict[str, object]:

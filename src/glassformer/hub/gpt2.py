@@ -54,6 +54,7 @@ ACTIVATIONS = {
 INTEGERS = {"layers": "n_layer", "heads": "n_head", "width": "n_embd", "vocab": "vocab_size", "context": "n_positions"}
 # Switches of their implementation that change the numbers, with the value that GPT-2 has.
 UNSUPPORTED = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
+MAX_PARAMETERS = 1 << 50
 
 
 class Place(NamedTuple):
@@ -81,7 +82,7 @@ def read_config(theirs: dict[str, Any], path: Path) -> Config:
         raise CheckpointError(f"{path}: model_type {str(kind)[:40]!r} is not a model that is known here; known: gpt2")
     for key, value in UNSUPPORTED.items():
         if theirs.get(key, value) != value:
-            raise CheckpointError(f"{path}: {key}={theirs[key]!r} is not supported")
+            raise CheckpointError(f"{path}: {key}={str(theirs[key])[:40]!r} is not supported")
     values: dict[str, Any] = {ours: _count(theirs, key, path) for ours, key in INTEGERS.items()}
     if theirs.get("n_inner") is not None:
         values["neurons"] = _count(theirs, "n_inner", path)
@@ -119,7 +120,7 @@ def write_config(config: Config) -> dict[str, Any]:
 def our_name(theirs: str) -> str | None:
     """Our name of one of their tensors; None for what is no weight; KeyError for what nobody knows."""
     bare = PREFIXES.sub("", theirs)
-    number = re.match(r"h\.(\d+)\.", bare)
+    number = re.match(r"h\.([0-9]{1,9})\.", bare)
     if number is None:
         return NAMES[bare]
     ours = NAMES[bare.replace(number[0], "h.{}.", 1)]
@@ -144,42 +145,48 @@ def place_tensors(entries: Iterable[Entry], model: GPT, path: Path) -> list[Plac
         try:
             ours = our_name(entry.name)
         except KeyError:
-            faults.append(f"{entry.name[:100]} is not a tensor of GPT-2")
+            faults.append(f"{_shown(entry)} is not a tensor of GPT-2")
             continue
         if ours in found:
-            faults.append(f"{entry.name[:100]} stands twice")
+            faults.append(f"{_shown(entry)} stands twice")
         elif ours is not None:
             found[ours] = entry
     stored_in_out = _stored_in_out(found, config)
     places = []
     for name, parameter in model.state_dict().items():
         shape = tuple(parameter.shape)
-        if name not in found:
-            if not (name == "head.weight" and config.tied):
-                faults.append(f"{their_name(name)} {list(shape)} is missing")
-            continue
-        entry = found.pop(name)
         transpose = stored_in_out and TRANSPOSED.fullmatch(name) is not None
         stored = shape[::-1] if transpose else shape
+        if name not in found:
+            if not (name == "head.weight" and config.tied):
+                faults.append(f"{their_name(name)} {list(stored)} is missing")
+            continue
+        entry = found.pop(name)
         if entry.shape != stored:
-            faults.append(f"{entry.name} is {list(entry.shape)}, should be {list(stored)}")
+            faults.append(f"{_shown(entry)} is {list(entry.shape)}, should be {list(stored)}")
         elif not entry.dtype.is_floating_point:
-            faults.append(f"{entry.name} holds {entry.dtype}, should hold floating-point numbers")
+            faults.append(f"{_shown(entry)} holds {entry.dtype}, should hold floating-point numbers")
         product = TRANSPOSED.fullmatch(name) is not None or name == ("tokens.weight" if config.tied else "head.weight")
         places.append(Place(name, entry, transpose, by_columns=product and shape[0] >= shape[1]))
     if not config.bias:  # a bias may be stored as zeros, for readers that know no model without one
-        places += [Place(name, found.pop(name), False) for name in list(found) if name.endswith(".bias")]
-    faults += [f"{entry.name[:100]} {list(entry.shape)} has no place in this configuration" for entry in found.values()]
+        could = {
+            name: p.shape for name, p in blank(replace(config, bias=True), path).named_parameters() if name.endswith(".bias")
+        }
+        fitting = [name for name, entry in found.items() if entry.shape == could.get(name)]
+        places += [Place(name, found.pop(name), False) for name in fitting]
+    faults += [f"{_shown(entry)} {list(entry.shape)} has no place in this configuration" for entry in found.values()]
     if faults:
         more = f" and {len(faults) - 40} more" if len(faults) > 40 else ""
         raise CheckpointError(f"{path}: the weights do not fit the configuration: {'; '.join(faults[:40])}{more}")
     return places
 
 
-def blank(config: Config) -> GPT:
+def blank(config: Config, path: Path) -> GPT:
     """The model without numbers: every parameter has its name and shape, none has memory."""
-    if config.layers * len(NAMES) > MAX_TENSORS:
-        raise CheckpointError(f"{config.layers:,} layers are more than can be loaded")
+    if config.layers * len(NAMES) > MAX_TENSORS or config.parameters > MAX_PARAMETERS:
+        raise CheckpointError(
+            f"{path}: {config.layers:,} layers and {config.parameters:,} parameters are more than can be loaded"
+        )
     with torch.device("meta"):
         return GPT(config)
 
@@ -190,9 +197,14 @@ def export_tensors(model: GPT) -> dict[str, Tensor]:
     if model.config.tied:
         state.pop("head.weight")
     if not model.config.bias:
-        full = blank(replace(model.config, bias=True)).named_parameters()
+        full = blank(replace(model.config, bias=True), Path()).named_parameters()
         state |= {name: state["tokens.weight"].new_zeros(p.shape) for name, p in full if name.endswith(".bias")}
     return {their_name(name): (value.t() if TRANSPOSED.fullmatch(name) else value).contiguous() for name, value in state.items()}
+
+
+def _shown(entry: Entry) -> str:
+    """A tensor's name for a message: not too long, and without anything that a terminal would obey."""
+    return entry.name[:100].encode("unicode_escape").decode() if not entry.name.isprintable() else entry.name[:100]
 
 
 def _stored_in_out(found: dict[str, Entry], config: Config) -> bool:

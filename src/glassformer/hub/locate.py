@@ -4,7 +4,7 @@ import hashlib
 import os
 import re
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from glassformer import machine
@@ -34,12 +34,12 @@ def locate(name: str, *, revision: str | None = None, offline: bool = False) -> 
     """The folder of a model: a shipped name, a folder, a name at home, or a hub id (downloaded if need be)."""
     if not name:
         raise InputError("the model's name is empty")
-    path = Path(name).expanduser() if "\0" not in name else Path()
+    path = as_path(name)
     if path.suffix in (".pt", ".pth", ".bin", ".ckpt") and path.is_file():
         raise CheckpointError(f"{path} is a pickle and never loaded; run: glass convert {path}")
     if _looks_like_path(name) or (path.is_dir() and not _shipped(name)):
         if not path.is_dir():
-            raise InputError(f"there is no folder {name[:200]}")
+            raise InputError(f"there is no folder {name[:200]!r}")
         return path
     id, revision = split_name(name, revision)
     for folder in (_shipped(id), home_folder(id)):
@@ -48,12 +48,25 @@ def locate(name: str, *, revision: str | None = None, offline: bool = False) -> 
     return download(id, revision, offline=offline)
 
 
+def as_path(name: str) -> Path:
+    """A name as the path that it may be."""
+    try:
+        path = Path(name).expanduser()
+        path.stat()
+    except FileNotFoundError:
+        pass
+    except (OSError, RuntimeError, ValueError) as error:  # too long; no such user; a NUL or half a character
+        if not isinstance(error, NotADirectoryError | PermissionError):
+            raise InputError(f"{name[:100]!r} is neither a folder nor a model's name") from None
+    return path
+
+
 def split_name(name: str, revision: str | None = None) -> tuple[str, str | None]:
     """A hub id and its revision, from `owner/name@revision`; refuses whatever cannot be one."""
-    match = NAME.fullmatch(name)
-    if match is None or ".." in name or "--" in name:
+    match = NAME.fullmatch(name if revision is None else f"{name.partition('@')[0]}@{revision}")
+    if match is None or ".." in match[0] or "--" in name or match["id"].endswith((".git", "-")):
         raise InputError(f"{name[:100]!r} is neither a folder nor a model's name (like storyteller, gpt2 or owner/name@revision)")
-    return match["id"], revision or match["revision"]
+    return match["id"], match["revision"]
 
 
 def download(id: str, revision: str | None, *, offline: bool = False) -> Path:
@@ -106,7 +119,9 @@ def verify(folder: Path, known: Known | None) -> None:
 def kept() -> list[Kept]:
     """Every model on this machine that could be loaded by name."""
     found = [Kept(path.name, "shipped", path, _size(path)) for path in _folders(SHIPPED)]
-    found += [Kept(path.name, "home", path, _size(path)) for path in _folders(machine.home() / "models")]
+    found += [
+        Kept(path.name, "home", path, _size(path)) for path in _folders(machine.home() / "models") if home_folder(path.name)
+    ]
     return found + _cached()
 
 
@@ -117,6 +132,8 @@ def remove(name: str) -> int:
         raise InputError(f"{id} ships with Glassformer and cannot be removed")
     folder = home_folder(id)
     if folder is not None and folder.is_dir():
+        if folder.is_symlink():
+            raise InputError(f"{folder} is a link to {folder.resolve()}; remove that")
         size = _size(folder)
         shutil.rmtree(folder)
         return size
@@ -137,7 +154,9 @@ def remove(name: str) -> int:
     ]
     if not commits:
         raise InputError(f"there is no model {name} on this machine")
-    plan = cache.delete_revisions(*commits)
+    # By hash alone another repository's copy of the same revision could be the one that goes.
+    mine = frozenset(repo for repo in cache.repos if repo.repo_id == repository and repo.repo_type == "model")
+    plan = replace(cache, repos=mine).delete_revisions(*commits)
     plan.execute()
     return int(plan.expected_freed_size)
 
@@ -146,7 +165,10 @@ def home_folder(name: str) -> Path | None:
     """The folder that a name has, or would have, among the models kept at home."""
     models = machine.home() / "models"
     folder = models / name
-    inside = folder.resolve().is_relative_to(models.resolve()) and folder.resolve() != models.resolve()
+    try:
+        inside = folder.resolve().parent == models.resolve()
+    except (OSError, RuntimeError, ValueError):  # a link to itself; a name that is no path
+        return None
     return folder if inside and "/" not in name else None
 
 

@@ -70,7 +70,9 @@ def read_header(path: Path) -> dict[str, Entry]:
     except UnicodeDecodeError:
         raise CheckpointError(f"{path}: the header is not UTF-8 text") from None
     header = parse_json(text, path)
-    header.pop("__metadata__", None)
+    notes = header.pop("__metadata__", {})
+    if notes is not None and not (isinstance(notes, dict) and all(isinstance(note, str) for note in notes.values())):
+        raise CheckpointError(f"{path}: __metadata__ should hold texts by name")
     if len(header) > MAX_TENSORS:
         raise CheckpointError(f"{path}: {len(header):,} tensors are more than the {MAX_TENSORS:,} that are accepted")
     entries = {name: _entry(path, name, fields, 8 + size) for name, fields in header.items()}

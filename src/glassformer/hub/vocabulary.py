@@ -1,14 +1,16 @@
 """Vocabulary files: `tokenizer.json`, `vocab.json` + `merges.txt`, OpenAI's `encoder.json` + `vocab.bpe`."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 from glassformer.errors import CheckpointError, InputError
 from glassformer.hub.files import MEGABYTE, read_json, read_text
-from glassformer.tokenizers.bpe import END_OF_TEXT, Merge, Tokenizer
+from glassformer.tokenizers.bpe import Merge, Tokenizer
 
 LIMIT = 64 * MEGABYTE
 PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
+SPECIAL = re.compile(r"<\S+>|\[[A-Z]+\]")  # how these files, which cannot say it, write their special tokens
 FILES = ("tokenizer.json", *(name for pair in PAIRS for name in pair))
 
 
@@ -18,7 +20,10 @@ def load_tokenizer(folder: Path) -> Tokenizer | None:
     if single.is_file():
         return _checked(single, _read_tokenizer_json)
     for vocab, merges in PAIRS:
-        if (folder / vocab).is_file() and (folder / merges).is_file():
+        there = (folder / vocab).is_file(), (folder / merges).is_file()
+        if any(there) and not all(there):
+            raise CheckpointError(f"{folder}: holds {vocab if there[0] else merges} without {merges if there[0] else vocab}")
+        if all(there):
             return _checked(folder / vocab, lambda path, merges=merges: _read_pair(path, path.parent / merges))
     return None
 
@@ -35,14 +40,18 @@ def _checked(path: Path, read: Any) -> Tokenizer:
 
 def _read_pair(vocab_path: Path, merges_path: Path) -> Tokenizer:
     vocab = _vocab(read_json(vocab_path, LIMIT), vocab_path)
-    lines = read_text(merges_path, LIMIT).split("\n")
+    text = read_text(merges_path, LIMIT)
+    if text.count("\n") > 2 * len(vocab) + 100:
+        raise CheckpointError(f"{merges_path}: more lines than {len(vocab):,} tokens can have merges")
+    lines = text.split("\n")
     lines = [line.removesuffix("\r") for line in lines]
     if lines and lines[0].startswith("#version"):
         del lines[0]
     while lines and not lines[-1]:
         lines.pop()
-    merges = [_merge(line.split(" "), rank, merges_path) for rank, line in enumerate(lines)]
-    special = {END_OF_TEXT: vocab[END_OF_TEXT]} if END_OF_TEXT in vocab else {}
+    merges = [_merge(line.split(" ", 2), rank, merges_path) for rank, line in enumerate(lines)]
+    made = {left + right for left, right in merges}
+    special = {token: id for token, id in vocab.items() if SPECIAL.fullmatch(token) and token not in made}
     return Tokenizer(vocab, merges, special=special)
 
 
@@ -51,20 +60,23 @@ def _read_tokenizer_json(path: Path) -> Tokenizer:
     model, cut = _part(whole, "model", path), _part(whole, "pre_tokenizer", path)
     if model.get("type", "BPE") != "BPE" or cut.get("type") != "ByteLevel" or cut.get("use_regex") is False:
         raise CheckpointError(f"{path}: not GPT-2's byte-level BPE, the only tokenizer that is known here")
+    odd = next((key for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix") if model.get(key)), None)
+    if odd is not None:
+        raise CheckpointError(f"{path}: {odd} is not supported")
     if whole.get("normalizer") is not None:
         raise CheckpointError(f"{path}: a normalizer is not supported")
     if not isinstance(model.get("merges"), list) or not isinstance(whole.get("added_tokens", []), list):
         raise CheckpointError(f"{path}: merges and added_tokens should be lists")
     vocab = _vocab(_part(model, "vocab", path), path)
     merges = [
-        _merge(merge.split(" ") if isinstance(merge, str) else merge, rank, path) for rank, merge in enumerate(model["merges"])
+        _merge(merge.split(" ", 2) if isinstance(merge, str) else merge, rank, path) for rank, merge in enumerate(model["merges"])
     ]
-    special = {}
+    special: dict[str, int] = {}
     for token in whole.get("added_tokens", []):
         if not isinstance(token, dict) or not isinstance(token.get("content"), str) or type(token.get("id")) is not int:
             raise CheckpointError(f"{path}: an added token has no content or no id")
-        if vocab.get(token["content"], token["id"]) != token["id"]:
-            raise CheckpointError(f"{path}: the added token {token['content'][:40]!r} has another id in the vocabulary")
+        if (special | vocab).get(token["content"], token["id"]) != token["id"]:
+            raise CheckpointError(f"{path}: the added token {token['content'][:40]!r} has another id before")
         special[token["content"]] = token["id"]
     return Tokenizer(vocab, merges, special=special, prefix_space=cut.get("add_prefix_space") is True)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from glassformer.errors import InputError
 from glassformer.hub.known import KNOWN
-from glassformer.hub.locate import download, home_folder, kept, locate, remove, split_name
+from glassformer.hub.locate import as_path, download, home_folder, kept, locate, remove, split_name
 
 __all__ = ["Row", "Table", "convert", "describe", "kept", "known", "pull", "remove"]
 
@@ -65,7 +65,7 @@ def describe(name: str, *, revision: str | None = None, offline: bool = False) -
     folder = locate(name, revision=revision, offline=offline)
     config = read_json(folder / CONFIG)
     entries = tensor_entries(folder)
-    gpt2.place_tensors(entries.values(), gpt2.blank(gpt2.read_config(config, folder / CONFIG)), folder)
+    gpt2.place_tensors(entries.values(), gpt2.blank(gpt2.read_config(config, folder / CONFIG), folder / CONFIG), folder)
     weights = {gpt2.PREFIXES.sub("", n): e for n, e in entries.items() if gpt2.our_name(n) is not None}
     kinds = sorted({str(entry.dtype).removeprefix("torch.") for entry in weights.values()})
     size = sum(path.stat().st_size for path in {entry.path for entry in entries.values()})
@@ -103,7 +103,7 @@ def convert(source: Path, target: str | None, **how: Any) -> Path:
 
     name = target or (source.parent.name if source.stem in ("ckpt", "model", "pytorch_model") else source.stem)
     if "/" in name or name.startswith((".", "~")):
-        folder = Path(name).expanduser()
+        folder = as_path(name)
     else:
         found = home_folder(split_name(name)[0])
         if found is None:

@@ -131,9 +131,16 @@ class Tokenizer:
         strange = next((symbol for symbol in self._ids if not symbol or any(c not in BYTE_OF for c in symbol)), None)
         if strange is not None:
             raise InputError(f"the vocabulary's token {strange[:40]!r} is not written in byte symbols")
+        odd = next((token for token in self.special if not token or _scalars(token) != token), None)
+        if odd is not None:
+            raise InputError(f"the special token {odd[:40]!r} is no text")
         if len(set(self.merges)) != len(self.merges):
             raise InputError("the list of merges holds a pair twice")
         for rank, (left, right) in enumerate(self.merges):
             for symbol in (left, right, left + right):
                 if symbol not in self._ids:
                     raise InputError(f"merge {rank} ({left[:40]!r} + {right[:40]!r}): {symbol[:40]!r} is not in the vocabulary")
+        made = {left + right for left, right in self.merges}
+        lost = next((symbol for symbol in self._ids if len(symbol) > 1 and symbol not in made), None)
+        if lost is not None:
+            raise InputError(f"no merge makes the token {lost[:40]!r}; the list of merges is not whole")
