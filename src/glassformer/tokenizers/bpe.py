@@ -25,7 +25,7 @@ def _byte_symbols() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
-def _scalars(text: str) -> str:
+def scalars(text: str) -> str:
     """The text with U+FFFD for every lone surrogate, which is no character and has no bytes."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
@@ -63,7 +63,7 @@ class Tokenizer:
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """Ids of a text. Special tokens in it are plain text, unless `special` asks for them."""
-        text = _scalars(text)
+        text = scalars(text)
         if not special or not self.special:
             return self._encode_plain(text)
         pieces = re.split("(" + "|".join(map(re.escape, sorted(self.special, key=len, reverse=True))) + ")", text)
@@ -85,7 +85,7 @@ class Tokenizer:
 
     def watch(self, text: str) -> list[WatchedWord]:
         """The merges that make the ids of a text: word by word, step by step."""
-        words = self._fast.pre_tokenizer.pre_tokenize_str(_scalars(text)) if text else []
+        words = self._fast.pre_tokenizer.pre_tokenize_str(scalars(text)) if text else []
         return [watch_word(word, self._ranks, self._ids) for word, _ in words]
 
     def shown(self, symbols: str) -> str:
@@ -131,7 +131,7 @@ class Tokenizer:
         strange = next((symbol for symbol in self._ids if not symbol or any(c not in BYTE_OF for c in symbol)), None)
         if strange is not None:
             raise InputError(f"the vocabulary's token {strange[:40]!r} is not written in byte symbols")
-        odd = next((token for token in self.special if not token or _scalars(token) != token), None)
+        odd = next((token for token in self.special if not token or scalars(token) != token), None)
         if odd is not None:
             raise InputError(f"the special token {odd[:40]!r} is no text")
         if len(set(self.merges)) != len(self.merges):

@@ -1,6 +1,8 @@
 """A new vocabulary from a text of one's own."""
 
+import codecs
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -8,9 +10,10 @@ import tokenizers as fast
 from tokenizers import models, pre_tokenizers, trainers
 
 from glassformer.errors import InputError
-from glassformer.tokenizers.bpe import END_OF_TEXT, SYMBOL_OF, Tokenizer
+from glassformer.tokenizers.bpe import END_OF_TEXT, SYMBOL_OF, Tokenizer, scalars
 
 CHUNK = 1 << 20
+BEFORE_A_BLANK = re.compile(r".*\S(?=[ \n])", re.DOTALL)
 
 
 def train_tokenizer(
@@ -44,17 +47,34 @@ def _texts(source: Iterable[str | Path]) -> Iterator[str]:
         if isinstance(item, Path):
             yield from _chunks(item)
         else:
-            yield item
+            yield scalars(item)
 
 
 def _chunks(path: Path) -> Iterator[str]:
-    """A text file in pieces that end at a line's end, so that no word is cut."""
+    """A text file in pieces, cut where a blank follows a word: there no token could have stood across the cut."""
+    rest = ""
+    for text in _decoded(path):
+        whole = rest + text
+        cut = BEFORE_A_BLANK.match(whole)
+        at = cut.end() if cut else 0
+        if at:
+            yield whole[:at]
+        rest = whole[at:]
+    if rest:
+        yield rest
+
+
+def _decoded(path: Path) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    start = 0  # the place in the file of the first byte that is not decoded yet
     try:
-        with path.open(encoding="utf-8") as file:
-            while chunk := file.read(CHUNK):
-                yield chunk + file.readline()
+        with path.open("rb") as file:
+            while raw := file.read(CHUNK):
+                yield decoder.decode(raw)
+                start = file.tell() - len(decoder.getstate()[0])
+            decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from None
+        raise InputError(f"{path} is not UTF-8 text: {error.reason} at byte {start + error.start}") from None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
 
