@@ -18,7 +18,7 @@ def small_config(**changes: object) -> Config:
 
 def small_model(seed: int = 0, dtype: torch.dtype = torch.float32, **changes: object) -> GPT:
     """A model whose every number is random, biases and gains included."""
-    model = GPT(small_config(**changes))
+    model = GPT(small_config(**changes)).initialise(seed)
     shake(model, seed)
     return model.to(dtype).eval()
 
@@ -40,6 +40,7 @@ def hugging_face(seed: int = 0, **changes: object) -> GPT2LMHeadModel:
     """A small random model of the `transformers` library."""
     sizes = {"n_layer": 2, "n_head": 3, "n_embd": 24, "vocab_size": 97, "n_positions": 40}
     config = GPT2Config(**sizes | changes, attn_implementation="eager", bos_token_id=0, eos_token_id=0)
+    torch.manual_seed(seed)
     model = GPT2LMHeadModel(config)
     shake(model, seed, 0.2)
     model.tie_weights()

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -42,10 +43,7 @@ def load_folder(
     folder: Path, *, dtype: torch.dtype = torch.float32, device: str = "cpu", allow_nonfinite: bool = False
 ) -> Loaded:
     """Read a folder. Every file is checked before memory is taken, and memory is taken once."""
-    if not (folder / CONFIG).exists() and _pickles(folder):
-        raise CheckpointError(f"{folder}: {_what_is_there(folder)}")
-    model = gpt2.blank(gpt2.read_config(read_json(folder / CONFIG), folder / CONFIG), folder / CONFIG)
-    places = gpt2.place_tensors(tensor_entries(folder).values(), model, folder)
+    model, places, _ = outline(folder)
     tokenizer = load_tokenizer(folder)
     if tokenizer is not None and len(tokenizer) > model.config.vocab:
         raise CheckpointError(f"{folder}: the tokenizer has {len(tokenizer):,} tokens, the model {model.config.vocab:,}")
@@ -66,6 +64,15 @@ def load_folder(
             setattr(owners[path], leaf, nn.Parameter(value.to(device), requires_grad=True))
     model.tie()
     return Loaded(model.eval(), tokenizer, folder)
+
+
+def outline(folder: Path) -> tuple[GPT, list[gpt2.Place], dict[str, Any]]:
+    """A folder's model without numbers, where each of its numbers is, and the configuration as it stands there."""
+    if not (folder / CONFIG).exists() and _pickles(folder):
+        raise CheckpointError(f"{folder}: {_what_is_there(folder)}")
+    config = read_json(folder / CONFIG)
+    model = gpt2.blank(gpt2.read_config(config, folder / CONFIG), folder / CONFIG)
+    return model, gpt2.place_tensors(tensor_entries(folder).values(), model, folder), config
 
 
 def save_folder(

@@ -58,30 +58,26 @@ class Table:
 
 def describe(name: str, *, revision: str | None = None, offline: bool = False) -> Table:
     """Count a model's parameters from the headers of its files; nothing is loaded."""
-    from glassformer.hub import gpt2
-    from glassformer.hub.files import read_json
-    from glassformer.hub.folder import CONFIG, tensor_entries
+    from glassformer.hub.folder import outline
+    from glassformer.hub.gpt2 import PREFIXES
 
     folder = locate(name, revision=revision, offline=offline)
-    config = read_json(folder / CONFIG)
-    entries = tensor_entries(folder)
-    gpt2.place_tensors(entries.values(), gpt2.blank(gpt2.read_config(config, folder / CONFIG), folder / CONFIG), folder)
-    weights = {gpt2.PREFIXES.sub("", n): e for n, e in entries.items() if gpt2.our_name(n) is not None}
-    kinds = sorted({str(entry.dtype).removeprefix("torch.") for entry in weights.values()})
-    size = sum(path.stat().st_size for path in {entry.path for entry in entries.values()})
-    table = Table(name, folder, config, ", ".join(kinds), size)
-    for bare, entry in sorted(weights.items(), key=lambda item: _order(item[0])):
-        count = math.prod(entry.shape)
+    model, places, config = outline(folder)
+    kinds = sorted({str(place.entry.dtype).removeprefix("torch.") for place in places})
+    size = sum(path.stat().st_size for path in {place.entry.path for place in places})
+    table = Table(name, folder, config, ", ".join(kinds), size, blocks=model.config.layers)
+    counted = dict(model.named_parameters())  # not the token matrix once more, nor biases of zero that stand for none
+    for place in places:
+        if place.name not in counted:
+            continue
+        bare, shape = PREFIXES.sub("", place.entry.name), place.entry.shape
+        count = math.prod(shape)
         inside = re.match(r"h\.(\d+)\.(.*)", bare)
-        if bare == "lm_head.weight" and config.get("tie_word_embeddings", True):
-            continue  # the token matrix once more
         table.total += count
         if inside is None:
-            table.whole.append(Row(bare, entry.shape, count))
+            table.whole.append(Row(bare, shape, count))
         elif inside[1] == "0":
-            table.block.append(Row(inside[2], entry.shape, count))
-        if inside is not None:
-            table.blocks = max(table.blocks, int(inside[1]) + 1)
+            table.block.append(Row(inside[2], shape, count))
     return table
 
 
@@ -114,13 +110,3 @@ def convert(source: Path, target: str | None, **how: Any) -> Path:
     dtype = how.pop("dtype", None)
     convert_file(source, folder, dtype=None if dtype is None else parse_dtype(dtype), **how)
     return folder
-
-
-def _order(bare: str) -> tuple[int, int, int]:
-    """Embeddings, blocks, the rest; inside a block as the data flows."""
-    from glassformer.hub.gpt2 import NAMES
-
-    inside = re.match(r"h\.(\d+)\.", bare)
-    template = re.sub(r"^h\.\d+\.", "h.{}.", bare)
-    place = list(NAMES).index(template)
-    return (1 if inside else (0 if place < 2 else 2), int(inside[1]) if inside else 0, place)
