@@ -2,13 +2,12 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from glassformer import machine
+from glassformer.cli import run
 
 DYING = "import os, signal; os.kill(os.getpid(), signal.SIGILL)"
 DYING_WITH_AMX = f"import os\nif 'ONEDNN_MAX_CPU_ISA' not in os.environ:\n    {DYING}\nprint('sound')"
@@ -88,10 +87,12 @@ def test_a_home_that_cannot_be_written_to(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert machine.bf16() == "safe"
 
 
-def test_glass_env_tells_it_all(home: Path) -> None:
+def test_glass_env_tells_it_all(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """As data: versions, cores, sets, bf16, where models are kept."""
-    command = [sys.executable, "-m", "glassformer.cli", "env", "--json"]
-    facts = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    monkeypatch.setattr(machine, "BF16_PROBE", "print('sound')")
+    assert run(["env", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["bf16"] == "safe"
     assert facts["torch"].startswith("2.")
     assert facts["models kept in"] == str(home / "models")
     assert {"glassformer", "python", "cores", "instruction sets", "bf16", "hub cache"} <= set(facts)

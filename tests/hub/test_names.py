@@ -144,8 +144,9 @@ def test_there_are_enough_names() -> None:
 
 def test_no_hostile_name_is_a_name() -> None:
     """All of them are refused where a name is asked for; sound ones are not."""
-    accepted = {name: result for name in HOSTILE if not isinstance(result := outcome(split_name, name), InputError)}
-    assert accepted == {}
+    for revision in (None, "main"):
+        results = {name: outcome(split_name, name, revision) for name in HOSTILE}
+        assert {name: result for name, result in results.items() if not isinstance(result, InputError)} == {}
     assert split_name("owner/my_model-2.0@refs/pr/1") == ("owner/my_model-2.0", "refs/pr/1")
     assert split_name("mine") == ("mine", None)
 

@@ -68,11 +68,10 @@ def load_folder(
 
 def outline(folder: Path) -> tuple[GPT, list[gpt2.Place], dict[str, Any]]:
     """A folder's model without numbers, where each of its numbers is, and the configuration as it stands there."""
-    if not (folder / CONFIG).exists() and _pickles(folder):
-        raise CheckpointError(f"{folder}: {_what_is_there(folder)}")
+    entries = tensor_entries(folder)  # first: a folder of a pickle, with or without a configuration, is told what to do
     config = read_json(folder / CONFIG)
     model = gpt2.blank(gpt2.read_config(config, folder / CONFIG), folder / CONFIG)
-    return model, gpt2.place_tensors(tensor_entries(folder).values(), model, folder), config
+    return model, gpt2.place_tensors(entries.values(), model, folder), config
 
 
 def save_folder(
@@ -158,13 +157,10 @@ def _check_zero(value: Tensor, entry: Entry) -> None:
 
 
 def _what_is_there(folder: Path) -> str:
-    if pickles := _pickles(folder):
+    pickles = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.glob(pattern))
+    if pickles:
         return f"holds {pickles[0]}, which is a pickle and never loaded; run: glass convert {folder / pickles[0]}"
     return f"holds no {WEIGHTS}"
-
-
-def _pickles(folder: Path) -> list[str]:
-    return sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.glob(pattern))
 
 
 def _tokenizer_config(tokenizer: Tokenizer, context: int) -> dict[str, object]:

@@ -53,20 +53,21 @@ def as_path(name: str) -> Path:
     try:
         path = Path(name).expanduser()
         path.stat()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         pass
-    except (OSError, RuntimeError, ValueError) as error:  # too long; no such user; a NUL or half a character
-        if not isinstance(error, NotADirectoryError | PermissionError):
-            raise InputError(f"{name[:100]!r} is neither a folder nor a model's name") from None
+    except (OSError, RuntimeError, ValueError):  # too long, or not ours to see; no such user; a NUL or half a character
+        raise InputError(f"{name[:100]!r} is neither a folder nor a model's name") from None
     return path
 
 
 def split_name(name: str, revision: str | None = None) -> tuple[str, str | None]:
     """A hub id and its revision, from `owner/name@revision`; refuses whatever cannot be one."""
-    match = NAME.fullmatch(name if revision is None else f"{name.partition('@')[0]}@{revision}")
-    if match is None or ".." in match[0] or "--" in name or match["id"].endswith((".git", "-")):
+    match = NAME.fullmatch(name)
+    sound = revision is None or (NAME.fullmatch(f"x@{revision}") is not None and ".." not in revision)
+    if match is None or not sound or ".." in name or "--" in name or match["id"].endswith((".git", "-")):
+        name = name if sound else f"{name}@{revision}"
         raise InputError(f"{name[:100]!r} is neither a folder nor a model's name (like storyteller, gpt2 or owner/name@revision)")
-    return match["id"], match["revision"]
+    return match["id"], revision or match["revision"]
 
 
 def download(id: str, revision: str | None, *, offline: bool = False) -> Path:

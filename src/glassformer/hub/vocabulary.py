@@ -75,7 +75,7 @@ def _read_tokenizer_json(path: Path) -> Tokenizer:
     for token in whole.get("added_tokens", []):
         if not isinstance(token, dict) or not isinstance(token.get("content"), str) or type(token.get("id")) is not int:
             raise CheckpointError(f"{path}: an added token has no content or no id")
-        if (special | vocab).get(token["content"], token["id"]) != token["id"]:
+        if special.get(token["content"], vocab.get(token["content"], token["id"])) != token["id"]:
             raise CheckpointError(f"{path}: the added token {token['content'][:40]!r} has another id before")
         special[token["content"]] = token["id"]
     return Tokenizer(vocab, merges, special=special, prefix_space=cut.get("add_prefix_space") is True)
