@@ -134,7 +134,20 @@ def test_a_flipped_bit_is_refused(hub: tuple[type[Hub], dict[str, str]]) -> None
     assert "sha256" in refused.stderr
     assert refused.stderr.count("glass:") == 1
     served.lies = False
+    again = glass(environment, "pull", "owner/tiny")
+    assert again.returncode == 0
+    assert (Path(again.stdout.strip()) / "model.safetensors").read_bytes() == served.files["model.safetensors"]
+
+
+def test_a_download_that_was_cut_off(hub: tuple[type[Hub], dict[str, str]]) -> None:
+    """What is missing is fetched by the next pull; offline it is not taken for the whole."""
+    _, environment = hub
+    folder = Path(glass(environment, "pull", "owner/tiny").stdout.strip())
+    (folder / "model.safetensors").resolve().unlink()
+    (folder / "model.safetensors").unlink()
+    assert "not whole" in glass(environment | {"HF_HUB_OFFLINE": "1"}, "pull", "owner/tiny").stderr
     assert glass(environment, "pull", "owner/tiny").returncode == 0
+    assert (folder / "model.safetensors").is_file()
 
 
 def test_a_model_that_is_not_there(hub: tuple[type[Hub], dict[str, str]]) -> None:

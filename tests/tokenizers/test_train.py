@@ -172,7 +172,9 @@ def test_files_and_texts_agree(tmp_path: Path) -> None:
     RHYME.replace("\n", " ") * 3,
     "one\n\ntwo\n\nthree\n\nfour\n\n" * 20,
     "a line  \n    another\n\t\n \n" * 20,
-], ids=["lines", "one line", "paragraphs", "indented"])  # fmt: skip
+    "one\r\ntwo\r\n\r\nthree\rfour\x85 \x1c!\xa0 \n" * 20,
+    "日本語、文字。" * 40,
+], ids=["lines", "one line", "paragraphs", "indented", "line ends", "no blank"])  # fmt: skip
 @pytest.mark.parametrize("chunk", [1, 7, 100])
 def test_chunks_cut_no_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, chunk: int) -> None:
     """A file that is read in pieces gives the same vocabulary as its text in one piece."""

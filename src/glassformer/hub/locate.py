@@ -1,5 +1,6 @@
 """Names to folders: shipped models, folders, models kept at home, the hub and its cache. No torch here."""
 
+import contextlib
 import hashlib
 import os
 import re
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from glassformer import machine
 from glassformer.errors import CheckpointError, InputError, NetworkError
-from glassformer.hub.files import read_json
+from glassformer.hub.files import MEGABYTE, read_json
 from glassformer.hub.known import KNOWN, Known, by_repository
 
 SHIPPED = Path(__file__).parent.parent / "pretrained"
@@ -77,14 +78,15 @@ def download(id: str, revision: str | None, *, offline: bool = False) -> Path:
 
     repository, revision, known = _pinned(id, revision)
     offline = offline or constants.HF_HUB_OFFLINE
-    try:
-        return Path(snapshot_download(repository, revision=revision, allow_patterns=PATTERNS, local_files_only=True))
-    except (LocalEntryNotFoundError, OSError):
-        if offline:
-            raise NetworkError(
-                f"{repository} is not in the cache ({constants.HF_HUB_CACHE}) and downloads are switched off;"
-                f" run `glass pull {id}` with a network, or use a folder"
-            ) from None
+    with contextlib.suppress(LocalEntryNotFoundError, OSError):
+        folder = Path(snapshot_download(repository, revision=revision, allow_patterns=PATTERNS, local_files_only=True))
+        if _is_whole(folder):
+            return folder
+    if offline:
+        raise NetworkError(
+            f"{repository} is not in the cache ({constants.HF_HUB_CACHE}), or not whole, and downloads are switched off;"
+            f" run `glass pull {id}` with a network, or use a folder"
+        )
     try:
         HfApi().model_info(repository, revision=revision, timeout=PATIENCE)  # one question, so that no network is known at once
         folder = Path(snapshot_download(repository, revision=revision, allow_patterns=PATTERNS))
@@ -100,6 +102,8 @@ def download(id: str, revision: str | None, *, offline: bool = False) -> Path:
             " check the network and run it again, or copy a model's folder here and give its path"
         ) from None
     verify(folder, known)
+    if not _is_whole(folder):
+        raise CheckpointError(f"{repository} has no config.json with safetensors weights, the only ones that are loaded")
     return folder
 
 
@@ -191,6 +195,15 @@ def _pinned(id: str, revision: str | None) -> tuple[str, str | None, Known | Non
     if known is None:
         return id, revision, None
     return known.repository, revision or known.revision, known if revision in (None, known.revision) else None
+
+
+def _is_whole(folder: Path) -> bool:
+    """Whether configuration and weights are there: a download may have been cut off."""
+    shards = {"model.safetensors"}
+    if not (folder / "model.safetensors").is_file() and (folder / "model.safetensors.index.json").is_file():
+        names = read_json(folder / "model.safetensors.index.json", 16 * MEGABYTE).get("weight_map")
+        shards = {str(name) for name in names.values()} if isinstance(names, dict) else shards
+    return (folder / "config.json").is_file() and all((folder / Path(shard).name).is_file() for shard in shards)
 
 
 def _cached() -> list[Kept]:
