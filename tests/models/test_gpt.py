@@ -133,7 +133,7 @@ def test_true_sizes_equal_transformers(tmp_path: Path, name: str) -> None:
     theirs = hugging_face(0, n_layer=config.layers, n_head=config.heads, n_embd=config.width, vocab_size=50257, n_positions=1024)
     with torch.no_grad():
         for parameter in theirs.parameters():
-            parameter.mul_(0.1)  # keep the noise that `shake` added at the size that training leaves
+            parameter.mul_(0.5)  # logits of the size that trained models have
     folder = save_hugging_face(theirs, tmp_path / name)
     ours = load_folder(folder).model
     assert sum(parameter.numel() for parameter in ours.parameters()) == PARAMETERS[name]
@@ -144,7 +144,7 @@ def test_true_sizes_equal_transformers(tmp_path: Path, name: str) -> None:
             difference = (ours(ids) - right).abs().max().item()
         print(f"{name} at {length}: {difference:.1e} of {right.abs().max().item():.1f}")
         assert difference <= 1e-3
-        assert right.abs().max() > 0.5
+        assert right.abs().max() > 5
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -369,6 +369,8 @@ def small_vocabulary() -> tuple[dict[str, int], list[tuple[str, str]]]:
     (lambda vocab, merges: merges.append(merges[0]), "holds a pair twice"),
     (lambda vocab, merges: merges.append(("x", "y")), r"merge 6 \('x' \+ 'y'\): 'xy' is not in the vocabulary"),
     (lambda vocab, merges: merges.insert(0, ("xy", "z")), "merge 0 .*'xy' is not in the vocabulary"),
+    (lambda vocab, merges: merges.pop(), "no merge makes the token"),
+    (lambda vocab, merges: vocab.update({"xy": len(vocab)}), "no merge makes the token 'xy'"),
 ])  # fmt: skip
 def test_broken_vocabularies(spoil: Callable[[dict[str, int], list[tuple[str, str]]], object], message: str) -> None:
     """Each way to be wrong is refused in a sentence of its own; the same vocabulary unspoilt is taken."""
@@ -378,6 +380,15 @@ def test_broken_vocabularies(spoil: Callable[[dict[str, int], list[tuple[str, st
     spoil(vocab, merges)
     with pytest.raises(InputError, match=message):
         Tokenizer(vocab, merges)
+
+
+@pytest.mark.parametrize("token", ["", "<\ud800>"], ids=["empty", "half a character"])
+def test_special_tokens_that_are_no_text(token: str) -> None:
+    """A special token has to be something that can stand in a text."""
+    vocab, merges = small_vocabulary()
+    assert len(Tokenizer(vocab, merges, special={"<>": 262})) == 263
+    with pytest.raises(InputError, match=r"the special token .* is no text"):
+        Tokenizer(vocab, merges, special={token: 262})
 
 
 def test_shown(gpt2: Tokenizer) -> None:

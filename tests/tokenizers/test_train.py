@@ -4,6 +4,7 @@ import hashlib
 import re
 import subprocess
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable
 from itertools import pairwise
@@ -182,6 +183,17 @@ def test_chunks_cut_no_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tex
     file.write_text(text, encoding="utf-8")
     monkeypatch.setattr("glassformer.tokenizers.train.CHUNK", chunk)
     assert state(train_tokenizer([file], 290)) == state(train_tokenizer([text], 290))
+
+
+def test_a_file_without_blanks_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no cut can be found, what was searched before is not searched again with every piece."""
+    file = tmp_path / "text.txt"
+    file.write_text("x" * 200_000, encoding="utf-8")
+    monkeypatch.setattr("glassformer.tokenizers.train.CHUNK", 16)
+    began = time.process_time()
+    tokenizer = train_tokenizer([file], 258)
+    assert time.process_time() - began < 2
+    assert tokenizer.merges == [("x", "x")]
 
 
 def test_progress_adds_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,10 +72,11 @@ def tokenize(
             _print_merges(word, tokenizer.shown)
     else:
         console = out()
-        console.print("".join(f"[{visible(tokenizer.decode([id]))}]" for id in tokens))
+        shown = [visible(tokenizer.bytes_of(id).decode("utf-8", "backslashreplace")) for id in tokens]
+        console.print("".join(f"[{token}]" for token in shown))
         console.print(f"{len(tokens)} tokens, {len(prompt.encode('utf-8', 'replace'))} bytes")
-        for id in tokens:
-            console.print(f"{id:>7}  {visible(tokenizer.decode([id]))}")
+        for id, token in zip(tokens, shown, strict=True):
+            console.print(f"{id:>7}  {token}")
 
 
 def learn(files: list[Path], vocab_size: int, output: Path | None) -> None:
