@@ -21,7 +21,7 @@ def read_texts(path: Path) -> Iterator[str]:
             for line in file:
                 yield json.loads(line)["text"]
     else:
-        yield path.read_text(encoding="utf-8")
+        yield path.read_bytes().decode("utf-8")  # line ends stay as they are
 
 
 def join_tokens(texts: Iterable[str], tokenizer: Tokenizer) -> Tokens:

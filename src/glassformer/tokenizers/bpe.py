@@ -15,6 +15,7 @@ from glassformer.errors import InputError
 from glassformer.tokenizers.watch import WatchedWord, watch_word
 
 END_OF_TEXT = "<|endoftext|>"
+SLICE = 1 << 16
 Merge = tuple[str, str]
 
 
@@ -98,8 +99,24 @@ class Tokenizer:
         return str(self._fast.to_str(pretty=False))
 
     def _encode_plain(self, text: str) -> list[int]:
-        # The batch call without offsets is the one that stays linear in memory and time on very long texts.
-        return list(self._fast.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+        # Slice by slice, by the batch call without offsets: so time and memory stay in proportion on very long texts.
+        ids: list[int] = []
+        start = 0
+        while start < len(text):
+            end = self._word_end(text, start + SLICE)
+            ids += self._fast.encode_batch_fast([text[start:end]], add_special_tokens=False)[0].ids
+            start = end
+        return ids
+
+    def _word_end(self, text: str, near: int) -> int:
+        """A place soon after `near` where a word must end: the kind of character changes there, not after a blank or a '."""
+        while near < len(text) and not self.prefix_space:
+            for at in range(near, min(near + 64, len(text))):
+                pair = text[at - 1 : at + 1]
+                if pair[0] != "'" and not pair[0].isspace() and len(self._fast.pre_tokenizer.pre_tokenize_str(pair)) == 2:
+                    return at
+            near += SLICE
+        return len(text)
 
     @cached_property
     def _bytes(self) -> dict[int, bytes]:

@@ -30,6 +30,8 @@ def train_tokenizer(
     smallest = 256 + len(special)
     if vocab_size < smallest:
         raise InputError(f"vocab_size must be at least {smallest} (256 bytes and {len(special)} special), not {vocab_size}")
+    if len(set(special)) != len(special):
+        raise InputError("special: a token stands twice")
     learner = fast.Tokenizer(models.BPE())
     learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
@@ -52,16 +54,16 @@ def _texts(source: Iterable[str | Path]) -> Iterator[str]:
 
 def _chunks(path: Path) -> Iterator[str]:
     """A text file in pieces, cut where a blank follows a word: there no token could have stood across the cut."""
-    rest = ""
+    rest: list[str] = []
     for text in _decoded(path):
-        whole = rest + text
-        cut = BEFORE_A_BLANK.match(whole)
+        cut = BEFORE_A_BLANK.match(text)
         at = cut.end() if cut else 0
         if at:
-            yield whole[:at]
-        rest = whole[at:]
-    if rest:
-        yield rest
+            yield "".join([*rest, text[:at]])
+            rest = []
+        rest.append(text[at:])
+    if any(rest):
+        yield "".join(rest)
 
 
 def _decoded(path: Path) -> Iterator[str]:
