@@ -43,7 +43,7 @@ clean:  ## remove the environment
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit("Glassformer needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	@echo "Setting up $(VENV) (once; torch is large, this takes some minutes)" >&2
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(VENV)/.ready: pyproject.toml constraints.txt | $(BIN)/python
 	@$(PIP) --editable .

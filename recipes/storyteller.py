@@ -7,6 +7,7 @@ The stories are jsonl files with a `text` a line. Prints a line every 50 steps, 
 
 import argparse
 import math
+import os
 import time
 from pathlib import Path
 
@@ -24,6 +25,7 @@ SCHEDULE = Schedule(steps=3000, lr=3e-3, lr_floor=1e-4, warmup=100)
 TRAIN = ("synthetic_train.jsonl.gz", "tinystories_train.jsonl.gz")
 HELD_OUT = "tinystories_val.jsonl.gz"
 BATCH, SEED = 8, 2026
+DATA = Path(os.environ.get("GLASSFORMER_DATA", "../shared/data"))
 
 
 @torch.inference_mode()
@@ -40,7 +42,7 @@ def bits_per_byte(model: GPT, tokenizer: Tokenizer, texts: list[str]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("stories", type=Path, nargs="?", default=Path("../shared/data/stories"))
+    parser.add_argument("stories", type=Path, nargs="?", default=DATA / "stories")
     parser.add_argument("--steps", type=int, default=SCHEDULE.steps)
     parser.add_argument("--out", type=Path, default=Path("runs/storyteller"))
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())

@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "training": {"trace", "nn"},
     "generation": set(),
     "tasks": {"hub", "models", "tokenizers", "data", "training", "generation", "trace"},
-    "cli": {"tasks", "generation"},
+    "cli": {"tasks"},
     "errors": set(),
     "machine": set(),
     "__init__": {"tasks", "tokenizers", "trace", "training"},
@@ -124,6 +124,7 @@ def test_public_things_have_a_sentence() -> None:
                     "wrong",
                     "halt",
                     "advance",
+                    "shown",
                 )
                 assert ast.get_docstring(node) or inside_protocol or small, f"{path.name}: {node.name}"
 

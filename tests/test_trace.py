@@ -118,10 +118,10 @@ def test_a_sublayer_is_its_output(model: GPT) -> None:
     assert torch.equal(seen["blocks.0.in"], seen["blocks.0.mid"])
 
 
-@pytest.mark.parametrize("ask", ["blocks.9.out", "block.*", "blocks.0.attn.patern"])
+@pytest.mark.parametrize("ask", ["blocks.9.out", "block.*", "blocks.0.attn.patern", "blocks.0.attn.score"])
 def test_an_unknown_site_raises_and_lists_the_sites(model: GPT, ask: str) -> None:
     """A typing error is not silence."""
-    with pytest.raises(UnknownSite, match=r"blocks\.1\.mlp\.neurons"), trace(model, ask):
+    with pytest.raises(UnknownSite, match=r"blocks\.1\.attn\.scores, blocks\.1\.attn\.pattern"), trace(model, ask):
         model(IDS)
     with pytest.raises(UnknownSite, match=r"blocks\.0\.attn\.q"), trace(model, edits={ask: lambda v: v}):
         model(IDS)
@@ -171,13 +171,27 @@ def test_two_models_at_once(model: GPT) -> None:
 
 
 def test_traces_nest(model: GPT) -> None:
-    """The inner one listens while it lasts, then the outer one again."""
-    with trace(model, "embed") as outer:
-        with trace(model, "final") as inner:
-            model(IDS)
+    """An outer trace goes on listening and editing while an inner one looks; each keeps what it asked for."""
+    with trace(model, "embed", edits={"blocks.0.attn.pattern": lambda p: p.flip(1)}) as outer:
+        edited = model(IDS)
+        with trace(model, "final", "blocks.0.attn.mix") as inner:
+            again = model(IDS)
+    assert torch.equal(edited, again)
+    assert not torch.allclose(edited, model(IDS))
+    assert list(inner) == ["blocks.0.attn.mix", "final"]
+    assert outer["embed"].shape == (2, 2, 9, 24)
+    assert model.tracer is None
+
+
+def test_a_part_can_be_traced_inside_the_whole(model: GPT) -> None:
+    """Two traces that share some modules do not disturb each other, whichever is the outer one."""
+    block = model.blocks[0]
+    with trace(model, "blocks.0.out") as whole, trace(block, "out") as part:
         model(IDS)
-    assert list(inner) == ["final"]
-    assert outer["embed"].shape == (2, 9, 24)
+    with trace(block, "out") as first, trace(model, "blocks.0.out") as second:
+        model(IDS)
+    for seen in (part["out"], first["out"], second["blocks.0.out"]):
+        assert torch.equal(seen, whole["blocks.0.out"])
 
 
 def test_nothing_is_left_behind(model: GPT) -> None:

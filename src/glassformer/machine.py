@@ -10,6 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from glassformer.errors import InsufficientMemory
+
 AMX_GUARD = "ONEDNN_MAX_CPU_ISA"
 WITHOUT_AMX = "AVX512_CORE_BF16"
 LIBRARIES = ("torch", "numpy", "tokenizers", "safetensors", "huggingface_hub")
@@ -19,6 +21,7 @@ SETS_OF_INTEREST = (
 )  # fmt: skip
 BF16_PROBE = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); assert (a @ a)[0, 0] == 64; print('sound')"
 PROBE_SECONDS = 120
+SHARE_OF_MEMORY = 0.8
 
 
 def home() -> Path:
@@ -54,10 +57,22 @@ def available_memory() -> int:
         limits.append(int(fields["MemAvailable"].split()[0]) * 1024)
         ceiling = Path("/sys/fs/cgroup/memory.max").read_text().strip()
         if ceiling != "max":
-            limits.append(int(ceiling) - int(Path("/sys/fs/cgroup/memory.current").read_text()))
+            stat = dict(line.split() for line in Path("/sys/fs/cgroup/memory.stat").read_text().splitlines())
+            used = int(Path("/sys/fs/cgroup/memory.current").read_text())
+            limits.append(int(ceiling) - used + int(stat["inactive_file"]) + int(stat["active_file"]))
     except (OSError, KeyError, ValueError):
         pass
     return min(limits) if limits else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def check_memory(size: int, *, what: str) -> None:
+    """Refuse what would not fit, before any of it is allocated."""
+    free = available_memory()
+    if size > SHARE_OF_MEMORY * free:
+        raise InsufficientMemory(
+            f"{what} needs {size / 1e9:,.1f} GB of memory;"
+            f" {free / 1e9:,.1f} GB are free, of which {SHARE_OF_MEMORY:.0%} may be taken"
+        )
 
 
 def installed(library: str) -> str:
@@ -131,11 +146,17 @@ def _key() -> str:
 
 
 def _remembered() -> dict[str, Any]:
+    facts = _notes().get(_key())
+    return facts if isinstance(facts, dict) else {}
+
+
+def _notes() -> dict[str, Any]:
+    """What is remembered of every machine that shares this home."""
     try:
         notes = json.loads((home() / "machine.json").read_text())
-        return dict(notes.get(_key()) or {})
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError):
         return {}
+    return notes if isinstance(notes, dict) else {}
 
 
 def _remember(facts: dict[str, Any]) -> None:
@@ -143,7 +164,7 @@ def _remember(facts: dict[str, Any]) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps({_key(): _remembered() | facts}, ensure_ascii=False))
+        fresh.write_text(json.dumps(_notes() | {_key(): _remembered() | facts}, ensure_ascii=False))
         fresh.replace(path)
     except OSError:
         pass  # a home that cannot be written to costs a new probe, nothing else

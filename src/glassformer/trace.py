@@ -57,6 +57,7 @@ class Tracer(dict[str, Tensor]):
     def __init__(self, model: nn.Module, sites: Iterable[str], edits: Mapping[str, Edit], grad: bool) -> None:
         super().__init__()
         self.grad = grad
+        self.outer: dict[nn.Module, Tracer] = {}  # a trace around this one goes on listening and editing
         self.met: dict[str, None] = {}  # an ordered set
         self._names = {module: name for name, module in model.named_modules()}
         self._sites = [parse_address(site) for site in sites]
@@ -72,17 +73,22 @@ class Tracer(dict[str, Tensor]):
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def asks(self, module: nn.Module, sites: tuple[str, ...]) -> bool:
-        return self.alters(module, sites) or any(self._read(self._path(module, site)) for site in sites)
+        outside = module in self.outer and self.outer[module].asks(module, sites)
+        return outside or self.alters(module, sites) or any(self._read(self._path(module, site)) for site in sites)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def alters(self, module: nn.Module, sites: tuple[str, ...]) -> bool:
         paths = [self._path(module, site) for site in sites]
+        self.met |= dict.fromkeys(paths)  # they are there to be asked for, even if nobody computes them now
         edited = any(_matches(path, glob) for path in paths for glob, _, _ in self._edits)
-        return edited or (self.grad and any(self._read(path) for path in paths))
+        outside = module in self.outer and self.outer[module].alters(module, sites)
+        return outside or edited or (self.grad and any(self._read(path) for path in paths))
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def see(self, module: nn.Module, site: str, value: Tensor) -> Tensor:
         """One tap with a listener. A traced run of a compiled model falls back to eager here."""
+        if module in self.outer:
+            value = self.outer[module].see(module, site, value)
         path = self._path(module, site)
         self.met[path] = None
         for glob, index, edit in self._edits:
@@ -127,17 +133,17 @@ def trace(model: nn.Module, *sites: str, edits: Mapping[str, Edit] | None = None
     """
     seen = Tracer(model, sites or ("*",) * (not edits), edits or {}, grad)
     tapped = [module for module in model.modules() if isinstance(module, Tapped)]
-    outer = [module.__dict__.get("tracer") for module in tapped]
+    seen.outer = {module: module.tracer for module in tapped if module.tracer is not None}
     for module in tapped:
         module.tracer = seen  # type: ignore[misc]
     try:
         yield seen
     finally:
-        for module, tracer in zip(tapped, outer, strict=True):
-            if tracer is None:
-                del module.tracer
+        for module in tapped:
+            if module in seen.outer:
+                module.tracer = seen.outer[module]  # type: ignore[misc]
             else:
-                module.tracer = tracer  # type: ignore[misc]
+                del module.tracer
     seen.close()
 
 

@@ -142,6 +142,9 @@ BAD = [
     (["generate", "-m", "", "x"], "empty"),
     (["generate", "--device", "toaster", "x"], "toaster"),
     (["generate", "--dtype", "int8", "x"], "int8"),
+    (["generate", "-i", "x"], "--interactive"),
+    (["generate", "-i", "--json"], "--interactive"),
+    (["generate", "--num-beams", "2", "--slide", "x"], "slide"),
     (["top", "-k", "0", "x"], "-k"),
     (["tokenize", "--train", "/nowhere/at/all", "-o", "/tmp/x"], "/nowhere/at/all"),
     (["tokenize", "--train", "/etc/hostname"], "-o FOLDER"),
@@ -312,3 +315,55 @@ def test_a_conversation_on_a_terminal(model: str) -> None:
     assert "Once" in said
     assert "upon" in said
     assert "Traceback" not in said
+
+
+def test_a_prompt_of_any_bytes(glass, model: str) -> None:
+    """An argument that is no text is read as far as it is one."""
+    code, out, err = glass("generate", "-m", model, "-n", "3", "-s", "1", "abc \udcff")
+    assert (code, err) == (0, "")
+    assert out.startswith("abc \ufffd")
+
+
+def test_a_file_and_a_pipe_are_read_alike(glass, model: str, tmp_path: Path) -> None:
+    """Line ends stay what they are."""
+    (tmp_path / "dos.txt").write_bytes(b"a\r\nb")
+    piped = glass("tokenize", "-m", model, "--ids", stdin="a\r\nb")
+    assert piped == glass("tokenize", "-m", model, "--ids", "-f", str(tmp_path / "dos.txt"))
+    assert len(piped[1].split()) == 4
+
+
+def test_a_place_that_cannot_be_written_to(glass, tmp_path: Path) -> None:
+    """A failure, in one sentence that names the place."""
+    (tmp_path / "text.txt").write_text("some text " * 50)
+    code, _, err = glass(
+        "tokenize", "--train", str(tmp_path / "text.txt"), "--vocab-size", "260", "-o", str(tmp_path / "text.txt")
+    )
+    assert code == 1
+    assert err.splitlines()[-1].startswith("glass: ")
+    assert "text.txt" in err.splitlines()[-1]
+    assert "Traceback" not in err
+
+
+def test_interactive_top_starts_from_a_file(glass, model: str, tmp_path: Path) -> None:
+    """And `00` picks nothing."""
+    (tmp_path / "p.txt").write_text("Once upon")
+    code, out, err = glass("top", "-m", model, "-i", "-f", str(tmp_path / "p.txt"), stdin="00\n\n")
+    assert code == 0
+    assert out.splitlines()[-1] == "Once upon"
+    assert "'00' is not a number" in err
+
+
+def test_converting_where_one_stands(glass, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a name the folder's own is taken; a shipped name is taken already."""
+    import torch
+    from small import hugging_face
+
+    (tmp_path / "gem").mkdir()
+    monkeypatch.chdir(tmp_path / "gem")
+    source = hugging_face()
+    source.config.save_pretrained(".")
+    torch.save(source.state_dict(), "pytorch_model.bin")
+    assert glass("convert", "pytorch_model.bin", "storyteller")[0] == 2
+    code, out, err = glass("convert", "pytorch_model.bin", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out) == {"folder": str(home / "models" / "gem")}

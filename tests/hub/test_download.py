@@ -5,6 +5,7 @@ import http.server
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -168,6 +169,17 @@ def test_without_a_network(hub: tuple[type[Hub], dict[str, str]], change: dict[s
     refused = glass(environment | change, "pull", "owner/tiny")
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
     assert word in refused.stderr
+
+
+def test_a_known_model_under_its_short_name(tmp_path: Path, hub: tuple[type[Hub], dict[str, str]]) -> None:
+    """Other tools keep `gpt2` as `gpt2`: what is in the cache is found, listed and removed all the same."""
+    _, environment = hub
+    snapshot = tmp_path / "hf" / "hub" / "models--gpt2" / "snapshots" / KNOWN["gpt2"].revision
+    shutil.copytree(tmp_path / "source", snapshot)
+    offline = environment | {"HF_HUB_OFFLINE": "1"}
+    assert Path(glass(offline, "pull", "gpt2").stdout.strip()) == snapshot
+    assert glass(offline, "rm", "-y", "gpt2").returncode == 0
+    assert not snapshot.exists()
 
 
 def test_the_table_of_known_models() -> None:

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from glassformer.errors import CheckpointError, InputError
 from glassformer.hub.folder import load_folder, save_folder
 from glassformer.hub.tensors import read_header
+from glassformer.tokenizers import train_tokenizer
 
 IDS = torch.randint(0, 97, (2, 11), generator=torch.Generator().manual_seed(2))
 
@@ -137,13 +138,38 @@ def test_saving_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.Monke
     assert all(torch.equal(a, b) for a, b in zip(old.parameters(), back.parameters(), strict=True))
 
 
-def test_saving_spares_a_strangers_folder(tmp_path: Path) -> None:
-    """A folder that is no model is not overwritten."""
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "cat.jpg").write_text("meow")
+@pytest.mark.parametrize("also", [[], ["config.json"]])
+def test_saving_spares_what_is_not_its_own(tmp_path: Path, also: list[str]) -> None:
+    """A folder with anything in it that a save would not write is not replaced."""
+    (tmp_path / "mine").mkdir()
+    for name in ["thesis.txt", *also]:
+        (tmp_path / "mine" / name).write_text("years of work")
+    with pytest.raises(InputError, match=r"holds thesis\.txt, which saving would delete"):
+        save_folder(tmp_path / "mine", small_model(), None)
+    assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
     with pytest.raises(InputError, match="left as it is"):
-        save_folder(tmp_path / "photos", small_model(), None)
-    assert (tmp_path / "photos" / "cat.jpg").read_text() == "meow"
+        save_folder(tmp_path / "mine" / "thesis.txt", small_model(), None)
+
+
+def test_a_save_replaces_an_older_one(tmp_path: Path) -> None:
+    """Twice to the same place: the second is there, and nothing else."""
+    for seed in (1, 2):
+        save_folder(tmp_path / "m", small_model(seed), None)
+    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+    back = load_folder(tmp_path / "m").model
+    assert torch.equal(back.tokens.weight, small_model(2).tokens.weight)
+
+
+def test_another_end_of_text(tmp_path: Path) -> None:
+    """A vocabulary that ends its texts with `</s>` says so in the configuration, and keeps saying so."""
+    tokenizer = train_tokenizer(["a text"], 260, special=["<s>", "</s>"])
+    tokenizer.end_token = "</s>"
+    save_folder(tmp_path / "m", small_model(vocab=len(tokenizer)), tokenizer)
+    back = load_folder(tmp_path / "m").tokenizer
+    assert back is not None
+    assert back.end == tokenizer.special["</s>"]
+    assert AutoTokenizer.from_pretrained(tmp_path / "m").eos_token_id == back.end
+    assert AutoModelForCausalLM.from_pretrained(tmp_path / "m").config.eos_token_id == back.end
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process's memory is read from /proc")

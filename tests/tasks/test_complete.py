@@ -88,6 +88,7 @@ def test_all_parts_of_a_result_agree(lm: LanguageModel, tokenizer: Tokenizer, se
         assert {candidate.token: candidate.logprob for candidate in candidates}[id] == pytest.approx(logprob, abs=1e-4)
     assert got.to_dict() == {
         "prompt": "Once upon",
+        "prompt_tokens": tokenizer.encode("Once upon"),
         "text": got.text,
         "tokens": got.tokens,
         "pieces": got.pieces,

@@ -179,3 +179,11 @@ def test_merges_in_any_order(merges: list[tuple[str, str]], texts: list[str]) ->
     tokenizer = Tokenizer({symbol: id for id, symbol in enumerate(symbols)}, merges)
     for text in texts:
         check_text(text, tokenizer, ranks_of(merges))
+
+
+def test_special_tokens_can_be_watched(gpt2: Tokenizer) -> None:
+    """They are made by no merge; without being asked for they are plain text."""
+    text = "one<|endoftext|> two"
+    for special in (True, False):
+        assert [id for word in gpt2.watch(text, special=special) for id in word.ids] == gpt2.encode(text, special=special)
+    assert any(word.pieces == ["<|endoftext|>"] and not word.steps for word in gpt2.watch(text, special=True))

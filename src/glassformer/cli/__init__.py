@@ -99,6 +99,8 @@ def call(name: str, arguments: list[str]) -> int:
         return complain("stopped", 130)
     except SystemExit:  # typer's answer to a reader that left, as in `glass … | head`
         return 0
+    except OSError as error:
+        return complain(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
     except MemoryError:
         return complain("out of memory", 1)
     except Exception as error:

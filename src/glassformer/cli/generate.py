@@ -42,7 +42,7 @@ def generate(
     seed: Annotated[int | None, typer.Option("-s", "--seed", help="Same seed, same text. None: a new one each time.")] = None,
     stop: Annotated[list[str] | None, typer.Option(help="End before this text; repeatable.")] = None,
     num_return_sequences: Annotated[int, typer.Option("--num-return-sequences", help="So many answers.")] = 1,
-    num_beams: Annotated[int, typer.Option(help="Beam search with so many beams; 1: sampling.")] = 1,
+    num_beams: Annotated[int, typer.Option(help="Beam search with so many beams (no sampling); 1: off.")] = 1,
     length_penalty: Annotated[float, typer.Option(help="Beam search: above 0 favours long answers.")] = 1.0,
     early_stopping: Annotated[bool, typer.Option("--early-stopping", help="Beam search: stop at enough answers.")] = False,
     slide: Annotated[bool, typer.Option("--slide", help="At the context's edge go on over its last half.")] = False,
@@ -66,6 +66,8 @@ def generate(
     echo "One day" | glass generate --json       prompt from a pipe, result as JSON
     glass generate --interactive                 prompt after prompt
     """
+    if interactive and (prompt is not None or file is not None or as_json or num_return_sequences > 1):
+        raise InputError("--interactive asks for its prompts; it takes no prompt, --file, --json or --num-return-sequences")
     if engine not in ("auto", "torch"):
         raise InputError(f"engine {engine!r} is neither auto nor torch")
     options: dict[str, Any] = {
@@ -76,11 +78,10 @@ def generate(
         "overflow": "slide" if slide else "stop", "special": special, "stop": tuple(stop or ()),
     }  # fmt: skip
     text = None if interactive else read_prompt(prompt, file)
-    from glassformer.generation.options import Options
-    from glassformer.tasks.complete import load
+    from glassformer.tasks.complete import check_options, load
 
-    checked = {key: value for key, value in options.items() if key in Options.__dataclass_fields__}
-    Options(**checked | {"seed": seed or 0, "num_return_sequences": num_return_sequences})  # complain before loading
+    knobs = {key: value for key, value in options.items() if key not in ("special", "stop")}
+    check_options(knobs | {"seed": seed or 0, "num_return_sequences": num_return_sequences})  # complain before loading
     lm = load(model, revision=revision, device=device, dtype=dtype, offline=offline)
     if interactive:
         converse(lm, options)

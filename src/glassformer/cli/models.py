@@ -56,8 +56,7 @@ def show(
         print_json(table.to_dict())
         return
     console = out()
-    rows = [row for row in table.whole if row.name.startswith("w")] + table.block
-    width = max(len(row.name) for row in [*rows, *table.whole]) + 2
+    width = max(len(row.name) for row in [*table.whole, *table.block]) + 2
     console.print(f"{model}  ({table.folder})\n")
     for row in table.whole[:2]:
         console.print(_row(row, width))
@@ -78,6 +77,7 @@ def pull(
     model: Annotated[str, typer.Argument(help="A hub id, as gpt2 or owner/name@revision.")],
     revision: Revision = None,
     offline: Offline = False,
+    as_json: Json = False,
 ) -> None:
     """Fetch a model from the hub into its cache, and check its hash.
 
@@ -85,12 +85,14 @@ def pull(
     glass pull gpt2                          GPT-2 small, 548 MB
     glass pull distilbert/distilgpt2@main    any GPT-2 on the hub, at a revision
     """
-    print(library.pull(model, revision=revision, offline=offline))
+    folder = library.pull(model, revision=revision, offline=offline)
+    print_json({"folder": str(folder)}) if as_json else print(folder)
 
 
 def rm(
     model: Annotated[str, typer.Argument(help="A name from `glass models`.")],
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Remove a model that was pulled or converted.
 
@@ -102,7 +104,8 @@ def rm(
         if not sys.stdin.isatty():
             raise InputError("rm asks before it removes; without a terminal give --yes")
         typer.confirm(f"Remove {model}?", abort=True, err=True)
-    print(f"removed {model}, {_size(library.remove(model))} freed")
+    freed = library.remove(model)
+    print_json({"removed": model, "freed": freed}) if as_json else print(f"removed {model}, {_size(freed)} freed")
 
 
 def convert(
@@ -112,6 +115,7 @@ def convert(
     activation: Annotated[str | None, typer.Option(help="gelu_new (tanh) or gelu (erf), if it is not as usual.")] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="A folder with the vocabulary.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Store as float32, float16 or bfloat16.")] = None,
+    as_json: Json = False,
 ) -> None:
     """Turn a pickled checkpoint into a folder that loads without pickle, here and in transformers.
 
@@ -123,7 +127,7 @@ def convert(
     GELU, as its code does since June 2023; older ones want --activation gelu_new.
     """
     folder = library.convert(source, target, heads=heads, activation=activation, tokenizer=tokenizer, dtype=dtype)
-    print(folder)
+    print_json({"folder": str(folder)}) if as_json else print(folder)
 
 
 def _row(row: library.Row, width: int) -> str:

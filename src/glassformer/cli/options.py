@@ -44,14 +44,14 @@ def read_prompt(text: str | None, file: Path | None) -> str:
         raise InputError("give a text or --file, not both")
     try:
         if file is not None:
-            return _unended(file.read_text(encoding="utf-8"))
+            return _unended(file.read_bytes().decode("utf-8"))
         if text == "-" or (text is None and sys.stdin is not None and not sys.stdin.isatty()):
             return _unended(sys.stdin.buffer.read().decode("utf-8"))
     except OSError as error:
         raise InputError(f"{file}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise InputError(f"{file or 'stdin'}: not UTF-8 text") from None
-    return text or ""
+    return (text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # an argument may be any bytes
 
 
 def visible(piece: str) -> str:

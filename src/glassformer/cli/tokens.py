@@ -1,6 +1,7 @@
 """glass tokenize, glass top"""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from glassformer.tokenizers import WatchedWord
 
 BAR = 40
-MOST_STEPS = 2000
+MOST_PIECES = 1_000_000
 
 
 def tokenize(
@@ -61,7 +62,7 @@ def tokenize(
     prompt = read_prompt(text, file)
     tokenizer = task.load_tokenizer(model, revision=revision, offline=offline)
     tokens = tokenizer.encode(prompt, special=special)
-    watched = tokenizer.watch(prompt) if merges else []
+    watched = tokenizer.watch(prompt, special=special) if merges else []
     if as_json:
         rows: list[dict[str, Any]] = [{"id": id, "text": tokenizer.decode([id])} for id in tokens]
         print_json({"tokens": rows, "merges": [_word(word) for word in watched]} if merges else {"tokens": rows})
@@ -129,7 +130,7 @@ def top(
     """
     from glassformer.tasks.complete import load
 
-    prompt = "" if text is None and interactive else read_prompt(text, file)
+    prompt = "" if interactive and text is None and file is None else read_prompt(text, file)
     if k < 1:
         raise InputError(f"-k must be at least 1, not {k}")
     lm = load(model, revision=revision, device=device, dtype=dtype, offline=offline)
@@ -146,9 +147,14 @@ def explore(lm: "LanguageModel", prompt: str, k: int) -> None:
     start = lm.encode(prompt)
     picked: list[int] = []
     while True:
-        written = prompt + "".join(map(lm.piece, picked))
+        written = prompt + lm.text_of(picked)
         out().print(f"\n{written}▏")
-        found = lm.top([*start, *picked], k)
+        try:
+            found = lm.top([*start, *picked], k)
+        except InputError as edge:
+            log().print(f"glass: {edge}")
+            print(written)
+            return
         _print_top(found)
         sys.stderr.write(f"1–{len(found)} picks, 0 goes back, Enter ends: ")
         sys.stderr.flush()
@@ -158,7 +164,7 @@ def explore(lm: "LanguageModel", prompt: str, k: int) -> None:
             return
         if answer == "0":
             del picked[-1:]
-        elif answer.isdecimal() and int(answer) <= len(found):
+        elif answer.isdecimal() and 1 <= int(answer) <= len(found):
             picked.append(found[int(answer) - 1].token)
         else:
             log().print(f"{answer!r} is not a number from 0 to {len(found)}")
@@ -173,22 +179,31 @@ def _print_top(found: "list[Candidate]") -> None:
         console.print(f"{rank:>3}  {visible(one.text):<{width}}  {one.probability:>6.1%}  {bar}".rstrip())
 
 
-def _word(word: "WatchedWord") -> dict[str, Any]:
+def _steps(word: "WatchedWord") -> list[tuple[tuple[str, str], int, list[str]]]:
+    """(pair, rank, pieces after it) of every merge; of a very long word only the first, for each has all its pieces."""
     pieces = list(word.symbols)
     steps = []
-    for pair, rank, at in word.steps[:MOST_STEPS]:
+    for pair, rank, at in word.steps[: MOST_PIECES // max(1, len(pieces))]:
         pieces[at : at + 2] = ["".join(pair)]
-        steps.append({"pair": pair, "rank": rank, "pieces": list(pieces)})
-    return {"symbols": word.symbols, "steps": steps, "pieces": word.pieces, "ids": word.ids}
+        steps.append((pair, rank, list(pieces)))
+    return steps
 
 
-def _print_merges(word: "WatchedWord", shown: Any) -> None:
+def _word(word: "WatchedWord") -> dict[str, Any]:
+    steps = [{"pair": pair, "rank": rank, "pieces": pieces} for pair, rank, pieces in _steps(word)]
+    omitted = len(word.steps) - len(steps)
+    return {"symbols": word.symbols, "steps": steps, "omitted": omitted, "pieces": word.pieces, "ids": word.ids}
+
+
+def _print_merges(word: "WatchedWord", text_of: Callable[[str], str]) -> None:
+    def shown(symbols: str) -> str:
+        return visible(text_of(symbols))
+
     console = out()
-    pieces = list(word.symbols)
-    console.print(" ".join(map(shown, pieces)))
-    for pair, rank, at in word.steps[:MOST_STEPS]:
-        pieces[at : at + 2] = ["".join(pair)]
+    console.print(" ".join(map(shown, word.symbols if word.steps else word.pieces)))
+    steps = _steps(word)
+    for pair, rank, pieces in steps:
         console.print(f"  rank {rank:>6}  {shown(pair[0])} + {shown(pair[1])}  →  {' '.join(map(shown, pieces))}")
-    if len(word.steps) > MOST_STEPS:
-        console.print(f"  … and {len(word.steps) - MOST_STEPS:,} more merges")
+    if len(word.steps) > len(steps):
+        console.print(f"  … and {len(word.steps) - len(steps):,} more merges")
     console.print(f"  = {' '.join(map(str, word.ids))}")

@@ -84,7 +84,7 @@ def generate(
         if cache is not None and 0 < len(staying) < len(alive):
             cache = cache.select(staying)
         alive = [alive[row] for row in staying]
-        if any(len(answer.window()) > model.context for answer in alive):
+        if any(answer.position - answer.dropped > model.context for answer in alive):
             logits, cache = prefill(model, alive, options)  # somebody slides on
 
 
@@ -112,7 +112,7 @@ def check_prompt(model: Stepper, prompt: Sequence[int], options: Options, which:
 def prefill(model: Stepper, answers: Sequence[Answer], options: Options) -> tuple[Logits, Cache]:
     """Read what every answer has so far, padded on the left; equal texts are read once."""
     for answer in answers:
-        if len(answer.window()) > model.context:
+        if answer.position - answer.dropped > model.context:
             answer.dropped = answer.position - max(1, model.context // 2)
     windows = [tuple(answer.window()) for answer in answers]
     distinct = list(dict.fromkeys(windows))

@@ -25,9 +25,9 @@ class Options:
     presence_penalty: float = 0.0  # on the tokens of the answer, once each
     frequency_penalty: float = 0.0  # on the tokens of the answer, as often as they stand there
     logit_bias: Mapping[int, float] = field(default_factory=dict)
-    seed: int = 0
+    seed: int = 0  # a LanguageModel draws one where none is given
     num_return_sequences: int = 1
-    num_beams: int = 1
+    num_beams: int = 1  # above 1: beam search, which draws nothing: sampling, temperature, filters and seed are not used
     length_penalty: float = 1.0
     early_stopping: bool | Literal["never"] = False
     overflow: Overflow = "stop"  # at the edge of the context: stop, or slide on over the last half

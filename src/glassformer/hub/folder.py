@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from glassformer import machine
-from glassformer.errors import CheckpointError, InputError, InsufficientMemory
+from glassformer.errors import CheckpointError, InputError
 from glassformer.hub import gpt2
 from glassformer.hub.files import MEGABYTE, read_json
 from glassformer.hub.tensors import DTYPES, Entry, read_header
@@ -27,7 +28,7 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.safetensors")
-SHARE_OF_MEMORY = 0.8
+OURS = {CONFIG, WEIGHTS, "tokenizer.json", "tokenizer_config.json", "generation_config.json", "card.md"}  # what a save writes
 
 
 @dataclass
@@ -43,11 +44,14 @@ def load_folder(
     folder: Path, *, dtype: torch.dtype = torch.float32, device: str = "cpu", allow_nonfinite: bool = False
 ) -> Loaded:
     """Read a folder. Every file is checked before memory is taken, and memory is taken once."""
-    model, places, _ = outline(folder)
+    model, places, config = outline(folder)
     tokenizer = load_tokenizer(folder)
+    if tokenizer is not None:
+        named = (token for token, id in tokenizer.special.items() if id == config.get("eos_token_id"))
+        tokenizer.end_token = next(named, tokenizer.end_token)
     if tokenizer is not None and len(tokenizer) > model.config.vocab:
         raise CheckpointError(f"{folder}: the tokenizer has {len(tokenizer):,} tokens, the model {model.config.vocab:,}")
-    check_memory(model.config.parameters * dtype.itemsize, what=str(folder))
+    machine.check_memory(model.config.parameters * dtype.itemsize, what=str(folder))
     owners = dict(model.named_modules())
     for place in places:
         value = place.read().to(dtype)
@@ -83,15 +87,14 @@ def save_folder(
         tensors = {name: value.to(dtype) for name, value in tensors.items()}
     stored = next(iter(tensors.values())).dtype
     config = gpt2.write_config(model.config) | {"dtype": str(stored).removeprefix("torch.")}
+    end = None if tokenizer is None else tokenizer.end
+    ends = {"bos_token_id": end, "eos_token_id": end}
+    config |= ends
     files: dict[str, str] = {}
     if tokenizer is not None:
-        ends = {} if tokenizer.end is None else {"bos_token_id": tokenizer.end, "eos_token_id": tokenizer.end}
-        config |= ends
         files["tokenizer.json"] = tokenizer.to_json()
         files["tokenizer_config.json"] = _pretty(_tokenizer_config(tokenizer, model.config.context))
         files["generation_config.json"] = _pretty(ends)
-    else:
-        config |= {"bos_token_id": None, "eos_token_id": None}
     if card is not None:
         files["card.md"] = card
     files[CONFIG] = _pretty(config)
@@ -121,16 +124,6 @@ def tensor_entries(folder: Path) -> dict[str, Entry]:
             raise CheckpointError(f"{index}: index and {shard} do not name the same tensors: {told}")
         entries |= found
     return entries
-
-
-def check_memory(size: int, *, what: str) -> None:
-    """Refuse what would not fit, before any of it is allocated."""
-    free = machine.available_memory()
-    if size > SHARE_OF_MEMORY * free:
-        raise InsufficientMemory(
-            f"{what} needs {size / 1e9:,.1f} GB of memory;"
-            f" {free / 1e9:,.1f} GB are free, of which {SHARE_OF_MEMORY:.0%} may be taken"
-        )
 
 
 def parse_dtype(name: str) -> torch.dtype:
@@ -170,8 +163,7 @@ def _tokenizer_config(tokenizer: Tokenizer, context: int) -> dict[str, object]:
         "add_prefix_space": tokenizer.prefix_space,
     }
     if tokenizer.end is not None:
-        end = next(token for token, id in tokenizer.special.items() if id == tokenizer.end)
-        config |= {"bos_token": end, "eos_token": end, "unk_token": end}
+        config |= {"bos_token": tokenizer.end_token, "eos_token": tokenizer.end_token, "unk_token": tokenizer.end_token}
     return config
 
 
@@ -181,12 +173,17 @@ def _pretty(value: object) -> str:
 
 def _write(folder: Path, tensors: Mapping[str, Tensor], files: Mapping[str, str]) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
-    if folder.exists() and not (folder.is_dir() and (not any(folder.iterdir()) or (folder / CONFIG).is_file())):
-        raise InputError(f"{folder} exists and is not a model's folder; it is left as it is")
+    if folder.exists():
+        strange = min({path.name for path in folder.iterdir()} - OURS, default=None) if folder.is_dir() else folder.name
+        if strange is not None:
+            raise InputError(f"{folder} holds {strange}, which saving would delete; it is left as it is")
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         fresh.chmod(0o755)
-        save_file(dict(tensors), fresh / WEIGHTS, metadata={"format": "pt"})
+        try:
+            save_file(dict(tensors), fresh / WEIGHTS, metadata={"format": "pt"})
+        except SafetensorError as error:  # what the library makes of a full disk
+            raise OSError(f"{folder / WEIGHTS} could not be written: {error}") from None
         (fresh / WEIGHTS).chmod(0o644)
         for name, text in files.items():
             (fresh / name).write_text(text, encoding="utf-8")
@@ -195,8 +192,13 @@ def _write(folder: Path, tensors: Mapping[str, Tensor], files: Mapping[str, str]
         if folder.exists():
             old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
             folder.replace(old / folder.name)
-            fresh.replace(folder)
-            shutil.rmtree(old)
+            try:
+                fresh.replace(folder)
+            except OSError:
+                (old / folder.name).replace(folder)
+                raise
+            finally:
+                shutil.rmtree(old)
         else:
             fresh.replace(folder)
         _sync(folder.parent)

@@ -65,6 +65,13 @@ class Place(NamedTuple):
     transpose: bool  # stored the other way round
     by_columns: bool = False  # how it shall lie in memory
 
+    @property
+    def label(self) -> tuple[int | None, str]:
+        """The block it belongs to, if any, and what the file calls it there."""
+        bare = PREFIXES.sub("", self.entry.name)
+        inside = re.fullmatch(r"h\.(\d+)\.(.*)", bare)
+        return (None, bare) if inside is None else (int(inside[1]), inside[2])
+
     def read(self) -> Tensor:
         """The numbers, (out, in); a matrix lies in memory along its longer side.
 

@@ -38,12 +38,14 @@ def locate(name: str, *, revision: str | None = None, offline: bool = False) -> 
     path = as_path(name)
     if path.suffix in (".pt", ".pth", ".bin", ".ckpt") and path.is_file():
         raise CheckpointError(f"{path} is a pickle and never loaded; run: glass convert {path}")
-    if _looks_like_path(name) or (path.is_dir() and not _shipped(name)):
+    if path.suffix == ".safetensors" and path.is_file():
+        raise InputError(f"{path} is a file; give the folder in which it lies with its config.json")
+    if _looks_like_path(name) or (path.is_dir() and not shipped(name)):
         if not path.is_dir():
             raise InputError(f"there is no folder {name[:200]!r}")
         return path
     id, revision = split_name(name, revision)
-    for folder in (_shipped(id), home_folder(id)):
+    for folder in (shipped(id), home_folder(id)):
         if folder is not None and folder.is_dir():
             return folder
     return download(id, revision, offline=offline)
@@ -78,10 +80,11 @@ def download(id: str, revision: str | None, *, offline: bool = False) -> Path:
 
     repository, revision, known = _pinned(id, revision)
     offline = offline or constants.HF_HUB_OFFLINE
-    with contextlib.suppress(LocalEntryNotFoundError, OSError):
-        folder = Path(snapshot_download(repository, revision=revision, allow_patterns=PATTERNS, local_files_only=True))
-        if _is_whole(folder):
-            return folder
+    for place in dict.fromkeys((repository, id)):  # others may have kept a known model under its short name
+        with contextlib.suppress(LocalEntryNotFoundError, OSError):
+            folder = Path(snapshot_download(place, revision=revision, allow_patterns=PATTERNS, local_files_only=True))
+            if _is_whole(folder):
+                return folder
     if offline:
         raise NetworkError(
             f"{repository} is not in the cache ({constants.HF_HUB_CACHE}), or not whole, and downloads are switched off;"
@@ -133,7 +136,7 @@ def kept() -> list[Kept]:
 def remove(name: str) -> int:
     """Delete a model that is kept at home or in the hub's cache; returns the bytes freed."""
     id, revision = split_name(name)
-    if _shipped(id) is not None:
+    if shipped(id) is not None:
         raise InputError(f"{id} ships with Glassformer and cannot be removed")
     folder = home_folder(id)
     if folder is not None and folder.is_dir():
@@ -150,17 +153,16 @@ def remove(name: str) -> int:
         cache = scan_cache_dir()
     except CacheNotFound:
         raise InputError(f"there is no model {id} on this machine") from None
+    # By hash alone another repository's copy of the same revision could be the one that goes.
+    mine = frozenset(repo for repo in cache.repos if repo.repo_id in (repository, id) and repo.repo_type == "model")
     commits = [
         commit.commit_hash
-        for repo in cache.repos
-        if repo.repo_id == repository and repo.repo_type == "model"
+        for repo in mine
         for commit in repo.revisions
         if revision is None or commit.commit_hash.startswith(revision) or revision in commit.refs
     ]
     if not commits:
         raise InputError(f"there is no model {name} on this machine")
-    # By hash alone another repository's copy of the same revision could be the one that goes.
-    mine = frozenset(repo for repo in cache.repos if repo.repo_id == repository and repo.repo_type == "model")
     plan = replace(cache, repos=mine).delete_revisions(*commits)
     plan.execute()
     return int(plan.expected_freed_size)
@@ -181,7 +183,8 @@ def _looks_like_path(name: str) -> bool:
     return name.startswith((".", "/", "~")) or os.sep * 2 in name or name.endswith("/") or "\\" in name
 
 
-def _shipped(name: str) -> Path | None:
+def shipped(name: str) -> Path | None:
+    """The folder of a model that ships inside the package."""
     return next((folder for folder in _folders(SHIPPED) if folder.name == name), None)
 
 

@@ -14,19 +14,37 @@ from pathlib import Path
 from typing import Any
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
-ROOM = 4 << 30  # what Python and torch may take beside the tensors
+ROOM = 1 << 30  # what reading may take beside the tensors
 SECONDS = 120
 WRAPPERS = ("model", "state_dict", "model_state_dict")
 
 
-def confine(size: int) -> None:
-    """Take away the network, and bound memory, file size and time."""
+def leave_the_network() -> None:
+    """Where the system allows it: from here on there is no network. Must come before any thread is started."""
     with contextlib.suppress(OSError, AttributeError):
         if ctypes.CDLL(None).unshare(CLONE_NEWNET) != 0:
             ctypes.CDLL(None).unshare(CLONE_NEWUSER | CLONE_NEWNET)  # where only root may do the former
-    resource.setrlimit(resource.RLIMIT_AS, (ROOM + 3 * size,) * 2)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (64 * 2**20 + 2 * size,) * 2)
-    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS + size // 2**24,) * 2)
+
+
+def confine(size: int) -> None:
+    """Bound memory, file size and time by the size of the checkpoint."""
+    _bound(resource.RLIMIT_AS, _mapped() + ROOM + 3 * size)
+    _bound(resource.RLIMIT_FSIZE, 64 * 2**20 + 2 * size)
+    _bound(resource.RLIMIT_CPU, SECONDS + size // 2**24)
+
+
+def _bound(kind: int, value: int) -> None:
+    hard = resource.getrlimit(kind)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(kind, (value, value))
+
+
+def _mapped() -> int:
+    """Bytes of address space that Python and torch have taken already."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    except OSError:
+        return 4 << 30
 
 
 def unpickle(source: Path, folder: Path) -> None:
@@ -58,6 +76,9 @@ def unpickle(source: Path, folder: Path) -> None:
 
 if __name__ == "__main__":
     given, target = Path(sys.argv[1]), Path(sys.argv[2])
+    leave_the_network()
+    import torch  # noqa: F401  (before the limits: it may take what it needs, the checkpoint may not)
+
     confine(given.stat().st_size)
     try:
         unpickle(given, target)

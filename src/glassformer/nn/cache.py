@@ -26,10 +26,6 @@ class KVCache:
         return cls(keys, values)
 
     @property
-    def rows(self) -> int:
-        return self.keys.shape[1]
-
-    @property
     def capacity(self) -> int:
         return self.keys.shape[3]
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from glassformer import machine
 from glassformer.errors import InputError
 from glassformer.generation.beam import beam_search
-from glassformer.generation.decode import Event, check_prompt, generate
+from glassformer.generation.decode import Event, check_prompt, generate, restrict
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import log_softmax
-from glassformer.hub.folder import check_memory, load_folder, parse_dtype, save_folder
+from glassformer.hub.folder import load_folder, parse_dtype, save_folder
 from glassformer.hub.locate import locate
 from glassformer.models.gpt import GPT
 from glassformer.tokenizers import TextStream, Tokenizer
@@ -40,8 +41,8 @@ class Completion:
     prompt_tokens: list[int]
     choice: int
     seed: int
-    tokens: list[int] = field(default_factory=list)
-    text: str = ""
+    tokens: list[int] = field(default_factory=list)  # after a stop string, including those that it is made of
+    text: str = ""  # up to the stop string
     logprobs: list[float] = field(default_factory=list)
     finish_reason: str = ""  # "stop": ended by itself or by a stop string; "length"; "cancelled"
     model: "LanguageModel | None" = field(default=None, repr=False, compare=False)
@@ -58,6 +59,8 @@ class Completion:
         """For every token of the answer, the k likeliest tokens at its place: one replay of the whole text."""
         if not self.tokens:
             return []
+        if len(self.prompt_tokens) + len(self.tokens) - 1 > self._model.model.context:
+            raise InputError("top(): this text slid over the edge of the context and cannot be replayed as a whole")
         logits = self._model.logits([*self.prompt_tokens, *self.tokens[:-1]])
         return [self._model.candidates(row, k) for row in logits[len(self.prompt_tokens) - 1 :]]
 
@@ -65,6 +68,7 @@ class Completion:
         """Everything, as plain data."""
         return {
             "prompt": self.prompt,
+            "prompt_tokens": self.prompt_tokens,
             "text": self.text,
             "tokens": self.tokens,
             "pieces": self.pieces,
@@ -117,6 +121,8 @@ class LanguageModel:
         **options: Any,
     ) -> list[Completion]:
         """Continue several prompts at once, each `num_return_sequences` times; prompt by prompt, choice by choice."""
+        if isinstance(prompts, str):
+            raise InputError("prompts must be a list of prompts; one alone goes to generate()")
         completions, events = self._run(list(prompts), stop, cancelled, options)
         for _ in events:
             pass
@@ -166,7 +172,7 @@ class LanguageModel:
         """The k likeliest tokens of one row of logits."""
         if type(k) is not int or k < 1:
             raise InputError(f"k must be a whole number of at least 1, not {k!r}")
-        logp = log_softmax(logits)
+        logp = log_softmax(restrict(logits, None, None, may_end=True))
         known = len(logp) if self.tokenizer is None else len(self.tokenizer)
         best = np.argsort(-logp[:known], kind="stable")[:k]
         return [Candidate(int(i), self.piece(int(i)), float(np.exp(logp[i])), float(logp[i])) for i in best]
@@ -191,7 +197,7 @@ class LanguageModel:
         if given.get("seed") is None:
             given = given | {"seed": secrets.randbits(32)}
         special = bool(given.pop("special", False))
-        options = _options(given)
+        options = check_options(given)
         if not isinstance(stop, Sequence):
             raise InputError(f"stop must be a text or a sequence of texts, not {stop!r}")
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
@@ -200,7 +206,7 @@ class LanguageModel:
             check_prompt(self.model, prompt_ids, options, which)
         self._check_cache(ids, options)
         completions = [
-            Completion(prompt if isinstance(prompt, str) else self._shown(prompt), tokens, choice, options.seed, model=self)
+            Completion(prompt if isinstance(prompt, str) else self.text_of(prompt), tokens, choice, options.seed, model=self)
             for prompt, tokens in zip(prompts, ids, strict=True)
             for choice in range(options.num_return_sequences)
         ]
@@ -256,15 +262,16 @@ class LanguageModel:
                 completion = completions[which * options.num_return_sequences + choice]
                 completion.tokens, completion.logprobs = list(beam.tokens), list(beam.logprobs)
                 completion.finish_reason = beam.finish
-                completion.text = self._shown(beam.tokens)
+                completion.text = self.text_of(beam.tokens)
                 yield completion, completion.text
 
     def _check_cache(self, ids: list[list[int]], options: Options) -> None:
         config = self.model.config
-        rows = len(ids) * max(options.num_return_sequences, options.num_beams)
+        # Beams search one prompt at a time, and hold the cache twice while they choose who goes on.
+        rows = len(ids) * options.num_return_sequences if options.num_beams == 1 else 2 * options.num_beams
         length = min(2 * config.context, max(map(len, ids), default=0) + options.max_new_tokens)
         size = 2 * config.layers * config.width * self.model.tokens.weight.itemsize * rows * length
-        check_memory(size, what=f"a cache for {rows} answers of {length:,} tokens")
+        machine.check_memory(size, what=f"a cache for {rows} answers of {length:,} tokens")
 
     def _text(self) -> Tokenizer:
         if self.tokenizer is None:
@@ -274,7 +281,8 @@ class LanguageModel:
     def _bytes_of(self, id: int) -> bytes:
         return f"<{id}>".encode() if self.tokenizer is None else self.tokenizer.bytes_of(id)
 
-    def _shown(self, ids: Sequence[int]) -> str:
+    def text_of(self, ids: Sequence[int]) -> str:
+        """The text of token ids, special ones included."""
         return b"".join(map(self._bytes_of, ids)).decode("utf-8", "replace")
 
 
@@ -302,7 +310,8 @@ def complete(prompt: Prompt = "", *, model: str = "storyteller", **options: Any)
     return load(model).generate(prompt, **options)
 
 
-def _options(given: dict[str, Any]) -> Options:
+def check_options(given: dict[str, Any]) -> Options:
+    """The options of a generation, or an error that names the one that is wrong."""
     unknown = set(given) - set(Options.__dataclass_fields__)
     if unknown:
         raise InputError(f"unknown option {min(unknown)!r}; known: {', '.join(Options.__dataclass_fields__)}")

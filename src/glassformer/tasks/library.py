@@ -1,14 +1,13 @@
-"""The models a person has: list them, look at one from outside, fetch, remove, convert. No torch unless converting."""
+"""The models a person has: list them, look at one from outside, fetch, remove, convert."""
 
 import math
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from glassformer.errors import InputError
 from glassformer.hub.known import KNOWN
-from glassformer.hub.locate import as_path, download, home_folder, kept, locate, remove, split_name
+from glassformer.hub.locate import as_path, download, home_folder, kept, locate, remove, shipped, split_name
 
 __all__ = ["Row", "Table", "convert", "describe", "kept", "known", "pull", "remove"]
 
@@ -59,7 +58,6 @@ class Table:
 def describe(name: str, *, revision: str | None = None, offline: bool = False) -> Table:
     """Count a model's parameters from the headers of its files; nothing is loaded."""
     from glassformer.hub.folder import outline
-    from glassformer.hub.gpt2 import PREFIXES
 
     folder = locate(name, revision=revision, offline=offline)
     model, places, config = outline(folder)
@@ -70,14 +68,13 @@ def describe(name: str, *, revision: str | None = None, offline: bool = False) -
     for place in places:
         if place.name not in counted:
             continue
-        bare, shape = PREFIXES.sub("", place.entry.name), place.entry.shape
-        count = math.prod(shape)
-        inside = re.match(r"h\.(\d+)\.(.*)", bare)
-        table.total += count
-        if inside is None:
-            table.whole.append(Row(bare, shape, count))
-        elif inside[1] == "0":
-            table.block.append(Row(inside[2], shape, count))
+        block, label = place.label
+        row = Row(label, place.entry.shape, math.prod(place.entry.shape))
+        table.total += row.parameters
+        if block is None:
+            table.whole.append(row)
+        elif block == 0:
+            table.block.append(row)
     return table
 
 
@@ -89,6 +86,8 @@ def known() -> dict[str, int]:
 def pull(name: str, *, revision: str | None = None, offline: bool = False) -> Path:
     """Fetch a model from the hub into its cache, checked; or find it there."""
     id, revision = split_name(name, revision)
+    if (here := shipped(id)) is not None:
+        return here
     return download(id, revision, offline=offline)
 
 
@@ -97,12 +96,13 @@ def convert(source: Path, target: str | None, **how: Any) -> Path:
     from glassformer.hub.convert import convert as convert_file
     from glassformer.hub.folder import parse_dtype
 
+    source = source.absolute()
     name = target or (source.parent.name if source.stem in ("ckpt", "model", "pytorch_model") else source.stem)
     if "/" in name or name.startswith((".", "~")):
         folder = as_path(name)
     else:
         found = home_folder(split_name(name)[0])
-        if found is None:
+        if found is None or shipped(name) is not None:
             raise InputError(f"{name!r} cannot be the name of a model")
         folder = found
     if folder.exists():

@@ -50,6 +50,7 @@ class Tokenizer:
         self.special = dict(special or {})
         self.merges = list(merges)
         self.prefix_space = prefix_space
+        self.end_token = END_OF_TEXT
         self._ids = {symbol: id for symbol, id in vocab.items() if symbol not in self.special}
         self._check()
         self._fast = self._build()
@@ -59,19 +60,14 @@ class Tokenizer:
 
     @property
     def end(self) -> int | None:
-        """The id of `<|endoftext|>`: what a text starts from and ends with."""
-        return self.special.get(END_OF_TEXT)
+        """The id of the token (`<|endoftext|>`, if nothing else is said) that a text starts from and ends with."""
+        return self.special.get(self.end_token)
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """Ids of a text. Special tokens in it are plain text, unless `special` asks for them."""
-        text = scalars(text)
-        if not special or not self.special:
-            return self._encode_plain(text)
-        pieces = re.split("(" + "|".join(map(re.escape, sorted(self.special, key=len, reverse=True))) + ")", text)
-        ids: list[int] = []
-        for piece in filter(None, pieces):
-            ids += [self.special[piece]] if piece in self.special else self._encode_plain(piece)
-        return ids
+        if not special:
+            return self._encode_plain(scalars(text))
+        return [id for piece in self._split(text) for id in self._encode_piece(piece)]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; bytes that make no character become U+FFFD."""
@@ -84,19 +80,34 @@ class Tokenizer:
         except KeyError:
             raise InputError(f"{id!r} is not a token id of this vocabulary (0 to {len(self) - 1})") from None
 
-    def watch(self, text: str) -> list[WatchedWord]:
+    def watch(self, text: str, *, special: bool = False) -> list[WatchedWord]:
         """The merges that make the ids of a text: word by word, step by step."""
-        words = self._fast.pre_tokenizer.pre_tokenize_str(scalars(text)) if text else []
-        return [watch_word(word, self._ranks, self._ids) for word, _ in words]
+        watched = []
+        for piece in self._split(text) if special else filter(None, [scalars(text)]):
+            if special and piece in self.special:
+                watched.append(WatchedWord(piece, [], [piece], [self.special[piece]]))
+            else:
+                words = self._fast.pre_tokenizer.pre_tokenize_str(piece)
+                watched += [watch_word(word, self._ranks, self._ids) for word, _ in words]
+        return watched
 
     def shown(self, symbols: str) -> str:
-        """Byte symbols as text where they make characters, as `\\xNN` where they do not, blanks made visible."""
-        text = bytes(BYTE_OF[char] for char in symbols).decode("utf-8", "backslashreplace")
-        return text.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥")
+        """Byte symbols as text where they make characters, as `\\xNN` where they do not."""
+        return symbols if symbols in self.special else bytes(BYTE_OF[c] for c in symbols).decode("utf-8", "backslashreplace")
 
     def to_json(self) -> str:
         """The content of a `tokenizer.json` that the `tokenizers` and `transformers` libraries load."""
         return str(self._fast.to_str(pretty=False))
+
+    def _split(self, text: str) -> Iterable[str]:
+        """A text in pieces that are either a special token or plain."""
+        if not self.special:
+            return filter(None, [scalars(text)])
+        longest_first = sorted(self.special, key=len, reverse=True)
+        return filter(None, re.split("(" + "|".join(map(re.escape, longest_first)) + ")", scalars(text)))
+
+    def _encode_piece(self, piece: str) -> list[int]:
+        return [self.special[piece]] if piece in self.special else self._encode_plain(piece)
 
     def _encode_plain(self, text: str) -> list[int]:
         # Slice by slice, by the batch call without offsets: so time and memory stay in proportion on very long texts.

@@ -43,7 +43,7 @@ class Progress:
 def fit(
     model: nn.Module, batches: Batches, objective: Callable[[nn.Module, Tensor], Tensor], schedule: Schedule
 ) -> Iterator[Progress]:
-    """Train in place, reporting every step; the caller decides what to print, save and when to stop."""
+    """Train in place while being iterated over: the caller hears of every step, prints, saves, and stops when it likes."""
     optimizer = adamw(model, lr=schedule.lr, weight_decay=schedule.weight_decay)
     device = next(model.parameters()).device
     model.train()
