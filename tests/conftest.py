@@ -1,6 +1,7 @@
 """What the tests share: small models with random weights, a home of their own, real vocabularies where they are at hand."""
 
 import gzip
+import itertools
 import os
 from pathlib import Path
 
@@ -9,13 +10,14 @@ import pytest
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test talks to the world; the hub's tests start a hub of their own
 
+HOMES = itertools.count()
 DATA = Path(os.environ.get("GLASSFORMER_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Every test has a home of its own."""
-    folder = tmp_path_factory.mktemp("home")
+    folder = tmp_path_factory.getbasetemp() / f"home{next(HOMES)}"  # made by whoever needs it
     monkeypatch.setenv("GLASSFORMER_HOME", str(folder))
     return folder
 

@@ -153,6 +153,7 @@ BAD = [
     (["rm", "no-such-model", "-y"], "no-such-model"),
     (["rm", "storyteller"], "--yes"),
     (["convert", "/nowhere.pt"], "/nowhere.pt"),
+    (["convert", "/etc/hostname"], "neither torch's archive nor a pickle"),
     (["pull"], "model"),
 ]
 
@@ -266,24 +267,6 @@ def test_models_lists_what_ships(glass) -> None:
     assert "gpt2-xl" in out
 
 
-def test_convert_keeps_under_a_name(glass, home: Path, tmp_path: Path) -> None:
-    """A converted model is listed, used and removed by its name."""
-    import torch
-    from small import hugging_face
-
-    source = hugging_face()
-    source.config.save_pretrained(tmp_path)
-    torch.save(source.state_dict(), tmp_path / "pytorch_model.bin")
-    code, out, err = glass("convert", str(tmp_path), "mine")
-    assert (code, err) == (0, "")
-    assert Path(out.strip()) == home / "models" / "mine"
-    assert "mine" in glass("models")[1]
-    assert glass("convert", str(tmp_path), "mine")[0] == 2
-    assert glass("generate", "-m", "mine", "x")[0] == 2  # it has no vocabulary, and says so
-    assert glass("rm", "mine", "-y")[0] == 0
-    assert not (home / "models" / "mine").exists()
-
-
 def test_a_reader_that_leaves(model: str) -> None:
     """`glass … | head` ends quietly."""
     endless = ["generate", "-m", model, "-n", "100000", "--min-new-tokens", "100000", "--slide", "-s", "1", "Once"]
@@ -353,8 +336,8 @@ def test_interactive_top_starts_from_a_file(glass, model: str, tmp_path: Path) -
     assert "'00' is not a number" in err
 
 
-def test_converting_where_one_stands(glass, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a name the folder's own is taken; a shipped name is taken already."""
+def test_convert_keeps_under_a_name(glass, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a name the folder's own is taken; it is listed, used and removed by it. A shipped name is taken already."""
     import torch
     from small import hugging_face
 
@@ -367,3 +350,9 @@ def test_converting_where_one_stands(glass, home: Path, tmp_path: Path, monkeypa
     code, out, err = glass("convert", "pytorch_model.bin", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out) == {"folder": str(home / "models" / "gem")}
+    assert glass("convert", "pytorch_model.bin")[0] == 2  # it is there already
+    monkeypatch.chdir(tmp_path)
+    assert "gem" in glass("models")[1]
+    assert glass("generate", "-m", "gem", "x")[0] == 2  # it has no vocabulary, and says so
+    assert glass("rm", "gem", "-y")[0] == 0
+    assert not (home / "models" / "gem").exists()

@@ -14,7 +14,7 @@ from bad_files import copy, edit_json, refused, tiny_folder
 from glassformer import machine
 from glassformer.errors import InputError, InsufficientMemory
 from glassformer.hub.files import MEGABYTE
-from glassformer.hub.folder import CONFIG, SHARE_OF_MEMORY, load_folder
+from glassformer.hub.folder import CONFIG, load_folder
 from glassformer.hub.gpt2 import Place
 from glassformer.tasks.library import describe
 
@@ -227,7 +227,7 @@ def test_no_key_chooses_code(whole: Path, folder: Path, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
 def test_memory_is_refused_before_it_is_taken(folder: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
     """A model that fits to the byte is loaded; with a few bytes less it is refused, and not one tensor is read."""
-    needed = load_folder(folder).model.config.parameters * dtype.itemsize / SHARE_OF_MEMORY
+    needed = load_folder(folder).model.config.parameters * dtype.itemsize / machine.SHARE_OF_MEMORY
     monkeypatch.setattr(machine, "available_memory", lambda: int(needed) + 1)
     assert load_folder(folder, dtype=dtype).model.tokens.weight.dtype is dtype
     monkeypatch.setattr(machine, "available_memory", lambda: int(needed) - 1)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from small import hugging_face
 
 from glassformer.errors import CheckpointError, InputError
@@ -61,11 +62,26 @@ def test_mingpt(tmp_path: Path) -> None:
     state = torch_orientation(theirs)
     state |= {f"transformer.h.{i}.attn.bias": torch.ones(1, 1, 40, 40).tril() for i in range(2)}
     torch.save(state, tmp_path / "model.pt")
-    with pytest.raises(InputError, match="--heads"):
-        convert(tmp_path / "model.pt", tmp_path / "a")
     (tmp_path / "config.json").write_text(json.dumps({"model": {"n_head": 3}}))
     convert(tmp_path, tmp_path / "b")
     assert_same(tmp_path / "b", theirs)
+
+
+def test_heads_that_must_be_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a config beside it a bare state does not say how many heads there are; then it asks."""
+    theirs = hugging_face()
+    state = {name: value.clone() for name, value in torch_orientation(theirs).items()}
+    torch.save(state, tmp_path / "model.pt")
+
+    def read_at_once(_: Path, work: Path) -> None:  # what the child would write
+        save_file(state, work / "tensors.safetensors")
+        (work / "facts.json").write_text("{}")
+
+    monkeypatch.setattr("glassformer.hub.convert._unpickle", read_at_once)
+    with pytest.raises(InputError, match="--heads"):
+        convert(tmp_path / "model.pt", tmp_path / "m")
+    convert(tmp_path / "model.pt", tmp_path / "m", heads=3)
+    assert_same(tmp_path / "m", theirs)
 
 
 def test_pytorch_model_bin(tmp_path: Path) -> None:

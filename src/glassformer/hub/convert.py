@@ -71,7 +71,10 @@ def _check_archive(path: Path) -> None:
     """A torch file is an archive that stores, never packs: one that unpacks to more than it has is a trap."""
     try:
         if not zipfile.is_zipfile(path):
-            return  # the older, plain form
+            with path.open("rb") as file:
+                if file.read(1) == b"\x80":
+                    return  # the older form: a bare pickle
+            raise CheckpointError(f"{path}: not a checkpoint: neither torch's archive nor a pickle")
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
