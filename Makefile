@@ -12,7 +12,7 @@ help:            ## what there is to make
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/:/' | column -t -s:
 
 demo: $(VENV)/.ready  ## a story from the model that ships, and a look at how it was made
-	@$(GLASS) generate --seed 7 --max-new-tokens 160 "Once upon a time, there was a little"
+	@$(GLASS) generate --seed 28 --temperature 0.6 "Once upon a time, there was a little"
 	@echo; echo "The ten likeliest words after \"Once upon a time, there was a little\":"
 	@$(GLASS) top "Once upon a time, there was a little"
 	@echo; echo "The tokens it is made of:"

@@ -304,13 +304,15 @@ def draw() -> Any:
     return functools.cache(uniform)
 
 
-def frequencies(sampler: Callable[..., int], options: Options, monkeypatch: pytest.MonkeyPatch, draw: Any) -> Array:
+def frequencies(
+    sampler: Callable[..., int], options: Options, monkeypatch: pytest.MonkeyPatch, draw: Any, *, draws: int = DRAWS
+) -> Array:
     """How often a sampler takes each token at many positions; only what stays the same is not computed again."""
     logits = adjust(LOGITS, options, PROMPT, ANSWER)
     fixed = distribution(logits, options)
     monkeypatch.setattr(sampling, "distribution", lambda *_: fixed)
     monkeypatch.setattr(sampling, "uniform", draw)
-    taken = [sampler(logits, options, choice=position % 3, position=position) for position in range(DRAWS)]
+    taken = [sampler(logits, options, choice=position % 3, position=position) for position in range(draws)]
     return np.bincount(taken, minlength=len(LOGITS))
 
 
@@ -346,6 +348,14 @@ def test_draws_follow_the_exact_distribution(setting: dict[str, Any], monkeypatc
     counts = frequencies(choose, options, monkeypatch, draw)
     assert counts.sum() == DRAWS
     assert fits(counts, want)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_many_draws_follow_the_exact_distribution(setting: dict[str, Any], monkeypatch: pytest.MonkeyPatch, draw: Any) -> None:
+    """A hundred thousand draws of every setting."""
+    options = replace(PLAIN, seed=12, **setting)
+    assert fits(frequencies(choose, options, monkeypatch, draw, draws=100_000), exact(options))
 
 
 def _colder(logits: Array, options: Options, *, choice: int, position: int) -> int:
