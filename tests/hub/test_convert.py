@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
 from small import hugging_face
 
 from glassformer.errors import CheckpointError, InputError
 from glassformer.hub.convert import convert
 from glassformer.hub.folder import load_folder
+from glassformer.hub.unpickle import unpickle
 
 IDS = torch.randint(0, 97, (2, 11), generator=torch.Generator().manual_seed(2))
 PROJECTIONS = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
@@ -19,6 +19,12 @@ PROJECTIONS = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 def torch_orientation(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """The weights as nanoGPT and minGPT store them: (out, in)."""
     return {name: value.t().contiguous() if name.endswith(PROJECTIONS) else value for name, value in model.state_dict().items()}
+
+
+@pytest.fixture
+def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the child does, without the two seconds that starting it takes; nanoGPT's test goes the whole way."""
+    monkeypatch.setattr("glassformer.hub.convert._unpickle", unpickle)
 
 
 def assert_same(folder: Path, theirs: torch.nn.Module) -> None:
@@ -41,7 +47,7 @@ def test_nanogpt(tmp_path: Path) -> None:
     assert_same(tmp_path / "m", theirs)
 
 
-def test_nanogpt_without_biases(tmp_path: Path) -> None:
+def test_nanogpt_without_biases(tmp_path: Path, in_this_process: None) -> None:
     """`bias=False` stays a model without biases."""
     theirs = hugging_face(activation_function="gelu")
     with torch.no_grad():
@@ -56,7 +62,7 @@ def test_nanogpt_without_biases(tmp_path: Path) -> None:
     assert not load_folder(tmp_path / "m").model.config.bias
 
 
-def test_mingpt(tmp_path: Path) -> None:
+def test_mingpt(tmp_path: Path, in_this_process: None) -> None:
     """A bare state, masks and an output matrix of its own; what it does not say stands in the config beside it."""
     theirs = hugging_face(tie_word_embeddings=False)
     state = torch_orientation(theirs)
@@ -67,24 +73,17 @@ def test_mingpt(tmp_path: Path) -> None:
     assert_same(tmp_path / "b", theirs)
 
 
-def test_heads_that_must_be_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heads_that_must_be_told(tmp_path: Path, in_this_process: None) -> None:
     """Without a config beside it a bare state does not say how many heads there are; then it asks."""
     theirs = hugging_face()
-    state = {name: value.clone() for name, value in torch_orientation(theirs).items()}
-    torch.save(state, tmp_path / "model.pt")
-
-    def read_at_once(_: Path, work: Path) -> None:  # what the child would write
-        save_file(state, work / "tensors.safetensors")
-        (work / "facts.json").write_text("{}")
-
-    monkeypatch.setattr("glassformer.hub.convert._unpickle", read_at_once)
+    torch.save(torch_orientation(theirs), tmp_path / "model.pt")
     with pytest.raises(InputError, match="--heads"):
         convert(tmp_path / "model.pt", tmp_path / "m")
     convert(tmp_path / "model.pt", tmp_path / "m", heads=3)
     assert_same(tmp_path / "m", theirs)
 
 
-def test_pytorch_model_bin(tmp_path: Path) -> None:
+def test_pytorch_model_bin(tmp_path: Path, in_this_process: None) -> None:
     """An old Hugging Face folder, in half precision."""
     theirs = hugging_face().half().float()
     theirs.config.save_pretrained(tmp_path)

@@ -174,8 +174,8 @@ def test_another_end_of_text(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process's memory is read from /proc")
 def test_loading_takes_memory_once(tmp_path: Path) -> None:
-    """A child that loads a 100 MB file grows by little more than the file."""
-    model = small_model(layers=4, heads=8, width=640, vocab=8000, context=128)
+    """A child that loads a 67 MB file grows by little more than the file."""
+    model = small_model(layers=4, heads=8, width=512, vocab=8000, context=128)
     save_folder(tmp_path / "m", model, None)
     size = (tmp_path / "m" / "model.safetensors").stat().st_size
     code = f"""
@@ -193,8 +193,8 @@ loaded = load_folder(Path({str(tmp_path / "m")!r}))
 print(peak() - before)
 """
     grown = int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout) * 1024
-    assert size > 90e6
-    assert 0.9 * size < grown < 1.3 * size
+    assert size > 60e6
+    assert 0.9 * size < grown < 1.4 * size
 
 
 def test_the_folder_is_readable_by_people(tmp_path: Path) -> None:

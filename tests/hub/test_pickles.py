@@ -281,7 +281,7 @@ def test_pickle_beside_safe_weights_is_not_touched(corpus: Path, sound: Path, tm
     assert canaries(corpus) == []
 
 
-@pytest.mark.parametrize("container", CONTAINERS, ids=["archive", "bare", "sequence"])
+@pytest.mark.parametrize("container", CONTAINERS[:1], ids=["archive"])  # the other two are read by the child above
 def test_no_malicious_pickle_is_converted(tmp_path: Path, container: Callable[[bytes], bytes]) -> None:
     """The whole way: a malicious pickle is refused by name, leaves nothing behind, and runs nothing."""
     canary, source = tmp_path / "canary", tmp_path / "in" / "pytorch_model.bin"
