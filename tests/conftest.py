@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers, two cores: children too
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test talks to the world; the hub's tests start a hub of their own
 
 HOMES = itertools.count()

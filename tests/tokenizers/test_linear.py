@@ -112,6 +112,7 @@ def memory_of(text: str, vocabulary: Path) -> tuple[int, float]:
     return count, kilobytes / 1024
 
 
+@pytest.mark.slow
 def test_memory_of_a_million_characters(gpt2_vocabulary: Path) -> None:
     """A million characters take less than 500 MB, the list of their ids included."""
     count, megabytes = memory_of(pattern("joiner", MILLION), gpt2_vocabulary)
