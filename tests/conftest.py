@@ -12,6 +12,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers, two cores: childre
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test talks to the world; the hub's tests start a hub of their own
 
 HOMES = itertools.count()
+from glassformer.hub.vocabulary import load_tokenizer  # noqa: E402  (after the switches above)
+from glassformer.tokenizers import Tokenizer  # noqa: E402
+
 DATA = Path(os.environ.get("GLASSFORMER_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
@@ -41,3 +44,11 @@ def gpt2_vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("encoder.json", "vocab.bpe"):
         (folder / name).write_bytes(gzip.decompress((source / f"{name}.gz").read_bytes()))
     return folder
+
+
+@pytest.fixture(scope="session")
+def gpt2(gpt2_vocabulary: Path) -> Tokenizer:
+    """GPT-2's own tokenizer."""
+    tokenizer = load_tokenizer(gpt2_vocabulary)
+    assert tokenizer is not None
+    return tokenizer

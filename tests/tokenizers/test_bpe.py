@@ -93,13 +93,6 @@ def nasty_strings(count: int, seed: int) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def gpt2(gpt2_vocabulary: Path) -> Tokenizer:
-    tokenizer = load_tokenizer(gpt2_vocabulary)
-    assert tokenizer is not None
-    return tokenizer
-
-
-@pytest.fixture(scope="module")
 def judge(gpt2_vocabulary: Path) -> tiktoken.Encoding:
     """The `gpt2` of tiktoken, made from the files at hand."""
     ids = json.loads((gpt2_vocabulary / "encoder.json").read_text(encoding="utf-8"))

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from glassformer.hub.vocabulary import load_tokenizer
 from glassformer.tokenizers import Tokenizer
 
 MILLION = 1_000_000
@@ -34,13 +33,6 @@ def pattern(name: str, length: int) -> str:
     if name in MIXED:
         return "".join(random.Random(name).choices(MIXED[name], k=length))
     return " " * (length - 1) + "a"
-
-
-@pytest.fixture(scope="module")
-def gpt2(gpt2_vocabulary: Path) -> Tokenizer:
-    tokenizer = load_tokenizer(gpt2_vocabulary)
-    assert tokenizer is not None
-    return tokenizer
 
 
 def seconds(call: Callable[[str], object], text: str) -> float:

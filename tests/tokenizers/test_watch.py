@@ -3,13 +3,11 @@
 import random
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glassformer.hub.vocabulary import load_tokenizer
 from glassformer.tokenizers import MergeStep, Tokenizer, WatchedWord, train_tokenizer
 from glassformer.tokenizers.bpe import BYTE_OF, SYMBOL_OF
 
@@ -63,13 +61,6 @@ def check_text(text: str, tokenizer: Tokenizer, ranks: Mapping[tuple[str, str], 
 
 def ranks_of(merges: Sequence[tuple[str, str]]) -> dict[tuple[str, str], int]:
     return {pair: rank for rank, pair in enumerate(merges)}
-
-
-@pytest.fixture(scope="module")
-def gpt2(gpt2_vocabulary: Path) -> Tokenizer:
-    tokenizer = load_tokenizer(gpt2_vocabulary)
-    assert tokenizer is not None
-    return tokenizer
 
 
 @pytest.fixture(scope="module")
