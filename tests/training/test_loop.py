@@ -1,27 +1,50 @@
-"""The loop learns, step by step and reproducibly."""
+"""The loop learns, step by step and reproducibly, and its numbers are right."""
 
-from pathlib import Path
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from small import small_model
 
-from glassformer.data.corpus import Windows
+from glassformer.data.batches import Batch
 from glassformer.errors import InputError
-from glassformer.hub.folder import load_folder, save_folder
 from glassformer.models.gpt import GPT, Config
-from glassformer.training.loop import Schedule, fit
+from glassformer.training.loop import Finished, Measured, Stepped, TrainingFailed, evaluate, fit
 from glassformer.training.objectives import next_token
-from glassformer.training.optim import adamw, warmup_cosine
+from glassformer.training.optim import adamw, freeze
+from glassformer.training.plan import Plan, Watch
 
-TOKENS = np.tile(np.arange(13, dtype=np.uint16), 60)
 SHAPE = Config(layers=1, heads=2, width=16, vocab=13, context=16)
+PLAN = Plan(steps=60, batch=4, lr=1e-2, lr_end=1e-3, warmup=5)
 
 
-def losses(model: GPT, steps: int = 60) -> list[float]:
-    windows = Windows(TOKENS, context=16, batch=4, seed=3)
-    return [at.loss for at in fit(model, windows, next_token, Schedule(steps=steps, lr=1e-2, warmup=5))]
+@dataclass
+class Counting:
+    """A supply of rows that count up, modulo 13; some of their targets may be masked."""
+
+    length: int = 17
+    masked: bool = False
+    cursor: list[int] = field(default_factory=lambda: [0])
+
+    def draw(self, count: int) -> list[int]:
+        rows = list(range(self.cursor[0], self.cursor[0] + count))
+        self.cursor[0] += count
+        return rows
+
+    def read(self, rows: Sequence[int]) -> Batch:
+        ids = np.stack([(np.arange(self.length) + 5 * row) % 13 for row in rows])
+        if not self.masked:
+            return Batch({"ids": ids}, ids[:, 1:].size)
+        mask = np.stack([(np.arange(self.length - 1) + row) % 3 > 0 for row in rows])
+        return Batch({"ids": ids, "mask": mask}, int(mask.sum()))
+
+
+def losses(model: torch.nn.Module, plan: Plan = PLAN, **how: Any) -> list[float]:
+    return [event.loss for event in fit(model, Counting(), next_token, plan, **how) if isinstance(event, Stepped)]
 
 
 def test_it_learns_what_can_be_learned() -> None:
@@ -32,69 +55,235 @@ def test_it_learns_what_can_be_learned() -> None:
 
 
 def test_the_same_seed_gives_the_same_losses() -> None:
-    """To the last bit; another seed of the model gives others."""
-    first = losses(GPT(SHAPE).initialise(0), 8)
-    assert first == losses(GPT(SHAPE).initialise(0), 8)
-    assert first != losses(GPT(SHAPE).initialise(1), 8)
+    """To the last bit; another seed of the model gives others, and so does another seed of dropout."""
+    plan = Plan(steps=8, batch=4)
+    assert losses(GPT(SHAPE).initialise(0), plan) == losses(GPT(SHAPE).initialise(0), plan)
+    assert losses(GPT(SHAPE).initialise(0), plan) != losses(GPT(SHAPE).initialise(1), plan)
+    forgetful = Config(layers=1, heads=2, width=16, vocab=13, context=16, dropout=0.2)
+    first = losses(GPT(forgetful).initialise(0), plan)
+    assert first == losses(GPT(forgetful).initialise(0), plan)
+    assert first != losses(GPT(forgetful).initialise(0), Plan(steps=8, batch=4, seed=1))
 
 
-def test_the_loss_is_the_mean_cross_entropy() -> None:
-    """Equal to the sum over positions, worked out by hand in float64."""
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_loss_is_the_cross_entropy(masked: bool) -> None:
+    """Equal to the sum over the targets that count, worked out by hand in float64."""
     model = small_model(1, torch.float64)
-    batch = torch.randint(0, 97, (2, 7), generator=torch.Generator().manual_seed(1))
+    batch = Counting(masked=masked).read([0, 1])
+    ids = batch.arrays["ids"]
+    mask = batch.arrays.get("mask", np.ones((2, 16), bool))
     with torch.no_grad():
-        logp = model(batch[:, :-1]).numpy()
+        logp = model(torch.tensor(ids[:, :-1])).numpy()
     logp = logp - np.log(np.exp(logp).sum(-1, keepdims=True))
-    right = -np.mean([logp[b, t, batch[b, t + 1]] for b in range(2) for t in range(6)])
-    assert next_token(model, batch).item() == pytest.approx(right, rel=1e-12)
+    right = -sum(logp[b, t, ids[b, t + 1]] for b in range(2) for t in range(16) if mask[b, t])
+    given = {name: torch.as_tensor(array) for name, array in batch.arrays.items()}
+    assert next_token(model, given).item() == pytest.approx(right, rel=1e-12)
+    assert batch.count == mask.sum()
 
 
-def test_a_loaded_model_trains_like_the_one_that_was_saved(tmp_path: Path) -> None:
-    """How a matrix lies in memory changes nothing."""
-    model = GPT(SHAPE).initialise(0)
-    save_folder(tmp_path / "m", model, None)
-    assert losses(load_folder(tmp_path / "m").model, 10) == pytest.approx(losses(model, 10), rel=1e-4)
+def test_gradients_are_those_of_the_loss() -> None:
+    """Autograd against finite differences, in float64."""
+    model = small_model(2, torch.float64, layers=1, heads=1, width=4, vocab=7, context=5)
+    ids = torch.tensor([[1, 5, 2, 6, 0, 3]])
+    weights = [parameter.detach().clone().requires_grad_() for parameter in model.parameters()]
+    names = [name for name, _ in model.named_parameters()]
+
+    def loss(*values: torch.Tensor) -> torch.Tensor:
+        given = dict(zip(names, values, strict=True))
+        call = lambda ids: torch.func.functional_call(model, given, (ids,))  # noqa: E731
+        return next_token(call, {"ids": ids})  # type: ignore[arg-type]
+
+    assert torch.autograd.gradcheck(loss, weights, eps=1e-6, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_parts_of_a_batch_add_up(masked: bool) -> None:
+    """Taken in parts of 1, 3 or all rows, a batch has the same loss and leads to the same weights: float64, 1e-9."""
+    ends = {}
+    for size in (0, 1, 3):
+        model = GPT(SHAPE).initialise(0).double()
+        plan = Plan(steps=10, batch=8, micro_batch=size, lr=1e-2, warmup=2)
+        found = [e.loss for e in fit(model, Counting(masked=masked), next_token, plan) if isinstance(e, Stepped)]
+        ends[size] = np.array(found), torch.cat([p.detach().flatten() for p in model.parameters()]).numpy()
+    for size in (1, 3):
+        np.testing.assert_allclose(ends[size][0], ends[0][0], rtol=1e-9)
+        np.testing.assert_allclose(ends[size][1], ends[0][1], rtol=0, atol=1e-9)
+
+
+def test_a_step_is_adamw_with_the_clipped_gradient() -> None:
+    """One step equals torch's own optimizer on the mean loss, gradient clipped by torch's own function."""
+    ours, theirs = GPT(SHAPE).initialise(3).double(), GPT(SHAPE).initialise(3).double()
+    plan = Plan(steps=1, batch=4, lr=1e-2, warmup=0, clip=0.1, weight_decay=0.3)
+    (event,) = [e for e in fit(ours, Counting(), next_token, plan) if isinstance(e, Stepped)]
+    optimizer = adamw(theirs, plan)
+    ids = torch.as_tensor(Counting().read([0, 1, 2, 3]).arrays["ids"])
+    loss = torch.nn.functional.cross_entropy(theirs(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(theirs.parameters(), 0.1)
+    assert norm > 0.2  # so that clipping does something
+    optimizer.step()
+    assert (event.loss, event.norm) == pytest.approx((loss.item(), norm.item()), rel=1e-12)
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-12)
 
 
 def test_only_matrices_decay() -> None:
     """Biases and gains are left alone, and nothing is left out."""
     model = small_model()
-    matrices, vectors = adamw(model, lr=1e-3).param_groups
+    matrices, vectors = adamw(model, Plan()).param_groups
     assert {p.dim() for p in matrices["params"]} == {2}
     assert {p.dim() for p in vectors["params"]} == {1}
     assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.1, 0.0)
     assert sum(p.numel() for group in (matrices, vectors) for p in group["params"]) == model.config.parameters
 
 
-def test_the_learning_rate_rises_and_falls() -> None:
-    """In a line to the peak, along a cosine to the floor."""
-    rates = [warmup_cosine(step, steps=100, warmup=10, peak=1.0, floor=0.1) for step in range(100)]
-    assert rates[0] == pytest.approx(0.1)
-    assert rates[9] == rates[10] == pytest.approx(1.0)
-    assert rates[55] == pytest.approx(0.55)
-    assert rates[99] == pytest.approx(0.1, abs=1e-3)
-    assert rates[10:] == sorted(rates[10:], reverse=True)
+def test_frozen_parts_stay() -> None:
+    """By the name of a module, of a parameter, or a glob; the rest moves; a name that fits nothing is an error."""
+    model = GPT(Config(layers=2, heads=2, width=16, vocab=13, context=16)).initialise(0)
+    names = freeze(model, ["tokens", "blocks.0.*", "norm.bias"])
+    assert set(names) == {n for n, _ in model.named_parameters() if n.startswith(("tokens", "blocks.0.")) or n == "norm.bias"}
+    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    losses(model, Plan(steps=3, batch=4))
+    moved = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
+    assert moved == set(before) - set(names)
+    with pytest.raises(InputError, match=r"'blocks\.9' fits no parameter"):
+        freeze(model, ["blocks.9"])
+    freeze(model, ["*"])
+    with pytest.raises(InputError, match="no parameter to train"):
+        losses(model, Plan(steps=1))
 
 
-def test_training_leaves_the_model_ready_to_be_used() -> None:
-    """Also when the caller stops early."""
-    model = GPT(SHAPE).initialise(0)
-    for at in fit(model, Windows(TOKENS, context=16, batch=2, seed=0), next_token, Schedule(steps=50)):
-        assert model.training
-        if at.step == 2:
-            break
-    del at
+@pytest.mark.parametrize(
+    ("schedule", "at"),
+    [
+        ("cosine", {0: 0.1, 9: 1.0, 10: 1.0, 55: 0.55, 99: 0.1 + 0.9 * (1 + math.cos(math.pi * 89 / 90)) / 2}),
+        ("linear", {0: 0.1, 9: 1.0, 10: 1.0, 55: 0.55, 99: 0.11}),
+        ("constant", {0: 0.1, 9: 1.0, 10: 1.0, 99: 1.0}),
+        ("slanted-triangle", {0: 0.1, 5: 0.55, 10: 1.0, 55: 0.55, 99: 0.11}),
+    ],
+)
+def test_the_learning_rate_follows_its_schedule(schedule: str, at: dict[int, float]) -> None:
+    """Up in a line to the peak, then as its name says."""
+    plan = Plan(steps=100, warmup=10, lr=1.0, lr_end=0.1, schedule=schedule)
+    for step, rate in at.items():
+        assert plan.rate(step) == pytest.approx(rate), step
+
+
+def test_slanted_triangle_is_the_papers() -> None:
+    """ULMFiT's formula, with its cut of 0.1 and its ratio of 32."""
+    plan = Plan(steps=1000, warmup=100, lr=0.01, lr_end=0.01 / 32, schedule="slanted-triangle")
+    for t in range(0, 1000, 37):
+        cut = 100
+        p = t / cut if t < cut else 1 - (t - cut) / (cut * (1 / 0.1 - 1))
+        assert plan.rate(t) == pytest.approx(0.01 * (1 + p * 31) / 32)
+
+
+def test_the_rate_of_the_plan_is_the_rate_of_the_step() -> None:
+    """What is reported is what the optimizer used."""
+    plan = Plan(steps=6, batch=2, lr=1e-2, warmup=3)
+    events = [event for event in fit(GPT(SHAPE).initialise(0), Counting(), next_token, plan) if isinstance(event, Stepped)]
+    assert [event.lr for event in events] == [plan.rate(step) for step in range(6)]
+    assert [event.tokens for event in events] == [32 * (step + 1) for step in range(6)]
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_looking_changes_nothing(dropout: float) -> None:
+    """Measured or not, and whatever the caller does with random numbers in between: the same losses, bit by bit."""
+    shape = Config(layers=1, heads=2, width=16, vocab=13, context=16, dropout=dropout)
+    plan = Plan(steps=12, batch=4)
+    plain = losses(GPT(shape).initialise(0), plan)
+    held_out = lambda: [Counting().read([50, 51]), Counting().read([52])]  # noqa: E731
+    watched = []
+    model = GPT(shape).initialise(0)
+    for event in fit(model, Counting(), next_token, plan, watch=Watch(eval_every=3), held_out=held_out):
+        torch.rand(7), np.random.rand()
+        model(torch.zeros(1, 3, dtype=torch.long))
+        if isinstance(event, Stepped):
+            watched.append(event.loss)
+    assert watched == plain
+
+
+def test_a_measurement_is_the_mean_over_all_targets() -> None:
+    """Batches of different sizes weigh by their targets; dropout is off."""
+    shape = Config(layers=1, heads=2, width=16, vocab=13, context=16, dropout=0.5)
+    model = GPT(shape).initialise(0).double()
+    parts = [Counting(masked=True).read([1, 2, 3]), Counting(length=5).read([7])]
+    found = evaluate(model, parts, next_token, Plan())
+    with torch.no_grad():
+        sums = [next_token(model, {n: torch.as_tensor(a) for n, a in part.arrays.items()}).item() for part in parts]
+    assert found == pytest.approx(sum(sums) / sum(part.count for part in parts), rel=1e-12)
     assert not model.training
 
 
-def test_windows_depend_on_seed_and_step_alone() -> None:
-    """Any step can be asked for, in any order; inputs and targets are one row."""
-    windows = Windows(TOKENS, context=16, batch=4, seed=3)
-    fifth = windows[5]
-    assert fifth.shape == (4, 17)
-    assert (np.diff(fifth.astype(int)) % 13 == 1).all()
-    assert (windows[5] == fifth).all()
-    assert (windows[6] != fifth).any()
-    assert (Windows(TOKENS, context=16, batch=4, seed=4)[5] != fifth).any()
-    with pytest.raises(InputError, match="too few"):
-        Windows(TOKENS[:16], context=16, batch=1, seed=0)
+def test_it_stops_when_nothing_gets_better() -> None:
+    """After `patience` measurements without a better one, and says so."""
+    truth = iter([3.0, 2.0, 2.5, 2.0, 2.1])
+
+    def score(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        return next_token(model, batch) if model.training else torch.tensor(next(truth)) * batch["ids"][:, 1:].numel()
+
+    events = list(
+        fit(GPT(SHAPE).initialise(0), Counting(), score, Plan(steps=50, batch=2), watch=Watch(eval_every=2, patience=3),
+            held_out=lambda: [Counting().read([1])])
+    )  # fmt: skip
+    assert [event.best for event in events if isinstance(event, Measured)] == [True, True, False, False, False]
+    assert events[-1] == Finished(10, 320, 2.0, 4, True)
+
+
+@pytest.mark.parametrize("what", ["loss", "gradient"])
+def test_wrong_numbers_stop_it_before_the_update(what: str) -> None:
+    """NaN in the loss or in the gradient: an error that names the step, and weights as they were."""
+    model = GPT(SHAPE).initialise(0)
+    calls = 0
+
+    def broken(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        loss = next_token(model, batch)
+        if calls < 3:
+            return loss
+        if what == "loss":
+            return loss * math.nan
+        return loss + (loss - loss.detach()).sqrt()  # the loss itself stays finite: its slope is infinite
+
+    kept = {}
+    with pytest.raises(TrainingFailed, match=f"step 3: the {what} is"):  # noqa: PT012
+        for _ in fit(model, Counting(), broken, Plan(steps=9, batch=2)):
+            kept = {name: value.clone() for name, value in model.state_dict().items()}
+    assert all(torch.equal(value, kept[name]) for name, value in model.state_dict().items())
+    assert not model.training
+
+
+def test_the_model_trains_while_it_trains_and_rests_after() -> None:
+    """Training mode at every step, evaluation mode at a measurement and when the caller leaves."""
+    model = GPT(SHAPE).initialise(0)
+    events = fit(model, Counting(), next_token, PLAN, watch=Watch(eval_every=2), held_out=lambda: [Counting().read([1])])
+    for event in events:
+        assert model.training == isinstance(event, Stepped)
+        if event.step == 4 and isinstance(event, Measured):
+            break
+    events.close()  # type: ignore[attr-defined]
+    assert not model.training
+
+
+def test_all_masked() -> None:
+    """A batch in which nothing is to be learned is an error, not a division by zero."""
+
+    class Silent(Counting):
+        def read(self, rows: Sequence[int]) -> Batch:
+            batch = super().read(rows)
+            return Batch(batch.arrays | {"mask": np.zeros_like(batch.arrays["ids"][:, 1:], dtype=bool)}, 0)
+
+    with pytest.raises(TrainingFailed, match="no token of the batch is to be learned"):
+        list(fit(GPT(SHAPE).initialise(0), Silent(), next_token, PLAN))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"steps": 0}, {"batch": 0}, {"lr": 0.0}, {"lr": math.nan}, {"lr": 1e-5}, {"clip": -1.0}, {"warmup": -1}, {"beta2": 1.0},
+     {"schedule": "cosin"}, {"precision": "fp8"}, {"parallel": "pipeline"}, {"seed": -1}],
+)  # fmt: skip
+def test_a_plan_that_makes_no_sense(wrong: dict[str, Any]) -> None:
+    """Is refused, and the field is named."""
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        Plan(**wrong)

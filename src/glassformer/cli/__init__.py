@@ -21,6 +21,8 @@ VERBS = {
     "generate": Verb("glassformer.cli.generate", "generate", "write on from a prompt, or from nothing"),
     "top": Verb("glassformer.cli.tokens", "top", "the ten likeliest next tokens; pick one and go on"),
     "tokenize": Verb("glassformer.cli.tokens", "tokenize", "the tokens of a text, and the merges that make them"),
+    "train": Verb("glassformer.cli.train", "train", "a model of your own, from text"),
+    "finetune": Verb("glassformer.cli.train", "finetune", "teach a model that is there, all of it or by LoRA"),
     "models": Verb("glassformer.cli.models", "models", "the models on this machine"),
     "show": Verb("glassformer.cli.models", "show", "a model's parameters, counted from its file"),
     "pull": Verb("glassformer.cli.models", "pull", "fetch a model from the hub"),

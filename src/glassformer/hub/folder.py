@@ -1,12 +1,11 @@
 """A model's folder: `config.json`, `model.safetensors` (or shards), a tokenizer. Ours is a Hugging Face folder."""
 
 import json
-import os
 import re
 import shutil
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from glassformer import machine
+from glassformer.durable import sync
 from glassformer.errors import CheckpointError, InputError
 from glassformer.hub import gpt2
 from glassformer.hub.files import MEGABYTE, read_json
@@ -28,7 +28,8 @@ CONFIG = "config.json"
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.safetensors")
-OURS = {CONFIG, WEIGHTS, "tokenizer.json", "tokenizer_config.json", "generation_config.json", "card.md"}  # what a save writes
+OURS = {CONFIG, WEIGHTS, "tokenizer.json", "tokenizer_config.json", "generation_config.json", "card.md"}
+OURS |= {"adapter_config.json", "adapter_model.safetensors"}  # what a save writes
 
 
 @dataclass
@@ -41,10 +42,18 @@ class Loaded:
 
 
 def load_folder(
-    folder: Path, *, dtype: torch.dtype = torch.float32, device: str = "cpu", allow_nonfinite: bool = False
+    folder: Path,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: str = "cpu",
+    dropout: float = 0.0,
+    allow_nonfinite: bool = False,
 ) -> Loaded:
-    """Read a folder. Every file is checked before memory is taken, and memory is taken once."""
-    model, places, config = outline(folder)
+    """Read a folder. Every file is checked before memory is taken, and memory is taken once.
+
+    Dropout belongs to a training, not to a model: what the folder says about it is not read.
+    """
+    model, places, config = outline(folder, dropout=dropout)
     tokenizer = load_tokenizer(folder)
     if tokenizer is not None:
         named = (token for token, id in tokenizer.special.items() if id == config.get("eos_token_id"))
@@ -70,11 +79,11 @@ def load_folder(
     return Loaded(model.eval(), tokenizer, folder)
 
 
-def outline(folder: Path) -> tuple[GPT, list[gpt2.Place], dict[str, Any]]:
+def outline(folder: Path, *, dropout: float = 0.0) -> tuple[GPT, list[gpt2.Place], dict[str, Any]]:
     """A folder's model without numbers, where each of its numbers is, and the configuration as it stands there."""
     entries = tensor_entries(folder)  # first: a folder of a pickle, with or without a configuration, is told what to do
     config = read_json(folder / CONFIG)
-    model = gpt2.blank(gpt2.read_config(config, folder / CONFIG), folder / CONFIG)
+    model = gpt2.blank(replace(gpt2.read_config(config, folder / CONFIG), dropout=dropout), folder / CONFIG)
     return model, gpt2.place_tensors(entries.values(), model, folder), config
 
 
@@ -93,12 +102,12 @@ def save_folder(
     files: dict[str, str] = {}
     if tokenizer is not None:
         files["tokenizer.json"] = tokenizer.to_json()
-        files["tokenizer_config.json"] = _pretty(_tokenizer_config(tokenizer, model.config.context))
-        files["generation_config.json"] = _pretty(ends)
+        files["tokenizer_config.json"] = pretty(_tokenizer_config(tokenizer, model.config.context))
+        files["generation_config.json"] = pretty(ends)
     if card is not None:
         files["card.md"] = card
-    files[CONFIG] = _pretty(config)
-    _write(folder, tensors, files)
+    files[CONFIG] = pretty(config)
+    write_folder(folder, tensors, files)
 
 
 def tensor_entries(folder: Path) -> dict[str, Entry]:
@@ -167,11 +176,13 @@ def _tokenizer_config(tokenizer: Tokenizer, context: int) -> dict[str, object]:
     return config
 
 
-def _pretty(value: object) -> str:
+def pretty(value: object) -> str:
+    """JSON for a file that people read."""
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def _write(folder: Path, tensors: Mapping[str, Tensor], files: Mapping[str, str]) -> None:
+def write_folder(folder: Path, tensors: Mapping[str, Tensor], files: Mapping[str, str], *, weights: str = WEIGHTS) -> None:
+    """Write tensors and texts into a folder and have them on the disk, whole, or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     if folder.exists():
         strange = min({path.name for path in folder.iterdir()} - OURS, default=None) if folder.is_dir() else folder.name
@@ -181,14 +192,14 @@ def _write(folder: Path, tensors: Mapping[str, Tensor], files: Mapping[str, str]
     try:
         fresh.chmod(0o755)
         try:
-            save_file(dict(tensors), fresh / WEIGHTS, metadata={"format": "pt"})
+            save_file(dict(tensors), fresh / weights, metadata={"format": "pt"})
         except SafetensorError as error:  # what the library makes of a full disk
-            raise OSError(f"{folder / WEIGHTS} could not be written: {error}") from None
-        (fresh / WEIGHTS).chmod(0o644)
+            raise OSError(f"{folder / weights} could not be written: {error}") from None
+        (fresh / weights).chmod(0o644)
         for name, text in files.items():
             (fresh / name).write_text(text, encoding="utf-8")
         for path in fresh.iterdir():
-            _sync(path)
+            sync(path)
         if folder.exists():
             old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
             folder.replace(old / folder.name)
@@ -201,14 +212,6 @@ def _write(folder: Path, tensors: Mapping[str, Tensor], files: Mapping[str, str]
                 shutil.rmtree(old)
         else:
             fresh.replace(folder)
-        _sync(folder.parent)
+        sync(folder.parent)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

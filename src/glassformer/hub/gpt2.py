@@ -119,6 +119,7 @@ def write_config(config: Config) -> dict[str, Any]:
         "n_inner": config.neurons,
         "activation_function": activation,
         "layer_norm_epsilon": config.norm_eps,
+        **dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), config.dropout),
         "tie_word_embeddings": config.tied,
     }
     return theirs if config.bias else theirs | {"bias": False}

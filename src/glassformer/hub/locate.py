@@ -14,7 +14,8 @@ from glassformer.hub.files import MEGABYTE, read_json
 from glassformer.hub.known import KNOWN, Known, by_repository
 
 SHIPPED = Path(__file__).parent.parent / "pretrained"
-PATTERNS = ["*.json", "*.txt", "*.bpe", "model*.safetensors"]
+PATTERNS = ["*.json", "*.txt", "*.bpe", "model*.safetensors", "adapter_model.safetensors"]
+CONFIGS = ("config.json", "adapter_config.json")
 PATIENCE = 20.0  # seconds for the hub's first answer
 PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_-])?"
 NAME = re.compile(rf"(?P<id>{PART}(?:/{PART})?)(?:@(?P<revision>[A-Za-z0-9][A-Za-z0-9._/-]{{0,200}}))?")
@@ -43,7 +44,7 @@ def locate(name: str, *, revision: str | None = None, offline: bool = False) -> 
     if _looks_like_path(name) or (path.is_dir() and not shipped(name)):
         if not path.is_dir():
             raise InputError(f"there is no folder {name[:200]!r}")
-        return path
+        return path / "model" if (path / "model").is_dir() and not _holds_model(path) else path  # what a training made
     id, revision = split_name(name, revision)
     for folder in (shipped(id), home_folder(id)):
         if folder is not None and folder.is_dir():
@@ -189,7 +190,12 @@ def shipped(name: str) -> Path | None:
 
 
 def _folders(parent: Path) -> list[Path]:
-    return sorted(path.parent for path in parent.glob("*/config.json") if not path.parent.name.startswith("."))
+    found = (path for path in parent.glob("*") if path.is_dir() and not path.name.startswith("."))
+    return sorted(path for path in found if _holds_model(path))
+
+
+def _holds_model(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in CONFIGS)
 
 
 def _pinned(id: str, revision: str | None) -> tuple[str, str | None, Known | None]:
@@ -202,6 +208,8 @@ def _pinned(id: str, revision: str | None) -> tuple[str, str | None, Known | Non
 
 def _is_whole(folder: Path) -> bool:
     """Whether configuration and weights are there: a download may have been cut off."""
+    if (folder / "adapter_config.json").is_file() and (folder / "adapter_model.safetensors").is_file():
+        return True
     shards = {"model.safetensors"}
     if not (folder / "model.safetensors").is_file() and (folder / "model.safetensors.index.json").is_file():
         names = read_json(folder / "model.safetensors.index.json", 16 * MEGABYTE).get("weight_map")

@@ -35,6 +35,7 @@ class Config:
     norm_eps: float = 1e-5
     tied: bool = True  # the output matrix is the token matrix
     bias: bool = True
+    dropout: float = 0.0  # share of the values that training forgets at random; elsewhere it does nothing
 
     def __post_init__(self) -> None:
         for name in ("layers", "heads", "width", "vocab", "context"):
@@ -42,6 +43,8 @@ class Config:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.width % self.heads:
             raise InputError(f"width {self.width} cannot be split into {self.heads} heads of equal width")
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"dropout must be at least 0 and less than 1, not {self.dropout}")
         if self.activation not in ACTIVATIONS:
             raise InputError(f"activation {self.activation!r} is none of {', '.join(ACTIVATIONS)}")
         object.__setattr__(self, "neurons", self.neurons or 4 * self.width)
@@ -71,7 +74,7 @@ class Attention(Tapped):
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
-        self.layer, self.heads = layer, config.heads
+        self.layer, self.heads, self.dropout = layer, config.heads, config.dropout
         self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias)
         self.proj = nn.Linear(config.width, config.width, bias=config.bias)
 
@@ -84,7 +87,8 @@ class Attention(Tapped):
         if cache is not None:
             k, v = cache.extend(self.layer, k, v)  # (B, H, S, K)
         causal = k.shape[2] == T and T > 1
-        mix = self.tap("mix", attend(self, q, k, v, mask=mask, causal=causal))  # 2 score; 3 sum: (B, H, T, K)
+        mix = attend(self, q, k, v, mask=mask, causal=causal, dropout=self.dropout)  # 2 score; 3 sum: (B, H, T, K)
+        mix = self.tap("mix", mix)
         merged = mix.transpose(1, 2).reshape(B, T, D)  # 3.5 merge the heads
         return self.tap("out", self.proj(merged))  # 4 project
 
@@ -98,12 +102,13 @@ class Block(Tapped):
         self.attn = Attention(config, layer)
         self.norm2 = nn.LayerNorm(config.width, eps=config.norm_eps, bias=config.bias)
         self.mlp = FeedForward(config.width, config.neurons, activation=config.activation, bias=config.bias)
+        self.drop = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None, cache: KVCache | None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""
         x = self.tap("in", x)
-        x = self.tap("mid", x + self.attn(self.norm1(x), mask, cache))
-        return self.tap("out", x + self.mlp(self.norm2(x)))
+        x = self.tap("mid", x + self.drop(self.attn(self.norm1(x), mask, cache)))
+        return self.tap("out", x + self.drop(self.mlp(self.norm2(x))))
 
 
 class GPT(Tapped):
@@ -119,6 +124,7 @@ class GPT(Tapped):
         self.blocks = nn.ModuleList(self.block(config, layer) for layer in range(config.layers))
         self.norm = nn.LayerNorm(config.width, eps=config.norm_eps, bias=config.bias)
         self.head = nn.Linear(config.width, config.vocab, bias=False)
+        self.drop = nn.Dropout(config.dropout)
         self.tie()
 
     def tie(self) -> None:
@@ -129,7 +135,7 @@ class GPT(Tapped):
     def forward(self, ids: Tensor, cache: KVCache | None = None, *, last: bool = False) -> Tensor:
         """ids (B, T) -> logits (B, T, V), or (B, 1, V) for the `last` position alone."""
         mask = cache_mask(ids.shape[1], cache, device=ids.device)
-        x = self.tap("embed", self.tokens(ids) + self.positions(self.where(ids, cache)))  # (B, T, D)
+        x = self.tap("embed", self.drop(self.tokens(ids) + self.positions(self.where(ids, cache))))  # (B, T, D)
         for block in self.blocks:
             x = block(x, mask, cache)
         if cache is not None:

@@ -8,19 +8,23 @@ from glassformer.nn.cache import KVCache
 from glassformer.trace import Tapped
 
 
-def attend(site: Tapped, q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, causal: bool = False) -> Tensor:
+def attend(
+    site: Tapped, q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, causal: bool = False, dropout: float = 0.0
+) -> Tensor:
     """softmax(q·kᵀ / √K)·v: the fused kernel, or step by step where somebody edits or differentiates the steps.
 
     q (B, H, T, K), k and v (B, H, S, K); `mask` (…, T, S) is True where a position may look, None where it may look
     everywhere or, with `causal`, at itself and before. Merely reading `scores` and `pattern` computes them beside
-    the fused kernel, so that reading changes no bit of the output.
+    the fused kernel, so that reading changes no bit of the output. In training, `dropout` forgets this share of the pattern.
     """
+    dropout = dropout if site.training else 0.0
     if site.altered("scores", "pattern"):
-        return explicit_pattern(site, q, k, mask, causal) @ v  # (B, H, T, K)
+        return F.dropout(explicit_pattern(site, q, k, mask, causal), dropout) @ v  # (B, H, T, K)
     if site.watched("scores", "pattern"):
         with torch.no_grad():
             explicit_pattern(site, q, k, mask, causal)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal and mask is None)  # (B, H, T, K)
+    causal = causal and mask is None
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)  # (B, H, T, K)
 
 
 def explicit_pattern(site: Tapped, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor:

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,12 @@ from glassformer.generation.beam import beam_search
 from glassformer.generation.decode import Event, check_prompt, generate, restrict
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import log_softmax
-from glassformer.hub.folder import load_folder, parse_dtype, save_folder
-from glassformer.hub.locate import locate
+from glassformer.hub.folder import Loaded, load_folder, parse_dtype, save_folder
+from glassformer.hub.locate import as_path, locate
+from glassformer.hub.lora import is_adapter, read_adapter
 from glassformer.models.gpt import GPT
 from glassformer.tokenizers import TextStream, Tokenizer
+from glassformer.training.lora import fold, insert
 
 Prompt = str | Sequence[int]
 
@@ -294,15 +296,29 @@ def load(
     dtype: str = "float32",
     offline: bool = False,
 ) -> LanguageModel:
-    """Load a model: a shipped name, a folder, a hub id (`owner/name@revision`), or a name kept at home."""
+    """Load a model: a shipped name, a folder (a LoRA folder too), a hub id (`owner/name@revision`), or a name kept at home."""
     folder = locate(str(name), revision=revision, offline=offline)
     try:
         where = torch.device(device)
         torch.empty(0, device=where)
     except (RuntimeError, AssertionError):
         raise InputError(f"device {device!r} is not there; cpu always is") from None
-    loaded = load_folder(folder, dtype=parse_dtype(dtype), device=str(where))
+    how: dict[str, Any] = {"dtype": parse_dtype(dtype), "device": str(where)}
+    loaded = load_adapted(folder, offline=offline, **how) if is_adapter(folder) else load_folder(folder, **how)
     return LanguageModel(loaded.model, loaded.tokenizer, str(name))
+
+
+def load_adapted(folder: Path, *, offline: bool = False, **how: Any) -> Loaded:
+    """A LoRA folder: the model that it names, with what it learned folded in."""
+    adapter = read_adapter(folder)
+    beside = as_path(str(folder / adapter.base))
+    base = beside if beside.is_dir() else locate(adapter.base, offline=offline)
+    if is_adapter(base):
+        raise InputError(f"{folder}: its base {adapter.base} is a LoRA folder itself; merge that one first")
+    loaded = load_folder(base, **how)
+    insert(loaded.model, adapter.detours)
+    fold(loaded.model)
+    return replace(loaded, folder=folder)
 
 
 def complete(prompt: Prompt = "", *, model: str = "storyteller", **options: Any) -> Completion:

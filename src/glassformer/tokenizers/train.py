@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import tokenizers as fast
 from tokenizers import models, pre_tokenizers, trainers
@@ -47,15 +48,15 @@ def train_tokenizer(
 def _texts(source: Iterable[str | Path]) -> Iterator[str]:
     for item in source:
         if isinstance(item, Path):
-            yield from _chunks(item)
+            yield from _read(item)
         else:
             yield scalars(item)
 
 
-def _chunks(path: Path) -> Iterator[str]:
+def text_pieces(file: BinaryIO, name: Path) -> Iterator[str]:
     """A text file in pieces, cut where a blank follows a word: there no token could have stood across the cut."""
     rest: list[str] = []
-    for text in _decoded(path):
+    for text in _decoded(file, name):
         cut = BEFORE_A_BLANK.match(text)
         at = cut.end() if cut else 0
         if at:
@@ -66,19 +67,25 @@ def _chunks(path: Path) -> Iterator[str]:
         yield "".join(rest)
 
 
-def _decoded(path: Path) -> Iterator[str]:
-    decoder = codecs.getincrementaldecoder("utf-8")()
-    start = 0  # the place in the file of the first byte that is not decoded yet
+def _read(path: Path) -> Iterator[str]:
     try:
         with path.open("rb") as file:
-            while raw := file.read(CHUNK):
-                yield decoder.decode(raw)
-                start = file.tell() - len(decoder.getstate()[0])
-            decoder.decode(b"", final=True)
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not UTF-8 text: {error.reason} at byte {start + error.start}") from None
+            yield from text_pieces(file, path)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _decoded(file: BinaryIO, name: Path) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    start = done = 0  # the place in the file of the first byte that is not decoded yet; how many were read
+    try:
+        while raw := file.read(CHUNK):
+            yield decoder.decode(raw)
+            done += len(raw)
+            start = done - len(decoder.getstate()[0])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{name} is not UTF-8 text: {error.reason} at byte {start + error.start}") from None
 
 
 def _watched(texts: Iterable[str], progress: Callable[[int], object] | None) -> Iterator[str]:

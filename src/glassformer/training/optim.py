@@ -1,22 +1,45 @@
-"""Optimizer and learning rate."""
+"""The optimizer, and which parameters it moves."""
 
-import math
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
 import torch
 from torch import nn
 
-
-def adamw(model: nn.Module, *, lr: float, weight_decay: float = 0.1) -> torch.optim.AdamW:
-    """AdamW that decays matrices and leaves biases and gains alone."""
-    matrices = [p for p in model.parameters() if p.dim() >= 2]
-    vectors = [p for p in model.parameters() if p.dim() < 2]
-    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.95), fused=True)
+from glassformer.errors import InputError
+from glassformer.training.plan import Plan
 
 
-def warmup_cosine(step: int, *, steps: int, warmup: int, peak: float, floor: float) -> float:
-    """The learning rate of a step: up in a line, down along a cosine."""
-    if step < warmup:
-        return peak * (step + 1) / warmup
-    progress = (step - warmup) / max(1, steps - warmup)
-    return floor + (peak - floor) * (1 + math.cos(math.pi * progress)) / 2
+def adamw(model: nn.Module, plan: Plan) -> torch.optim.AdamW:
+    """AdamW that decays matrices and leaves biases and gains alone; frozen parameters are left out."""
+    moving = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not moving:
+        raise InputError("freeze leaves no parameter to train")
+    groups = [
+        {"params": [p for p in moving if p.dim() >= 2], "weight_decay": plan.weight_decay},
+        {"params": [p for p in moving if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        [group for group in groups if group["params"]], lr=plan.lr, betas=(plan.beta1, plan.beta2), fused=True
+    )
+
+
+def freeze(model: nn.Module, patterns: Sequence[str]) -> list[str]:
+    """Keep parameters as they are: those whose names, or whose modules' names, fit one of the patterns. Returns their names."""
+    frozen: list[str] = []
+    for pattern in patterns:
+        found = [name for name, _ in model.named_parameters() if any(fnmatchcase(start, pattern) for start in _starts(name))]
+        if not found:
+            names = sorted({name.split(".")[0] for name, _ in model.named_parameters()})
+            raise InputError(f"freeze: {pattern!r} fits no parameter; the names begin with {', '.join(names)}")
+        frozen += found
+    for name, parameter in model.named_parameters():
+        if name in frozen:
+            parameter.requires_grad_(False)
+    return sorted(set(frozen))
+
+
+def _starts(name: str) -> list[str]:
+    """`blocks.0.attn.qkv.weight` and the modules it lies in: `blocks`, `blocks.0`, …"""
+    parts = name.split(".")
+    return [".".join(parts[: end + 1]) for end in range(len(parts))]

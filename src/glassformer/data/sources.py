@@ -1,0 +1,175 @@
+"""Files to documents: plain text and lines of JSON, packed by gzip or zstd or not, and folders of these.
+
+Everything is read as a stream: a file of gigabytes is never in memory.
+"""
+
+import contextlib
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, cast
+
+from glassformer.errors import InputError
+from glassformer.tokenizers.train import text_pieces
+
+KINDS = (".txt", ".md", ".jsonl")
+PACKINGS = ("", ".gz", ".zst")
+SUFFIXES = tuple(kind + packing for kind in KINDS for packing in PACKINGS)
+MAX_LINE = 1 << 28
+MAX_RATIO, RATIO_FROM = 100, 1 << 26  # text never packs so well; a bomb does
+
+
+class Piece(NamedTuple):
+    """A part of a document, or a whole one."""
+
+    text: str
+    learn: bool = True  # whether a model shall learn to write it, or is only given it to read
+    last: bool = True  # whether the document ends with it
+
+
+def find_files(path: Path) -> list[Path]:
+    """The files of a source: itself, or everything in a folder that is known to hold text, in the order of the names."""
+    if path.is_file():
+        return [path]
+    if not path.is_dir():
+        raise InputError(f"{path}: there is no such file or folder of text")
+    inside = (file for file in path.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())
+    found = sorted(file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts))
+    if not found:
+        raise InputError(f"{path}: the folder holds no text ({', '.join(KINDS)}, also packed as .gz or .zst)")
+    return found
+
+
+def read_pieces(path: Path, *, field: str = "text", watch: Callable[[bytes], object] | None = None) -> Iterator[Piece]:
+    """The documents of one file. `watch` is handed the raw bytes of the file as they are read."""
+    try:
+        with path.open("rb") as raw, _unpacked(_Watched(raw, watch), path) as file:
+            lines = path.name.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl")
+            yield from _read_lines(file, path, field) if lines else _read_text(file, path)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(f"{path} is damaged, or not packed by gzip: {error}") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def read_texts(path: Path, *, field: str = "text") -> Iterator[str]:
+    """Whole documents of a source, one after the other; for sources that are not large."""
+    parts: list[str] = []
+    for file in find_files(path):
+        for piece in read_pieces(file, field=field):
+            parts.append(piece.text)
+            if piece.last:
+                yield "".join(parts)
+                parts = []
+
+
+def _read_text(file: BinaryIO, path: Path) -> Iterator[Piece]:
+    """A text file is one document, however long."""
+    waiting, blank = "", True
+    for number, text in enumerate(text_pieces(file, path)):
+        if "\0" in text:
+            raise InputError(f"{path} is not text: it holds NUL bytes")
+        if waiting:
+            yield Piece(waiting, last=False)
+        waiting = text.removeprefix("\ufeff") if number == 0 else text
+        blank = blank and not waiting.strip()
+    if blank:
+        raise InputError(f"{path} holds no text")
+    yield Piece(waiting)
+
+
+def _read_lines(file: BinaryIO, path: Path, field: str) -> Iterator[Piece]:
+    """Every line is a document: a JSON object with a text, or with a prompt and its completion."""
+    number = empty = 0
+    while line := file.readline(MAX_LINE):
+        number += 1
+        if len(line) == MAX_LINE:
+            raise InputError(f"{path}, line {number}: longer than {MAX_LINE >> 20} MB; is this a file of JSON lines?")
+        if not line.strip():
+            continue
+        pieces = _read_line(line, f"{path}, line {number}", field)
+        empty += not pieces
+        yield from pieces
+    if number == 0 or empty == number:
+        raise InputError(f"{path} holds no text")
+
+
+def _read_line(line: bytes, where: str, field: str) -> list[Piece]:
+    try:
+        value = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where}: not UTF-8 text ({error.reason} at byte {error.start})") from None
+    except (ValueError, RecursionError):
+        raise InputError(f"{where}: not a JSON object: {_start(line)}") from None
+    if not isinstance(value, dict):
+        raise InputError(f"{where}: not a JSON object: {_start(line)}")
+    if isinstance(value.get(field), str):
+        return [Piece(value[field])] if value[field] else []
+    prompt, completion = value.get("prompt"), value.get("completion")
+    if isinstance(prompt, str) and isinstance(completion, str):
+        return [Piece(prompt, learn=False, last=False), Piece(completion)] if completion else []
+    has = ", ".join(map(repr, list(value)[:8])) or "nothing"
+    raise InputError(f"{where}: no text under {field!r}, nor a prompt with a completion; the line has {has}")
+
+
+def _start(line: bytes) -> str:
+    return repr(line[:40].decode("utf-8", "replace").strip())
+
+
+@contextlib.contextmanager
+def _unpacked(raw: "_Watched", path: Path) -> Iterator[BinaryIO]:
+    file = cast(BinaryIO, io.BufferedReader(raw, 1 << 20))
+    if path.suffix == ".gz":
+        with gzip.GzipFile(fileobj=file) as packed:
+            yield cast(BinaryIO, io.BufferedReader(_Bounded(packed, raw, path), 1 << 20))
+    elif path.suffix == ".zst":
+        try:
+            import zstandard
+        except ImportError:
+            raise InputError(f"{path}: reading zstd needs one more library: pip install 'glassformer[data]'") from None
+        try:
+            reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+            yield cast(BinaryIO, io.BufferedReader(_Bounded(reader, raw, path), 1 << 20))
+        except zstandard.ZstdError as error:
+            raise InputError(f"{path} is damaged, or not packed by zstd: {error}") from None
+    else:
+        yield file
+
+
+class _Watched(io.RawIOBase):
+    """A file that tells what is read from it."""
+
+    def __init__(self, file: BinaryIO, watch: Callable[[bytes], object] | None) -> None:
+        self.file, self.watch, self.done = file, watch, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.file.read(len(buffer))
+        buffer[: len(data)] = data
+        self.done += len(data)
+        if data and self.watch is not None:
+            self.watch(data)
+        return len(data)
+
+
+class _Bounded(io.RawIOBase):
+    """What comes out of a packed file, as long as it is no bomb."""
+
+    def __init__(self, unpacked: Any, packed: _Watched, path: Path) -> None:
+        self.unpacked, self.packed, self.path, self.size = unpacked, packed, path, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.unpacked.read(len(buffer))
+        buffer[: len(data)] = data
+        self.size += len(data)
+        if self.size > max(RATIO_FROM, MAX_RATIO * self.packed.done):
+            raise InputError(f"{self.path}: unpacks to more than {MAX_RATIO} times its size, which no text does")
+        return len(data)

@@ -1,0 +1,133 @@
+"""LoRA folders as the `peft` library writes them: `adapter_config.json` and `adapter_model.safetensors`.
+
+peft names a layer by its path in the Hugging Face model. GPT-2's layers are stored (in, out) there, which peft calls
+`fan_in_fan_out`; the two thin matrices lie (R, in) and (out, R) all the same.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from glassformer.errors import CheckpointError
+from glassformer.hub import gpt2
+from glassformer.hub.files import read_json
+from glassformer.hub.folder import pretty, write_folder
+from glassformer.hub.tensors import read_header
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+KEY = re.compile(r"base_model\.model\.(?P<layer>.+)\.lora_(?P<side>[AB])(\.default)?\.weight")
+PREFIX = "base_model.model."
+# Switches of peft that change the numbers, with the values that plain LoRA has.
+PLAIN: dict[str, tuple[Any, ...]] = {
+    "use_dora": (False, None),
+    "bias": ("none",),
+    "modules_to_save": (None, []),
+    "alpha_pattern": (None, {}),
+}
+PLAIN |= {"layer_replication": (None,), "lora_bias": (False, None), "trainable_token_indices": (None,)}
+
+
+class Detour(NamedTuple):
+    """The two thin matrices beside one layer."""
+
+    a: Tensor  # (R, in)
+    b: Tensor  # (out, R)
+    scale: float
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """What a LoRA folder holds: the name of the model that it adapts, and its matrices by our names of the layers."""
+
+    base: str
+    detours: dict[str, Detour]
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder holds a LoRA adapter and no model of its own."""
+    return (folder / CONFIG).is_file() and not (folder / "config.json").is_file()
+
+
+def read_adapter(folder: Path) -> Adapter:
+    """Read and check a LoRA folder."""
+    path = folder / CONFIG
+    config = read_json(path)
+    if config.get("peft_type") != "LORA":
+        raise CheckpointError(
+            f"{path}: peft_type {str(config.get('peft_type'))[:40]!r} is not LORA, the only one that is known here"
+        )
+    for key, values in PLAIN.items():
+        if key in config and config[key] not in values:
+            raise CheckpointError(f"{path}: {key}={str(config[key])[:40]} is not supported")
+    base = config.get("base_model_name_or_path")
+    if not isinstance(base, str) or not base:
+        raise CheckpointError(f"{path}: base_model_name_or_path does not name the model that is adapted")
+    alpha = config.get("lora_alpha")
+    if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not math.isfinite(alpha):
+        raise CheckpointError(f"{path}: lora_alpha is not a number")
+    sides: dict[str, dict[str, Tensor]] = {}
+    for name, entry in read_header(folder / WEIGHTS).items():
+        match = KEY.fullmatch(name)
+        layer = None if match is None else _our_layer(match["layer"])
+        if match is None or layer is None or not entry.dtype.is_floating_point or len(entry.shape) != 2:
+            raise CheckpointError(f"{entry.path}: {name[:100]!r} is not a LoRA matrix of a layer of GPT-2")
+        value = entry.read().float()
+        if not torch.isfinite(value).all():
+            raise CheckpointError(f"{entry.path}: {name[:100]} holds NaN or infinite numbers")
+        sides.setdefault(layer, {})[match["side"]] = value
+    return Adapter(base, {layer: _detour(layer, both, config, folder) for layer, both in sides.items()})
+
+
+def save_adapter(
+    folder: Path, detours: Mapping[str, Detour], base: str, *, dropout: float = 0.0, card: str | None = None
+) -> None:
+    """Write a LoRA folder that `peft` loads too: whole, or not at all."""
+    ranks = {len(detour.a) for detour in detours.values()}
+    scales = {detour.scale for detour in detours.values()}
+    if len(ranks) != 1 or len(scales) != 1:
+        raise CheckpointError("a LoRA folder is written with one rank and one scale for all layers")
+    rank = ranks.pop()
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": base,
+        "r": rank,
+        "lora_alpha": scales.pop() * rank,
+        "lora_dropout": dropout,
+        "target_modules": sorted(_their_layer(name).removeprefix("transformer.") for name in detours),
+        "fan_in_fan_out": True,
+        "bias": "none",
+        "inference_mode": True,
+    }
+    tensors = {}
+    for name, detour in detours.items():
+        tensors[f"{PREFIX}{_their_layer(name)}.lora_A.weight"] = detour.a.detach().cpu().contiguous()
+        tensors[f"{PREFIX}{_their_layer(name)}.lora_B.weight"] = detour.b.detach().cpu().contiguous()
+    files = {CONFIG: pretty(config)} | ({} if card is None else {"card.md": card})
+    write_folder(folder, tensors, files, weights=WEIGHTS)
+
+
+def _detour(layer: str, both: dict[str, Tensor], config: dict[str, Any], folder: Path) -> Detour:
+    if both.keys() != {"A", "B"} or both["A"].shape[0] != both["B"].shape[1] or not len(both["A"]):
+        raise CheckpointError(f"{folder / WEIGHTS}: {layer} does not have an A and a B of the same rank")
+    rank = both["A"].shape[0]
+    root = math.sqrt(rank) if config.get("use_rslora") is True else rank
+    return Detour(both["A"], both["B"], config["lora_alpha"] / root)
+
+
+def _our_layer(theirs: str) -> str | None:
+    try:
+        ours = gpt2.our_name(f"{theirs}.weight")
+    except KeyError:
+        return None
+    return None if ours is None or not gpt2.TRANSPOSED.fullmatch(ours) else ours.removesuffix(".weight")
+
+
+def _their_layer(ours: str) -> str:
+    return gpt2.their_name(f"{ours}.weight").removesuffix(".weight")
