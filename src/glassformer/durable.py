@@ -47,4 +47,4 @@ def read_sealed(path: Path) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str:
-    return json.dumps(value, indent=1, sort_keys=True) + "\n"
+    return json.dumps(value, sort_keys=True) + "\n"

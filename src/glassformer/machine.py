@@ -75,6 +75,7 @@ def check_memory(size: int, *, what: str) -> None:
         )
 
 
+@cache
 def installed(library: str) -> str:
     """A library's version, found without importing it."""
     try:

@@ -23,6 +23,7 @@ VERBS = {
     "tokenize": Verb("glassformer.cli.tokens", "tokenize", "the tokens of a text, and the merges that make them"),
     "train": Verb("glassformer.cli.train", "train", "a model of your own, from text"),
     "finetune": Verb("glassformer.cli.train", "finetune", "teach a model that is there, all of it or by LoRA"),
+    "eval": Verb("glassformer.cli.evaluate", "evaluate", "how well a model knows a text: perplexity, bits per byte, LAMBADA"),
     "models": Verb("glassformer.cli.models", "models", "the models on this machine"),
     "show": Verb("glassformer.cli.models", "show", "a model's parameters, counted from its file"),
     "pull": Verb("glassformer.cli.models", "pull", "fetch a model from the hub"),
@@ -80,7 +81,8 @@ Verbs:
 results as data. Exit codes: 0 done, 1 failed, 2 bad input. A model is a shipped name (storyteller, the default), a folder,
 a name from `glass models`, or a hub id (gpt2, owner/name@revision).
 
-Environment: GLASSFORMER_HOME (models kept at home), HF_HOME, HF_TOKEN, HF_HUB_OFFLINE, NO_COLOR."""
+Environment: GLASSFORMER_HOME (models and prepared text), GLASSFORMER_DATA (texts that recipes and eval name), HF_HOME,
+HF_TOKEN, HF_HUB_OFFLINE, NO_COLOR."""
 
 
 def call(name: str, arguments: list[str]) -> int:

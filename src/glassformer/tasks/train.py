@@ -99,7 +99,8 @@ def train(
         world = World.join(device)
         stack.callback(world.leave)
         build = partial(_build, recipe, tokenizer, world, offline)
-        yield from _train(recipe, out, build, tokenizer, corpora, world, stop)
+        with world.company():
+            yield from _train(recipe, out, build, tokenizer, corpora, world, stop)
 
 
 def _train(

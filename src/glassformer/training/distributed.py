@@ -5,9 +5,10 @@ parameters, gradients and optimizer are also divided among them (FSDP). Nothing 
 """
 
 import os
+import re
 import socket
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from glassformer.errors import GlassError
 
 T = TypeVar("T")
 LOOPBACK = "127.0.0.1"
+LOST = re.compile("gloo|nccl|connection|timed out|timeout", re.IGNORECASE)  # how torch says that somebody does not answer
 PATIENCE = 60  # seconds until a rank that no longer answers ends the others
 
 
@@ -72,7 +74,7 @@ class World:
                     fully_shard(block)
             fully_shard(model)
             return model
-        return nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
+        return nn.parallel.DistributedDataParallel(model)
 
     def together(self, model: nn.Module, *, last: bool) -> AbstractContextManager[None]:
         """Gradients of the parts of a step are sent together, with the last of them."""
@@ -85,12 +87,7 @@ class World:
         if self.size == 1:
             return list(values)
         numbers = torch.tensor(values, dtype=torch.float64, device=self.device)
-        try:
-            dist.all_reduce(numbers)
-        except RuntimeError as error:
-            raise LostRank(
-                f"rank {self.rank}: another process of this training has gone ({str(error).splitlines()[0][:160]})"
-            ) from None
+        dist.all_reduce(numbers)
         return [float(number) for number in numbers]
 
     def whole(self, value: Tensor) -> Tensor:
@@ -124,6 +121,19 @@ class World:
         raw = torch.empty(int(length), dtype=torch.uint8, device=self.device) if raw is None else raw
         dist.broadcast(raw, 0)
         return bytes(raw.cpu().tolist()).decode()
+
+    @contextmanager
+    def company(self) -> Iterator[None]:
+        """While others are needed: an error that says so if one of them goes."""
+        try:
+            yield
+        except RuntimeError as error:
+            if self.size == 1 or not LOST.search(str(error)):
+                raise
+            raise LostRank(
+                f"rank {self.rank}: another process of this training has gone; give the same command again to go on from the"
+                f" last checkpoint ({str(error).splitlines()[0][:120]})"
+            ) from None
 
     def leave(self) -> None:
         """End the connections."""
