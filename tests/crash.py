@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import resource
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,9 +21,10 @@ FLAGS = {
 }  # fmt: skip
 
 
-def start(out: Path, *, crash: str = "", largest_file: int = 0, **changes: Any) -> Any:
+def start(out: Path, *, crash: str = "", largest_file: int = 0, environment: dict[str, str] | None = None, **changes: Any) -> Any:
     """Start the training (or go on with it) in a process of its own."""
-    process = SERVER.Process(target=_train, args=(str(out), crash, largest_file, FLAGS | changes, dict(os.environ)))
+    environment = dict(os.environ) | (environment or {})
+    process = SERVER.Process(target=_train, args=(str(out), crash, largest_file, FLAGS | changes, environment))
     process.start()
     return process
 
@@ -32,6 +34,22 @@ def run(out: Path, **how: Any) -> int:
     process = start(out, **how)
     process.join()
     return int(process.exitcode)
+
+
+def start_ranks(out: Path, ranks: int, **how: Any) -> list[Any]:
+    """Start it in several processes that train together, as `torchrun` would."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    shared = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return [start(out, environment=shared | {"RANK": str(r), "LOCAL_RANK": str(r)}, **how) for r in range(ranks)]
+
+
+def run_ranks(out: Path, ranks: int, **how: Any) -> list[int]:
+    """Train together to the end; the exit codes."""
+    processes = start_ranks(out, ranks, **how)
+    for process in processes:
+        process.join()
+    return [int(process.exitcode) for process in processes]
 
 
 def command(*arguments: str, log: Path) -> Any:

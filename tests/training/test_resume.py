@@ -289,8 +289,8 @@ def test_the_order_on_the_way_to_the_disk(tmp_path: Path) -> None:
     for call in calls:
         if "fsync(" in call:
             seen.append("sync " + Path(re.search(r"<([^>]+)>", call)[1]).name)  # type: ignore[index]
-        else:
-            seen.append("rename")
+        elif call.count('step-00000001"') == 2:
+            seen.append("rename")  # of the folder; the library that writes tensors renames its files before
     assert seen == [
         "sync weights.safetensors", "sync training.safetensors", "sync state.json", "sync manifest.json",
         "sync .new-step-00000001", "rename", "sync run",

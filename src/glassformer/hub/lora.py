@@ -31,6 +31,15 @@ PLAIN: dict[str, tuple[Any, ...]] = {
     "alpha_pattern": (None, {}),
 }
 PLAIN |= {"layer_replication": (None,), "lora_bias": (False, None), "trainable_token_indices": (None,)}
+PLAIN |= {
+    "use_qalora": (False, None),
+    "use_rslora": (False, True, None),
+    "use_bdlora": (None,),
+    "alora_invocation_tokens": (None,),
+}
+PLAIN |= dict.fromkeys(("arrow_config", "kasa_config", "monteclora_config"), (None,))
+# Other ways to begin (pissa, olora, corda, loftq …) change the base, which is then not the one that is named.
+PLAIN |= {"init_lora_weights": (True, False, None, "gaussian", "orthogonal", "eva")}
 
 
 class Detour(NamedTuple):
@@ -64,12 +73,12 @@ def read_adapter(folder: Path) -> Adapter:
         )
     for key, values in PLAIN.items():
         if key in config and config[key] not in values:
-            raise CheckpointError(f"{path}: {key}={str(config[key])[:40]} is not supported")
+            raise CheckpointError(f"{path}: {key}={str(config[key])[:40]!r} is not supported")
     base = config.get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
         raise CheckpointError(f"{path}: base_model_name_or_path does not name the model that is adapted")
     alpha = config.get("lora_alpha")
-    if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not math.isfinite(alpha):
+    if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not -1e30 < alpha < 1e30:
         raise CheckpointError(f"{path}: lora_alpha is not a number")
     sides: dict[str, dict[str, Tensor]] = {}
     for name, entry in read_header(folder / WEIGHTS).items():
@@ -80,7 +89,11 @@ def read_adapter(folder: Path) -> Adapter:
         value = entry.read().float()
         if not torch.isfinite(value).all():
             raise CheckpointError(f"{entry.path}: {name[:100]} holds NaN or infinite numbers")
-        sides.setdefault(layer, {})[match["side"]] = value
+        if match["side"] in sides.setdefault(layer, {}):
+            raise CheckpointError(f"{entry.path}: {name[:100]} stands twice")
+        sides[layer][match["side"]] = value
+    if not sides:
+        raise CheckpointError(f"{folder / WEIGHTS}: holds no LoRA matrix")
     return Adapter(base, {layer: _detour(layer, both, config, folder) for layer, both in sides.items()})
 
 
@@ -117,7 +130,7 @@ def _detour(layer: str, both: dict[str, Tensor], config: dict[str, Any], folder:
     if both.keys() != {"A", "B"} or both["A"].shape[0] != both["B"].shape[1] or not len(both["A"]):
         raise CheckpointError(f"{folder / WEIGHTS}: {layer} does not have an A and a B of the same rank")
     rank = both["A"].shape[0]
-    root = math.sqrt(rank) if config.get("use_rslora") is True else rank
+    root = math.sqrt(rank) if config.get("use_rslora") else rank
     return Detour(both["A"], both["B"], config["lora_alpha"] / root)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from glassformer import machine
-from glassformer.errors import InputError
+from glassformer.errors import CheckpointError, InputError
 from glassformer.generation.beam import beam_search
 from glassformer.generation.decode import Event, check_prompt, generate, restrict
 from glassformer.generation.options import Options
@@ -311,14 +311,25 @@ def load(
 def load_adapted(folder: Path, *, offline: bool = False, **how: Any) -> Loaded:
     """A LoRA folder: the model that it names, with what it learned folded in."""
     adapter = read_adapter(folder)
-    beside = as_path(str(folder / adapter.base))
-    base = beside if beside.is_dir() else locate(adapter.base, offline=offline)
-    if is_adapter(base):
-        raise InputError(f"{folder}: its base {adapter.base} is a LoRA folder itself; merge that one first")
-    loaded = load_folder(base, **how)
-    insert(loaded.model, adapter.detours)
+    loaded = load_folder(base_folder(folder, adapter.base, offline=offline), **how)
+    try:
+        insert(loaded.model, adapter.detours)
+    except InputError as error:
+        raise CheckpointError(f"{folder}: {error} {adapter.base[:100]!r}") from None
     fold(loaded.model)
+    for name in adapter.detours:
+        if not torch.stack(loaded.model.get_parameter(f"{name}.weight").aminmax()).isfinite().all():
+            raise CheckpointError(f"{folder}: what it adds to {name} is too large for {loaded.model.tokens.weight.dtype}")
     return replace(loaded, folder=folder)
+
+
+def base_folder(folder: Path, name: str, *, offline: bool = False) -> Path:
+    """The folder of the model that a LoRA folder names: as a path from there, or as any other name."""
+    beside = as_path(str(folder.absolute() / name))
+    base = locate(str(beside) if beside.is_dir() else name, offline=offline)
+    if is_adapter(base):
+        raise InputError(f"{folder}: its base {name} is a LoRA folder itself; merge that one first")
+    return base
 
 
 def complete(prompt: Prompt = "", *, model: str = "storyteller", **options: Any) -> Completion:

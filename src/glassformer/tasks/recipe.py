@@ -79,8 +79,9 @@ class Recipe:
             values = tomllib.loads(path.read_bytes().decode("utf-8"))
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{path}: not a TOML file ({error})") from None
+        except (ValueError, RecursionError) as error:  # syntax, encoding, a number of 5000 digits; lists without end
+            reason = "nested too deeply" if isinstance(error, RecursionError) else error
+            raise InputError(f"{path}: not a TOML file ({reason})") from None
         return cls.of(values, str(path))
 
     @classmethod
@@ -146,7 +147,7 @@ def _checked(value: Any, kind: Any, where: str) -> Any:
         if isinstance(value, str) or not isinstance(value, list | tuple):
             raise InputError(f"{where} should be a list, not {value!r}")
         return tuple(_checked(one, item, where) for one in value)
-    if kind is float and type(value) is int:
+    if kind is float and type(value) is int and abs(value) < 1 << 1000:
         return float(value)
     if type(value) is not kind:
         names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}

@@ -31,7 +31,7 @@ from glassformer.hub.locate import locate
 from glassformer.hub.lora import Detour, is_adapter, read_adapter, save_adapter
 from glassformer.hub.vocabulary import load_tokenizer
 from glassformer.models.gpt import GPT, Config
-from glassformer.tasks.complete import LanguageModel, load_adapted
+from glassformer.tasks.complete import LanguageModel, base_folder, load_adapted
 from glassformer.tasks.metrics import Diary
 from glassformer.tasks.recipe import Recipe
 from glassformer.tokenizers import Tokenizer, train_tokenizer
@@ -230,7 +230,7 @@ def _corpora(recipe: Recipe, tokenizer: Tokenizer, progress: Callable[[str, int,
 
 def _base_folder(name: str, offline: bool) -> Path:
     folder = locate(name, offline=offline)
-    return locate(read_adapter(folder).base, offline=offline) if is_adapter(folder) else folder
+    return base_folder(folder, read_adapter(folder).base, offline=offline) if is_adapter(folder) else folder
 
 
 def _build(recipe: Recipe, tokenizer: Tokenizer, world: World, offline: bool) -> GPT:
@@ -239,8 +239,13 @@ def _build(recipe: Recipe, tokenizer: Tokenizer, world: World, offline: bool) ->
     dtype = parse_dtype("float64" if plan.precision == "float64" else "float32")
     if shape.base:
         folder = locate(shape.base, offline=offline)
-        read = load_adapted if is_adapter(folder) else load_folder
-        model = read(folder, dtype=dtype, dropout=shape.dropout).model
+        if is_adapter(folder) and lora.rank:
+            raise InputError(
+                f"{shape.base} is a LoRA folder, and LoRA beside LoRA cannot be kept; train without it, or merge first"
+            )
+        how: dict[str, Any] = {"dtype": dtype, "dropout": shape.dropout}
+        loaded = load_adapted(folder, offline=offline, **how) if is_adapter(folder) else load_folder(folder, **how)
+        model = loaded.model
         for parameter in model.parameters():  # one layout in memory, whatever the file had: the same bits on every start
             parameter.data = parameter.data.contiguous()
     else:

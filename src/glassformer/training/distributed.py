@@ -4,6 +4,7 @@ Under `torchrun` every process is a rank. Each takes its part of every batch; gr
 parameters, gradients and optimizer are also divided among them (FSDP). Nothing but numbers travels: no pickle.
 """
 
+import faulthandler
 import os
 import re
 import socket
@@ -24,6 +25,7 @@ from glassformer.errors import GlassError
 T = TypeVar("T")
 LOOPBACK = "127.0.0.1"
 LOST = re.compile("gloo|nccl|connection|timed out|timeout", re.IGNORECASE)  # how torch says that somebody does not answer
+LAST_WORDS = 5  # seconds to end in good order after a loss
 PATIENCE = 60  # seconds until a rank that no longer answers ends the others
 
 
@@ -130,6 +132,8 @@ class World:
         except RuntimeError as error:
             if self.size == 1 or not LOST.search(str(error)):
                 raise
+            # What is left of the connections may never let go of the process: a thread outside Python ends it if need be.
+            faulthandler.dump_traceback_later(LAST_WORDS, exit=True, file=open(os.devnull, "w"))  # noqa: SIM115
             raise LostRank(
                 f"rank {self.rank}: another process of this training has gone; give the same command again to go on from the"
                 f" last checkpoint ({str(error).splitlines()[0][:120]})"

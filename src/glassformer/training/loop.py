@@ -8,6 +8,7 @@ samples, and stops when it likes. Nothing that the caller does in between change
 """
 
 import contextlib
+import itertools
 import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from glassformer.errors import GlassError
+from glassformer.errors import GlassError, InputError
 from glassformer.training.distributed import World
 from glassformer.training.optim import adamw
 from glassformer.training.plan import Plan, Watch
@@ -130,6 +131,8 @@ def _train(
     world: World,
     stop: Callable[[], bool],
 ) -> Generator[Event]:
+    if plan.batch % world.size:
+        raise InputError(f"batch must be a multiple of the {world.size} processes that share it, not {plan.batch}")
     torch.manual_seed(plan.seed * world.size + world.rank)
     forward = world.wrap(model, plan.parallel)
     optimizer = adamw(model, plan)
@@ -167,11 +170,13 @@ def evaluate(model: nn.Module, batches: Iterable[Batch], objective: Objective, p
     world = world or World()
     model.eval()
     total, count = 0.0, 0
-    for number, batch in enumerate(batches):
-        if number % world.size == world.rank:
-            with autocast(plan, world.device):
-                total += objective(model, _tensors(batch, world.device)).item()
-            count += batch.count
+    batches = iter(batches)
+    while group := list(itertools.islice(batches, world.size)):  # one for each rank
+        mine = group[world.rank % len(group)]  # at the end there may be too few: all must take part, but none counts twice
+        with autocast(plan, world.device):
+            loss = objective(model, _tensors(mine, world.device)).item()
+        if world.rank < len(group):
+            total, count = total + loss, count + mine.count
     total, targets = world.sum(total, count)
     return total / targets
 

@@ -54,6 +54,8 @@ def attach(
         raise InputError(f"dropout must be at least 0 and less than 1, not {dropout}")
     layers = {name: module for name, module in model.named_modules() if isinstance(module, nn.Linear)}
     found = {name for target in targets for name in _fitting(target, layers)}
+    if any(isinstance(layer, LoraLinear) for layer in layers.values()):
+        raise InputError("the model is adapted already; fold it first")
     for parameter in model.parameters():
         parameter.requires_grad_(False)
     generator = torch.Generator().manual_seed(seed)
@@ -73,7 +75,11 @@ def insert(model: nn.Module, detours: Mapping[str, tuple[Tensor, Tensor, float]]
             layer = model.get_submodule(name)
         except AttributeError:
             layer = None
-        if not isinstance(layer, nn.Linear) or (b.shape[0], a.shape[1]) != tuple(layer.weight.shape):
+        if (
+            not isinstance(layer, nn.Linear)
+            or isinstance(layer, LoraLinear)
+            or (b.shape[0], a.shape[1]) != tuple(layer.weight.shape)
+        ):
             raise InputError(f"{name}: a detour of {b.shape[0]} × {a.shape[1]} fits no layer of the model")
         adapted = LoraLinear(layer, rank=len(a), scale=scale).train(layer.training)
         adapted.lora_a.data.copy_(a)

@@ -258,7 +258,7 @@ def _put_back(
         elif " of " in name:
             key, _, of = name.partition(" of ")
             like = moving[of]
-            optimizer.state[like][key] = world.spread(value, like) if value.dim() else value.clone()
+            optimizer.state[like][key] = world.spread(value, like)
     for name, number in scalars.items():
         key, _, of = name.partition(" of ")
         optimizer.state[moving[of]][key] = number
@@ -287,6 +287,6 @@ def _set_random(notes: dict[str, Any], tensors: dict[str, Tensor], world: World,
     if len(rows["random"]) != world.size:  # saved by another number of ranks: new, but always the same
         torch.manual_seed(seed * world.size + world.rank)
         return
-    torch.set_rng_state(rows["random"][world.rank])
+    torch.set_rng_state(rows["random"][world.rank].clone())  # torch wants memory of its own here
     if "random on cuda" in rows and world.device.type == "cuda":
-        torch.cuda.set_rng_state(rows["random on cuda"][world.rank], world.device)
+        torch.cuda.set_rng_state(rows["random on cuda"][world.rank].clone(), world.device)

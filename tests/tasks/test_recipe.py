@@ -1,0 +1,247 @@
+"""Recipes: a file, a dataclass and flags say the same; what is wrong in one is named by its file and key."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from glassformer.errors import InputError
+from glassformer.tasks.recipe import SECTIONS, Lora, Numbers, Recipe, Shape, Show, Strings, Text, hints
+from glassformer.training.plan import SCHEDULES, Plan, Watch
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"])) | st.text(
+    "\"'\\\n\r\t#[]= {}\0\x1b\x7f\x85\u2028\ufeffé😀", max_size=20
+)
+NUMBERS = st.floats(allow_nan=False) | st.sampled_from([1e-4, 1e-05, 3e22, 5e-324, 0.1])
+WHOLE = st.integers(-(2**63), 2**63)
+KINDS: dict[Any, st.SearchStrategy[Any]] = {
+    str: TEXTS,
+    float: NUMBERS,
+    int: WHOLE,
+    bool: st.booleans(),
+    Strings: st.lists(TEXTS, max_size=3).map(tuple),
+    Numbers: st.lists(NUMBERS, max_size=3).map(tuple),
+}
+
+
+def sections(kind: Any, **bounded: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """A section with any values of the right kind, each there or left as usual."""
+    values = {key: KINDS[hint] for key, hint in hints(kind).items()} | bounded
+    return st.fixed_dictionaries({}, optional=values).map(lambda given: kind(**given))
+
+
+COUNTS = {name: st.integers(1, 2**40) for name in ("steps", "batch", "micro_batch", "warmup", "seed")}
+RATES: dict[str, st.SearchStrategy[Any]] = {
+    "lr": st.floats(1e-3, 1e300), "lr_end": st.floats(0, 1e-4) | st.just(1e-4), "schedule": st.sampled_from(SCHEDULES),
+    "weight_decay": st.floats(0, 10), "clip": st.floats(0, 1e9), "beta1": st.floats(0, 0.999), "beta2": st.floats(0, 0.999),
+    "precision": st.just("bf16"), "parallel": st.just("fsdp"),
+}  # fmt: skip
+RECIPES = st.builds(
+    Recipe,
+    about=TEXTS,
+    text=sections(Text),
+    model=sections(Shape),
+    lora=sections(Lora),
+    train=sections(Plan, **COUNTS, **RATES),
+    watch=sections(
+        Watch, **{key: st.integers(0, 9**9) if hint is int else st.floats(0, 9e9) for key, hint in hints(Watch).items()}
+    ),
+    show=sections(Show),
+)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file that is written again and again."""
+    return tmp_path_factory.mktemp("recipes") / "recipe.toml"
+
+
+def wrong(file: Path, content: str | bytes, *words: str) -> None:
+    """The file is refused, by its name and with these words, in one line."""
+    file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(InputError) as caught:
+        Recipe.read(file)
+    message = str(caught.value)
+    assert message.startswith(f"{file}: ")
+    assert [word for word in words if word not in message] == [], message
+    assert "\n" not in message
+
+
+@settings(max_examples=60, deadline=None)
+@given(recipe=RECIPES)
+@example(recipe=Recipe())
+@example(
+    recipe=Recipe(about='a "quoted" \\ text\nof two lines, ünïcödé 😀\0', text=Text(data=("a b", "", "\t'\n"), weights=(1e-4, 2)))
+)
+def test_what_is_written_is_read_again(file: Path, recipe: Recipe) -> None:
+    """Odd texts, tuples and numbers included; and the file is text that an editor can show."""
+    file.write_text(recipe.to_toml(), encoding="utf-8", newline="")
+    again = Recipe.read(file)
+    assert again == recipe
+    assert again.to_dict() == recipe.to_dict()
+    assert all(line.isprintable() for line in recipe.to_toml().split("\n"))
+
+
+def test_only_what_is_not_usual_is_written() -> None:
+    """Sections in their order, a key a line, in the spelling of TOML; nothing for a recipe that is as usual."""
+    assert Recipe().to_toml().strip() == ""
+    recipe = Recipe(
+        about="A try",
+        show=Show(tensorboard=False),
+        train=Plan(lr=1e-5, lr_end=0.0, steps=2000),
+        text=Text(data=("a.txt", "é"), weights=(1.0, 0.5)),
+    )
+    assert recipe.to_toml() == (
+        'about = "A try"\n\n[text]\ndata = ["a.txt", "é"]\nweights = [1.0, 0.5]\n'
+        "\n[train]\nlr = 1e-05\nlr_end = 0.0\n\n[show]\ntensorboard = false\n"
+    )
+
+
+def test_a_file_by_hand(file: Path) -> None:
+    """Comments, exponents, whole numbers where fractions may stand, lists over lines, a Windows end of line."""
+    file.write_bytes(
+        b'about = "by hand"  # a comment\r\n[text]\ndata = [\n  "a.txt",\n  "b",\n]\nweights = [1, 2.5]\nheld_out = 0\n'
+        b"[train]\nlr = 1e-4\nlr_end = 0\nsteps = 1_000\n[model]\nbias = false\n"
+    )
+    recipe = Recipe.read(file)
+    assert recipe == Recipe(
+        about="by hand",
+        text=Text(data=("a.txt", "b"), weights=(1.0, 2.5), held_out=0.0),
+        train=Plan(lr=1e-4, lr_end=0.0, steps=1000),
+        model=Shape(bias=False),
+    )
+    assert {type(value) for value in (*recipe.text.weights, recipe.text.held_out, recipe.train.lr_end)} == {float}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("[trian]\nsteps = 1", ["unknown section 'trian'", "text, model, lora, train, watch, show"]),
+        ("train = 5", ["'train'"]),
+        ("[[train]]\nsteps = 1", ["'train'"]),
+        ("steps = 5", ["unknown section 'steps'"]),
+        ("[train]\nstep = 5", ["unknown key 'step' in [train]", "there are steps, batch,"]),
+        ("[train]\nrank = 5", ["unknown key 'rank' in [train]", "it belongs into [lora]"]),
+        ("[model]\nlr = 0.1", ["unknown key 'lr' in [model]", "it belongs into [train]"]),
+        ("[text]\npatience = 1", ["it belongs into [watch]"]),
+        ("[train]\nsteps = 5.0", ["steps should be a whole number, not 5.0"]),
+        ("[train]\nsteps = true", ["steps should be a whole number, not True"]),
+        ("[train]\nsteps = '5'", ["steps should be a whole number, not '5'"]),
+        ("[train]\nlr = '1e-4'", ["lr should be a number, not '1e-4'"]),
+        ("[train]\nlr = false", ["lr should be a number, not False"]),
+        ("[train]\nlr = 1979-05-27", ["lr should be a number"]),
+        ("[model]\nbias = 1", ["bias should be true or false, not 1"]),
+        ("[model]\nbase = 1", ["base should be a text, not 1"]),
+        ("[text]\ndata = 'a.txt'", ["data should be a list, not 'a.txt'"]),
+        ("[text]\ndata = ['a', 1]", ["data should be a text, not 1"]),
+        ("[text]\nweights = ['a']", ["weights should be a number, not 'a'"]),
+        ("[text]\nweights = 1", ["weights should be a list, not 1"]),
+        ("[lora]\ntargets = {a = 1}", ["targets should be a list"]),
+        ("[lora.rank]\nr = 1", ["rank should be a whole number"]),
+        ("about = 1", ["about should be a text, not 1"]),
+        ("[about]\na = 1", ["about should be a text"]),
+        ("[train]\nsteps = 0", ["steps must be at least 1, not 0"]),
+        ("[train]\nlr = nan", ["lr must be above 0"]),
+        ("[train]\nschedule = 'round'", ["schedule 'round' is none of cosine"]),
+        ("[watch]\npatience = -1", ["patience must be at least 0, not -1"]),
+        ('[train]\n"a\\nb" = 1', ["unknown key 'a\\nb' in [train]"]),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named(file: Path, content: str, words: list[str]) -> None:
+    """File, section and key, what should stand there, and where a key belongs."""
+    wrong(file, content, *words)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[train",
+        "steps: 5",
+        "[train]\nsteps = 1\nsteps = 2",
+        "[train]\n[train]",
+        "a = 'b",
+        b"about = '\xff'",
+        b"\xff\xfea\0",
+        "\0",
+    ],
+)
+def test_what_is_no_toml_is_refused(file: Path, content: str | bytes) -> None:
+    """Broken syntax, a key twice, another encoding."""
+    wrong(file, content, "not a TOML file")
+
+
+def test_numbers_and_nesting_without_end_are_refused(file: Path) -> None:
+    """What Python itself gives up on is refused as all the rest is."""
+    wrong(file, f"[train]\nsteps = {'9' * 5000}", "not a TOML file")
+    wrong(file, f"[train]\nlr = {'9' * 400}", "lr should be a number")
+    wrong(file, "a = " + "[" * 100_000, "nested too deeply")
+
+
+def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+    """A missing file and a folder, by name."""
+    with pytest.raises(InputError, match=r"no\.toml: cannot be read \(No such file"):
+        Recipe.read(tmp_path / "no.toml")
+    with pytest.raises(InputError, match=r"cannot be read \(Is a directory"):
+        Recipe.read(tmp_path)
+
+
+def test_flags_change_a_recipe() -> None:
+    """Each finds its section; the rest stays, and so does the recipe that was changed."""
+    before = Recipe(about="x", train=Plan(seed=7), lora=Lora(alpha=3.0))
+    after = before.changed(steps=10, lr=1, rank=4, data=["a", "b"], weights=[1, 2], preview="Once")
+    assert after == Recipe(
+        about="x",
+        train=Plan(seed=7, steps=10, lr=1.0),
+        lora=Lora(alpha=3.0, rank=4),
+        text=Text(data=("a", "b"), weights=(1.0, 2.0)),
+        show=Show(preview="Once"),
+    )
+    assert type(after.train.lr) is float
+    assert before == Recipe(about="x", train=Plan(seed=7), lora=Lora(alpha=3.0))
+    assert before.changed() == before
+    assert before.changed(lr=1e-5, lr_end=1e-6).train.lr_end == 1e-6  # both at once: neither fits the other's old value
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        ({"step": 1}, "unknown key 'step'"),
+        ({"train": Plan()}, "unknown key 'train'"),
+        ({"steps": "1"}, "steps should be a whole number, not '1'"),
+        ({"data": "a.txt"}, r"data should be a list, not 'a\.txt'"),
+        ({"steps": 0}, "steps must be at least 1, not 0"),
+        ({"lr": None}, "lr should be a number, not None"),
+    ],
+)
+def test_wrong_flags_are_refused(flags: dict[str, Any], words: str) -> None:
+    """By the key."""
+    with pytest.raises(InputError, match=words):
+        Recipe().changed(**flags)
+
+
+def test_every_key_is_a_flag_that_explains_itself() -> None:
+    """No name stands in two sections, and each has a sentence and a usual value of its own kind."""
+    keys = [one.name for kind in SECTIONS.values() for one in fields(kind)]
+    assert len(keys) == len(set(keys)) > 40
+    assert set(SECTIONS) == {one.name for one in fields(Recipe)} - {"about"}
+    assert not set(keys) & set(SECTIONS)
+    for kind in SECTIONS.values():
+        for one in fields(kind):
+            assert one.metadata["help"].endswith("."), one.name
+            assert len(one.metadata["help"]) >= len("Blocks."), one.name
+            hint = hints(kind)[one.name]
+            assert type(one.default) is (tuple if hint in (Strings, Numbers) else hint), one.name
+
+
+def test_to_dict_is_everything() -> None:
+    """Every section with every key, and it is a recipe again."""
+    recipe = Recipe(train=Plan(steps=3), text=Text(data=("a",)))
+    whole = recipe.to_dict()
+    assert {name: set(keys) for name, keys in whole.items()} == {name: set(hints(kind)) for name, kind in SECTIONS.items()}
+    assert (whole["train"]["steps"], whole["text"]["data"]) == (3, ("a",))
+    assert Recipe.of(whole) == recipe
+    with pytest.raises(InputError, match=r"^the recipe: unknown section 'x'"):
+        Recipe.of({"x": {}})

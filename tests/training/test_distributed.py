@@ -1,0 +1,197 @@
+"""Several processes train one model together: the same numbers as one alone, and nobody listens beyond this machine."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import crash
+import numpy as np
+import pytest
+
+HOW: dict[str, Any] = {"dropout": 0.0, "precision": "float64", "batch": 8, "micro_batch": 3, "preview_tokens": 0}
+HOW |= {"eval_every": 10, "save_every": 25}
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("distributed")
+
+
+@pytest.fixture(autouse=True)
+def one_home(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text is tokenized once for all of these."""
+    monkeypatch.setenv("GLASSFORMER_HOME", str(shared / "home"))
+
+
+@pytest.fixture(scope="module")
+def text(shared: Path) -> str:
+    return str(crash.write_text(shared))
+
+
+def losses(out: Path, key: str = "loss") -> Any:
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    return np.array([line[key] for line in lines if key in line])
+
+
+def log_of(out: Path) -> str:
+    return Path(f"{out}.log").read_text()
+
+
+@pytest.fixture(scope="module")
+def alone(shared: Path, text: str) -> Path:
+    """A hundred steps by one process, in float64."""
+    os.environ["GLASSFORMER_HOME"] = str(shared / "home")
+    assert crash.run(shared / "alone", data=[text], steps=100, **HOW) == 0
+    return shared / "alone"
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_two_ranks_equal_one(parallel: str, tmp_path: Path, text: str, alone: Path) -> None:
+    """A hundred steps in float64, every part taken in parts again: losses and measurements within 1e-9."""
+    out = tmp_path / "run"
+    assert crash.run_ranks(out, 2, data=[text], steps=100, parallel=parallel, **HOW) == [0, 0], log_of(out)
+    for key in ("loss", "held_out", "norm"):
+        right = losses(alone, key)
+        assert len(right) == (10 if key == "held_out" else 100)
+        np.testing.assert_allclose(losses(out, key), right, rtol=1e-9, atol=0)
+
+
+def test_two_ranks_equal_one_in_float32(tmp_path: Path, text: str) -> None:
+    """Within 1e-3 of each loss, after a hundred steps."""
+    how = HOW | {"precision": "float32", "steps": 100, "data": [text]}
+    assert crash.run(tmp_path / "one", **how) == 0
+    assert crash.run_ranks(tmp_path / "two", 2, **how) == [0, 0]
+    np.testing.assert_allclose(losses(tmp_path / "two"), losses(tmp_path / "one"), rtol=1e-3)
+
+
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_a_checkpoint_of_two_ranks_loads_on_one_and_four(parallel: str, tmp_path: Path, text: str, alone: Path) -> None:
+    """Saved by two, it goes on with one, two or four, to the same end; it holds no trace of how many there were."""
+    how = HOW | {"steps": 100, "data": [text], "parallel": parallel}
+    codes = crash.run_ranks(tmp_path / "two", 2, crash="save.done:5", **how)
+    assert codes[0] == -signal.SIGKILL
+    newest = max(int(path.name.split("-")[1]) for path in (tmp_path / "two" / "checkpoints").glob("step-*"))
+    assert 20 < newest <= 60
+    for ranks in (1, 4):
+        out = tmp_path / f"to{ranks}"
+        shutil.copytree(tmp_path / "two", out)
+        assert crash.run_ranks(out, ranks, **how) == [0] * ranks, log_of(out)
+        np.testing.assert_allclose(losses(out), losses(alone), rtol=1e-9, atol=0)
+
+
+def test_resumed_ranks_have_the_same_bits(tmp_path: Path, text: str) -> None:
+    """Two ranks with dropout, one of them killed: the other ends too; started again, every loss and the model are the same."""
+    how = {"steps": 16, "data": [text]}
+    assert crash.run_ranks(tmp_path / "whole", 2, **how) == [0, 0]
+    out = tmp_path / "run"
+    codes = crash.run_ranks(out, 2, crash="save.state:3", **how)
+    assert codes[0] == -signal.SIGKILL
+    assert codes[1] == 1
+    assert "another process of this training has gone" in log_of(out)
+    assert crash.run_ranks(out, 2, **how) == [0, 0], log_of(out)
+    assert crash.results(out) == crash.results(tmp_path / "whole")
+
+
+def test_rows_must_be_divisible(tmp_path: Path, text: str) -> None:
+    """Three rows cannot be shared by two; all ranks say so and end."""
+    assert crash.run_ranks(tmp_path / "run", 2, data=[text], batch=3) == [2, 2]
+    assert "batch must be a multiple of the 2 processes" in log_of(tmp_path / "run")
+
+
+def listening(pids: list[int]) -> set[str]:
+    """The addresses on which processes listen, as the system writes them."""
+    inodes = set()
+    for pid in pids:
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            name = os.readlink(link)
+            if name.startswith("socket:["):
+                inodes.add(name[8:-1])
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in Path(table).read_text().splitlines()[1:] if Path(table).exists() else []:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                found.add(fields[1].split(":")[0])
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs /proc/net to see who listens")
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_a_killed_rank_ends_the_others_and_all_listen_on_loopback(parallel: str, tmp_path: Path, text: str) -> None:
+    """While they train, no socket listens but on 127.0.0.1; kill one, and the other is gone within a minute, saying why."""
+    out = tmp_path / "run"
+    processes = crash.start_ranks(out, 2, data=[text], steps=100_000, parallel=parallel)
+    while not (out / "metrics.jsonl").exists():
+        assert all(process.is_alive() for process in processes), log_of(out)
+        time.sleep(0.05)
+    assert listening([process.pid for process in processes]) == {"0100007F"}
+    processes[1].kill()
+    began = time.monotonic()
+    processes[0].join(60)
+    assert time.monotonic() - began < 60
+    assert processes[0].exitcode == 1
+    assert "another process of this training has gone" in log_of(out)
+
+
+def torchrun(folder: Path, *arguments: str, ranks: int = 2) -> subprocess.Popen[str]:
+    """The command of the documentation: `torchrun` that meets in a file and opens no port."""
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), "--rdzv-backend", "c10d", "--rdzv-conf",
+        "store_type=file", "--rdzv-endpoint", str(folder / "meeting"), "--local-addr", "127.0.0.1", "-m", "glassformer",
+    ]  # fmt: skip
+    environment = os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(
+        [*command, *arguments], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+
+
+def children(pid: int) -> list[int]:
+    """A process and all that it started."""
+    found = [pid]
+    for parent in found:
+        for path in Path(f"/proc/{parent}/task").glob("*/children"):
+            found += map(int, path.read_text().split())
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_the_same_command_under_torchrun(parallel: str, tmp_path: Path, text: str, alone: Path) -> None:
+    """`torchrun … -m glassformer train …`: nobody listens beyond loopback, torchrun included; the losses are those of one."""
+    out = tmp_path / "run"
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in (crash.FLAGS | HOW).items() if name != "tensorboard"]
+    flags += ["--data", text, "--steps=100", "--no-tensorboard", "--parallel", parallel, "--out", str(out), "--json"]
+    run = torchrun(tmp_path, "train", *flags)
+    seen = set()
+    while run.poll() is None:
+        with contextlib.suppress(OSError):  # one of them has just gone
+            seen |= listening(children(run.pid))
+        time.sleep(0.05)
+    said, log = run.communicate()
+    assert run.returncode == 0, log
+    assert json.loads(said)["step"] == 100
+    assert seen == {"0100007F"}
+    np.testing.assert_allclose(losses(out), losses(alone), rtol=1e-9, atol=0)
+
+
+@pytest.mark.slow
+def test_torchrun_ends_when_a_rank_is_killed(tmp_path: Path, text: str) -> None:
+    """Within a minute, all of it."""
+    out = tmp_path / "run"
+    run = torchrun(tmp_path, "train", "--data", text, "--steps=100000", "--no-tensorboard", "--out", str(out), "--vocab=280")
+    while not (out / "metrics.jsonl").exists():
+        time.sleep(0.1)
+    victim = [pid for pid in children(run.pid) if pid != run.pid][-1]
+    os.kill(victim, signal.SIGKILL)
+    began = time.monotonic()
+    run.wait(60)
+    assert run.returncode != 0
+    assert time.monotonic() - began < 60
+    assert "another process of this training has gone" in run.communicate()[1]
