@@ -84,6 +84,15 @@ class World:
             return nullcontext()
         return model.no_sync()
 
+    def settle(self, model: nn.Module) -> None:
+        """After a forward pass without a backward one: let go of parts that belong to other ranks."""
+        if self.size > 1:
+            from torch.distributed.fsdp import FSDPModule
+
+            for module in model.modules():
+                if isinstance(module, FSDPModule):
+                    module.reshard()
+
     def sum(self, *values: float) -> list[float]:
         """Each value, added up over all ranks."""
         if self.size == 1:

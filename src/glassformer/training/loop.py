@@ -177,6 +177,7 @@ def evaluate(model: nn.Module, batches: Iterable[Batch], objective: Objective, p
             loss = objective(model, _tensors(mine, world.device)).item()
         if world.rank < len(group):
             total, count = total + loss, count + mine.count
+    world.settle(model)
     total, targets = world.sum(total, count)
     return total / targets
 

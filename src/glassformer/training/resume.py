@@ -235,7 +235,10 @@ def _optimizer_state(
 ) -> tuple[dict[str, Tensor], dict[str, float]]:
     """Every tensor that the optimizer keeps for a parameter, and every number."""
     tensors, scalars = {}, {}
-    for name, parameter in model.named_parameters():
+    moving = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    known = sum(parameter in optimizer.state for parameter in moving.values())
+    assert known == len(optimizer.state), "the optimizer and the model do not have the same parameters"
+    for name, parameter in moving.items():
         for key, value in optimizer.state.get(parameter, {}).items():
             if isinstance(value, Tensor):
                 tensors[f"{key} of {name}"] = world.whole(value).contiguous()
