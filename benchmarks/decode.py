@@ -8,13 +8,13 @@ again. Random weights at the true size: they have the speed of trained ones.
 
 import argparse
 import json
-import os
-import statistics
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
+
+from peers import Peer, compare, in_turn
 
 SIDES = ("glassformer", "transformers")
 WORK = {  # name -> prompt tokens, new tokens, rows
@@ -23,7 +23,6 @@ WORK = {  # name -> prompt tokens, new tokens, rows
     "prefill 512": (512, 1, 1),
 }
 THREADS = 2
-BUSY = 0.10  # share of the machine that other processes may take during a sample
 
 
 def serve(side: str, folder: str) -> None:
@@ -73,43 +72,6 @@ def serve_theirs(folder: str) -> Any:
     return run
 
 
-class Peer:
-    """One side, in its process."""
-
-    def __init__(self, side: str, folder: Path) -> None:
-        command = [sys.executable, __file__, "--serve", side, str(folder)]
-        environment = os.environ | {"OMP_NUM_THREADS": str(THREADS), "HF_HUB_OFFLINE": "1"}
-        self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-        self._answer()
-
-    def sample(self, work: tuple[int, int, int]) -> tuple[float, float]:
-        """Seconds of one run, and the share of the machine that others took meanwhile."""
-        began, before, own = time.perf_counter(), busy_seconds(), self._cpu()
-        assert self.child.stdin is not None
-        self.child.stdin.write(json.dumps(work) + "\n")
-        self.child.stdin.flush()
-        seconds = float(self._answer())
-        others = (busy_seconds() - before) - (self._cpu() - own)
-        return seconds, max(0.0, others) / (time.perf_counter() - began) / (os.cpu_count() or 1)
-
-    def _answer(self) -> Any:
-        assert self.child.stdout is not None
-        line = self.child.stdout.readline()
-        if not line:
-            sys.exit("a side of the benchmark ended early")
-        return json.loads(line)
-
-    def _cpu(self) -> float:
-        fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def busy_seconds() -> float:
-    """Seconds that all cores together have worked since the start of the machine."""
-    fields = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
-    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
-
-
 def make_checkpoint(folder: Path) -> None:
     """GPT-2 small with random weights, as `transformers` writes it."""
     if (folder / "model.safetensors").is_file():
@@ -129,34 +91,14 @@ def main() -> None:
         serve(*given.serve)
         return
     make_checkpoint(given.checkpoint)
-    peers = {side: Peer(side, given.checkpoint) for side in SIDES}
+    peers = {side: Peer(__file__, side, str(given.checkpoint), threads=THREADS) for side in SIDES}
     report: dict[str, Any] = {}
     for name, work in WORK.items():
-        samples: dict[str, list[float]] = {side: [] for side in SIDES}
-        disturbed = 0
-        for turn in range(given.rounds + 1):
-            for side in SIDES if turn % 2 else SIDES[::-1]:
-                for _ in range(4):
-                    seconds, others = peers[side].sample(work)
-                    if others <= BUSY:
-                        break
-                    disturbed += 1
-                if turn:  # the first one warms up
-                    samples[side].append(seconds)
+        samples, disturbed = in_turn(peers, work, given.rounds)
         prompt, new, rows = work
-        tokens = prompt if name.startswith("prefill") else new * rows
-        speed = {side: tokens / statistics.median(samples[side]) for side in SIDES}
-        ratios = [theirs / ours for ours, theirs in zip(*samples.values(), strict=True)]
-        ratio = statistics.median(ratios)
-        report[name] = {"tokens/s": speed, "ratio": ratio, "ratios": ratios, "disturbed samples": disturbed}
-        print(
-            f"{name:<28} glassformer {speed['glassformer']:8.1f} tok/s   transformers {speed['transformers']:8.1f} tok/s"
-            f"   {ratio:.2f} × (from {min(ratios):.2f} to {max(ratios):.2f}; {disturbed} disturbed samples)",
-            flush=True,
-        )
+        report[name] = compare(name, prompt if name.startswith("prefill") else new * rows, samples, disturbed)
     for peer in peers.values():
-        peer.child.kill()
-        peer.child.wait()
+        peer.end()
     if given.json:
         given.json.write_text(json.dumps(report, indent=2) + "\n")
 

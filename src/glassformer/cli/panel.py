@@ -32,7 +32,7 @@ class Follower:
         self.losses: list[float] = []
         self.speeds: list[float] = []
         self.held_out: Any = None  # the newest Measured
-        self.shown = 0.0
+        self.shown = time.monotonic()
 
     def __enter__(self) -> "Follower":
         if self.live is not None:

@@ -34,14 +34,15 @@ class Stream:
     """
 
     def __init__(self, rows: Sequence[Row], *, context: int, seed: int, weights: Sequence[float] = ()) -> None:
-        for row in rows:
+        for number, row in enumerate(rows, 1):
             if len(row) <= context:
-                raise InputError(f"{row.folder}: {len(row):,} tokens of text are too few for windows of {context + 1}")
+                raise InputError(f"data {number}: {len(row):,} tokens of text are too few for windows of {context + 1}")
         weights = weights or [len(row) for row in rows]
-        if len(weights) != len(rows) or not all(weight > 0 for weight in weights):
+        if len(weights) != len(rows) or not all(0 < weight < float("inf") for weight in weights):
             raise InputError(f"weights: {len(rows)} sources need as many weights, each above 0")
         self.rows, self.context, self.seed = list(rows), context, seed
         self.shares = np.array(weights, dtype=np.float64) / sum(weights)
+        self.least = 1 / max(1, 2 * len(rows) - 2)
         self.cursor = [0] * len(rows)
         self._orders: dict[int, tuple[int, int, Any]] = {}  # row -> its epoch, where that is cut, the order of its windows
 
@@ -50,7 +51,8 @@ class Stream:
         windows = []
         for _ in range(count):
             behind = self.shares * (sum(self.cursor) + 1) - self.cursor
-            row = int(np.argmax(behind))
+            due = (np.array(self.cursor) + 1 - self.least) / self.shares  # of those behind, whose turn ends first (Tijdeman 1980)
+            row = int(np.argmin(np.where(behind >= self.least - 1e-9, due, np.inf)))
             windows.append(Window(row, self._place(row, self.cursor[row])))
             self.cursor[row] += 1
         return windows
@@ -63,7 +65,7 @@ class Stream:
         per_epoch = len(self.rows[row]) // self.context
         epoch, number = divmod(number, per_epoch)
         if self._orders.get(row, (-1,))[0] != epoch:
-            draw = np.random.Generator(np.random.Philox(key=[self.seed, row << 32 | epoch]))
+            draw = np.random.Generator(np.random.Philox(key=np.array([self.seed, row << 32 | epoch], dtype=np.uint64)))
             self._orders[row] = epoch, int(draw.integers(len(self.rows[row]))), draw.permutation(per_epoch).astype(np.uint32)
         _, cut, order = self._orders[row]
         return cut + int(order[number]) * self.context

@@ -7,6 +7,7 @@ the tokens lies a mask, but only where a document has parts that are to be read 
 import hashlib
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +26,7 @@ from glassformer.tokenizers import Tokenizer
 INDEX = "index.json"
 VERSION = 1
 SHARD = 1 << 26  # tokens in a file
+FORGOTTEN = 24 * 3600  # seconds after which nobody can still be at work on something
 Progress = Callable[[int, int], object]  # bytes done, bytes in all
 Ids = np.ndarray[Any, np.dtype[np.int64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
@@ -107,6 +109,8 @@ def prepare(
     """
     if tokenizer.end is None:
         raise InputError("training text needs a vocabulary with <|endoftext|>, which stands between documents")
+    if tokenizer.prefix_space:
+        raise InputError("training text cannot have a vocabulary that puts a space before every text (add_prefix_space)")
     if not 0 <= held_out < 1:
         raise InputError(f"held_out must be at least 0 and less than 1, not {held_out}")
     files = find_files(source)
@@ -120,10 +124,14 @@ def prepare(
     }
     key = hash_json(asked)[:24]
     folder = machine.home() / "data" / key
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder.parent}: the tokens could not be written ({error.strerror or error})") from None
     with FileLock(folder.with_suffix(".lock")):  # who comes second waits, and finds it done
-        for left in folder.parent.glob(f".{key}.*"):
-            shutil.rmtree(left, ignore_errors=True)  # of one that was killed
+        for left in folder.parent.glob(".*.*"):  # of one that was killed
+            if left.name.startswith(f".{key}.") or time.time() - left.stat().st_mtime > FORGOTTEN:
+                shutil.rmtree(left, ignore_errors=True)
         if not _unharmed(folder):
             _write(folder, files, tokenizer, asked | {"source": str(source)}, progress)
     return open_corpus(folder)
@@ -156,8 +164,8 @@ def _write(folder: Path, files: list[Path], tokenizer: Tokenizer, asked: dict[st
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     dtype = "uint16" if len(tokenizer) <= 1 << 16 else "uint32"
     share = float(asked["share"])
+    rows = {name: _Writer(fresh, name, dtype, tokenizer) for name in ("train", "held_out")}
     try:
-        rows = {name: _Writer(fresh, name, dtype, tokenizer) for name in ("train", "held_out")}
         documents, hashes = 0, []
         for file in files:
             hash = hashlib.sha256()
@@ -189,6 +197,8 @@ def _write(folder: Path, files: list[Path], tokenizer: Tokenizer, asked: dict[st
     except OSError as error:
         raise InputError(f"{folder.parent}: the tokens could not be written ({error.strerror or error})") from None
     finally:
+        for row in rows.values():
+            row.abandon()
         shutil.rmtree(fresh, ignore_errors=True)
 
 
@@ -198,6 +208,7 @@ class _Writer:
     def __init__(self, folder: Path, name: str, dtype: str, tokenizer: Tokenizer) -> None:
         self.folder, self.name, self.dtype, self.tokenizer = folder, name, np.dtype(dtype), tokenizer
         self.shards: list[dict[str, Any]] = []
+        self.files: list[Any] = []
         self.tokens = self.text_bytes = 0
         self.room = 0
         self.masked = False
@@ -221,8 +232,7 @@ class _Writer:
 
     def close(self) -> list[dict[str, Any]]:
         """End the row; its shards, with their hashes."""
-        if self.tokens:
-            self._close()
+        self.abandon()
         for shard in self.shards:
             if not self.masked:
                 (self.folder / shard.pop("mask")).unlink()
@@ -231,8 +241,7 @@ class _Writer:
         return self.shards
 
     def _open(self) -> None:
-        if self.shards:
-            self._close()
+        self.abandon()
         stem = f"{self.name}-{len(self.shards):05d}"
         self.shards.append({"name": f"{stem}.tokens", "mask": f"{stem}.mask", "tokens": 0})
         self.files = [(self.folder / f"{stem}{suffix}").open("wb") for suffix in (".tokens", ".mask")]
@@ -246,6 +255,7 @@ class _Writer:
         self.tokens += len(row)
         self.room -= len(row)
 
-    def _close(self) -> None:
+    def abandon(self) -> None:
+        """Close what is open, whether the row is at its end or not."""
         for file in self.files:
             file.close()

@@ -83,7 +83,7 @@ def _read_text(file: BinaryIO, path: Path) -> Iterator[Piece]:
 
 def _read_lines(file: BinaryIO, path: Path, field: str) -> Iterator[Piece]:
     """Every line is a document: a JSON object with a text, or with a prompt and its completion."""
-    number = empty = 0
+    number, blank = 0, True
     while line := file.readline(MAX_LINE):
         number += 1
         if len(line) == MAX_LINE:
@@ -91,9 +91,9 @@ def _read_lines(file: BinaryIO, path: Path, field: str) -> Iterator[Piece]:
         if not line.strip():
             continue
         pieces = _read_line(line, f"{path}, line {number}", field)
-        empty += not pieces
+        blank = blank and not pieces
         yield from pieces
-    if number == 0 or empty == number:
+    if blank:
         raise InputError(f"{path} holds no text")
 
 
@@ -131,9 +131,9 @@ def _unpacked(raw: "_Watched", path: Path) -> Iterator[BinaryIO]:
         except ImportError:
             raise InputError(f"{path}: reading zstd needs one more library: pip install 'glassformer[data]'") from None
         try:
-            reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+            reader = _Frames(file, zstandard.ZstdDecompressor().decompressobj)
             yield cast(BinaryIO, io.BufferedReader(_Bounded(reader, raw, path), 1 << 20))
-        except zstandard.ZstdError as error:
+        except (zstandard.ZstdError, EOFError) as error:
             raise InputError(f"{path} is damaged, or not packed by zstd: {error}") from None
     else:
         yield file
@@ -155,6 +155,28 @@ class _Watched(io.RawIOBase):
         if data and self.watch is not None:
             self.watch(data)
         return len(data)
+
+
+class _Frames:
+    """What is in the frames of a zstd file, each of them to its end: the library's own reader takes half a frame for a whole."""
+
+    def __init__(self, file: BinaryIO, begin: Callable[[], Any]) -> None:
+        self.file, self.begin, self.ready = file, begin, b""
+        self.frame: Any = None
+
+    def read(self, size: int) -> bytes:
+        while not self.ready:
+            ended = self.frame is None or self.frame.eof
+            data = (self.frame.unused_data if self.frame and ended else b"") or self.file.read(1 << 10)  # a bomb comes bit by bit
+            if not data:
+                if not ended:
+                    raise EOFError("it ends before the end was marked")
+                return b""
+            if ended:
+                self.frame = self.begin()
+            self.ready = self.frame.decompress(data)
+        part, self.ready = self.ready[:size], self.ready[size:]
+        return part
 
 
 class _Bounded(io.RawIOBase):

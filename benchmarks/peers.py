@@ -1,0 +1,86 @@
+"""Sides of a benchmark: each in a process of its own, asked in turn, and asked again if others disturbed it."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+BUSY = 0.10  # share of the machine that other processes may take during a sample
+
+
+class Peer:
+    """One side: a child that answers each line of JSON on its stdin with a line on its stdout."""
+
+    def __init__(self, script: str, *arguments: str, threads: int) -> None:
+        command = [sys.executable, script, "--serve", *arguments]
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
+        self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        self._answer()
+
+    def sample(self, work: Any) -> tuple[float, float]:
+        """Seconds of one run, and the share of the machine that others took meanwhile."""
+        began, before, own = time.perf_counter(), busy_seconds(), self._cpu()
+        assert self.child.stdin is not None
+        self.child.stdin.write(json.dumps(work) + "\n")
+        self.child.stdin.flush()
+        seconds = float(self._answer())
+        others = (busy_seconds() - before) - (self._cpu() - own)
+        return seconds, max(0.0, others) / (time.perf_counter() - began) / (os.cpu_count() or 1)
+
+    def end(self) -> None:
+        """Let it go."""
+        self.child.kill()
+        self.child.wait()
+
+    def _answer(self) -> Any:
+        assert self.child.stdout is not None
+        line = self.child.stdout.readline()
+        if not line:
+            sys.exit("a side of the benchmark ended early")
+        return json.loads(line)
+
+    def _cpu(self) -> float:
+        fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def in_turn(peers: dict[str, Peer], work: Any, rounds: int) -> tuple[dict[str, list[float]], int]:
+    """Seconds of every side in every round, and how many samples were disturbed; a first round warms up."""
+    samples: dict[str, list[float]] = {side: [] for side in peers}
+    disturbed = 0
+    for turn in range(rounds + 1):
+        for side in peers if turn % 2 else reversed(peers):
+            for _ in range(4):
+                seconds, others = peers[side].sample(work)
+                if others <= BUSY:
+                    break
+                disturbed += 1
+            if turn:
+                samples[side].append(seconds)
+    return samples, disturbed
+
+
+def compare(name: str, tokens: int, samples: dict[str, list[float]], disturbed: int) -> dict[str, Any]:
+    """Speeds of all sides, and how many times as fast the first one is as each of the others; printed, and as data."""
+    first, *others = samples
+    speed = {side: tokens / statistics.median(samples[side]) for side in samples}
+    report: dict[str, Any] = {"tokens/s": speed, "disturbed samples": disturbed, "ratios": {}}
+    print(f"{name:<28} {first} {speed[first]:,.1f} tok/s" + f"   ({disturbed} disturbed samples)", flush=True)
+    for side in others:
+        ratios = [theirs / ours for ours, theirs in zip(samples[first], samples[side], strict=True)]
+        report["ratios"][side] = {"median": statistics.median(ratios), "all": ratios}
+        print(
+            f"{'':<28}   {statistics.median(ratios):.2f} × {side}, {speed[side]:,.1f} tok/s"
+            f" (from {min(ratios):.2f} to {max(ratios):.2f})", flush=True,
+        )  # fmt: skip
+    return report
+
+
+def busy_seconds() -> float:
+    """Seconds that all cores together have worked since the start of the machine."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
+    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")

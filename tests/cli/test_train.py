@@ -1,0 +1,225 @@
+"""glass train and glass finetune, as a person meets them."""
+
+import io
+import json
+import math
+from pathlib import Path
+
+import crash
+import pytest
+import torch
+from rich.console import Console
+from rich.live import Live
+
+import glassformer as gf
+from glassformer.cli import panel
+from glassformer.cli import run as glass
+from glassformer.tasks.recipe import SECTIONS, Recipe
+
+SMALL = [
+    "--vocab=280",
+    "--layers=1",
+    "--heads=2",
+    "--width=16",
+    "--context=16",
+    "--batch=4",
+    "--no-tensorboard",
+    "--eval-every=5",
+]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> str:
+    return str(crash.write_text(tmp_path))
+
+
+def test_text_in_model_out(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One command: progress on stderr, on stdout where the model is and how to run it; and it runs."""
+    out = tmp_path / "run"
+    assert glass(["train", "--data", text, "--out", str(out), "--steps=12", "--preview", "The big", *SMALL]) == 0
+    said = capsys.readouterr()
+    assert said.out == f'{out}/model\n\nRun it:  glass generate -m {out} "The big"\n'
+    assert "step 12/12  loss" in said.err
+    assert "held-out loss" in said.err
+    assert "Done: 12 steps, 768 tokens; best held-out loss" in said.err
+    assert glass(["generate", "-m", str(out), "-n", "5", "--seed", "1", "The big"]) == 0
+    assert capsys.readouterr().out.startswith("The big")
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "loss" in line] == list(range(1, 13))
+    assert {"step", "loss", "lr", "norm", "tokens", "tokens_per_second"} == set(lines[0])
+    assert [line["preview"][:7] for line in lines if "preview" in line] == ["The big"] * 3
+    card = (out / "model" / "card.md").read_text()
+    assert "Trained by Glassformer for 12 steps" in card
+    assert "steps = 12" in card
+
+
+def test_a_finished_run_and_its_folder(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The folder alone says everything: given again, it is found finished; with a changed key that is said."""
+    out = tmp_path / "run"
+    assert glass(["train", "--data", text, "--out", str(out), "--steps=6", "--json", *SMALL]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert (first["step"], first["early"], first["model"]) == (6, False, str(out / "model"))
+    assert glass(["train", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == first
+    assert glass(["train", str(out), "--lr=0.5"]) == 2
+    assert "was made with lr = 0.001, now it is 0.5" in capsys.readouterr().err
+
+
+def test_a_recipe(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file, its text found beside it or in GLASSFORMER_DATA; flags change it; every shipped recipe is sound."""
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(
+        '[text]\ndata = ["text.txt"]\nvocab = 280\n[model]\nlayers = 1\nwidth = 16\ncontext = 16\n[train]\nsteps = 3\n'
+    )
+    monkeypatch.chdir(tmp_path.parent)
+    assert glass(["train", str(recipe), "--out", str(tmp_path / "a"), "--steps=2", "--no-tensorboard", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["step"] == 2
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    recipe.rename(elsewhere / "tiny.toml")
+    assert glass(["train", str(elsewhere / "tiny.toml")]) == 2
+    assert "its text text.txt is neither here" in capsys.readouterr().err
+    monkeypatch.setenv("GLASSFORMER_DATA", str(tmp_path))
+    assert glass(["train", str(elsewhere / "tiny.toml"), "--out", str(tmp_path / "b"), "--no-tensorboard"]) == 0
+    assert Recipe.read(tmp_path / "b" / "recipe.toml").train.steps == 3
+    for shipped in sorted((Path(__file__).parents[2] / "recipes").glob("*.toml")):
+        assert Recipe.read(shipped).about
+
+
+@pytest.mark.parametrize(
+    "how", [["--lora"], ["--lora", "--rank=2", "--targets=mlp.up", "--targets=attn.proj"], [], ["--freeze=tokens"]]
+)
+def test_finetune(how: list[str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """All of a model, parts of it, or by LoRA: the result runs, knows the text better, and what is frozen stays."""
+    out = tmp_path / "run"
+    flags = ["--steps=12", "--batch=2", "--warmup=2", "--lr=1e-3", "--no-tensorboard", "--eval-every=0", "--eval-tokens=600"]
+    assert glass(["finetune", "storyteller", "--data", text, "--out", str(out), *flags, *how]) == 0, capsys.readouterr().err
+    capsys.readouterr()
+    base, tuned = gf.load("storyteller"), gf.load(str(out))
+    lora = bool(how) and how[0] == "--lora"
+    assert (out / "model" / ("adapter_config.json" if lora else "config.json")).is_file()
+    if lora:
+        config = json.loads((out / "model" / "adapter_config.json").read_text())
+        assert config["base_model_name_or_path"] == "storyteller"
+        assert config["r"] == (2 if len(how) > 1 else 8)
+    before, after = (lm.model.state_dict() for lm in (base, tuned))
+    assert torch.equal(before["tokens.weight"], after["tokens.weight"]) == (bool(how))
+    assert not torch.equal(before["blocks.0.attn.proj.weight" if len(how) > 1 else "blocks.0.attn.qkv.weight"],
+                           after["blocks.0.attn.proj.weight" if len(how) > 1 else "blocks.0.attn.qkv.weight"])  # fmt: skip
+    ids = base.encode(crash.TEXT[:400])
+    losses = [
+        float(torch.nn.functional.cross_entropy(torch.tensor(lm.logits(ids)[:-1]), torch.tensor(ids[1:]))) for lm in (base, tuned)
+    ]
+    assert losses[1] < losses[0] - 0.05
+    assert glass(["generate", "-m", str(out), "-n", "3", "The big"]) == 0
+
+
+def test_only_completions_are_learned(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A prompt is read and not learned: a model that sees random prompts learns the answer, and only that."""
+    path = tmp_path / "pairs.jsonl"
+    rows = [{"prompt": f"{i * 7919 % 1000:03d}", "completion": " yes"} for i in range(300)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    out = tmp_path / "run"
+    flags = [
+        "--steps=40",
+        "--lr=1e-2",
+        "--warmup=5",
+        "--no-tensorboard",
+        "--layers=1",
+        "--width=16",
+        "--context=16",
+        "--vocab=257",
+    ]
+    assert glass(["train", "--data", str(path), "--out", str(out), *flags]) == 0
+    lm = gf.load(str(out))
+    assert lm.top("123", 1)[0].text == " "
+    assert all(one.probability < 0.5 for one in lm.top("12", 1))  # what comes next in a prompt it was never taught
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    assert lines[0]["tokens"] < 0.75 * 16 * 16  # " yes" and the end: 5 of 8 tokens
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ([], "data: name at least one text"),
+        (["--data", "nothing.txt"], "nothing.txt: there is no such file"),
+        (["--data", "{empty}"], "holds no text"),
+        (["--data", "{binary}"], "is not text"),
+        (["--data", "{latin}"], "is not UTF-8 text"),
+        (["--data", "{text}", "--heads=3"], "width 128 cannot be split into 3 heads"),
+        (["--data", "{text}", "--lr=0"], "lr must be above 0"),
+        (["--data", "{text}", "--schedule=cosin"], "schedule 'cosin' is none of"),
+        (["--data", "{text}", "--vocab=100"], "vocab_size must be at least 257"),
+        (["--data", "{text}", "--freeze=nonsense", *SMALL], "freeze: 'nonsense' fits no parameter"),
+        (["--data", "{text}", "--weights=1", "--weights=2", *SMALL], "weights: 1 sources need as many"),
+        (["--data", "{text}", "--context=100000", "--vocab=280"], "data 1: 7,456 tokens of text are too few for windows of 100001"),
+        (["--data", "{text}", "--tokenizer=nonsense/../x"], "neither a folder nor a model's name"),
+        (["nothing.toml"], "nothing.toml: cannot be read"),
+        (["{text}"], "not a TOML file"),
+        (["{folder}"], "holds no recipe.toml"),
+        (["--data", "{text}", "--steps=many"], "steps"),
+    ],
+)  # fmt: skip
+def test_bad_input(arguments: list[str], word: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit 2, one sentence that names what is wrong."""
+    files = {"text": text, "folder": str(tmp_path)}
+    for name, content in {"empty": b"", "binary": b"\x00\x01\x02", "latin": "Straße ".encode("latin-1") * 9}.items():
+        (tmp_path / name).write_bytes(content)
+        files[name] = str(tmp_path / name)
+    given = [argument.format(**files) for argument in arguments]
+    assert glass(["train", *given, "--out", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert word in said
+    assert said.count("\n") == 1, said
+
+
+def test_every_key_is_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--help` of the two verbs together has every key of a recipe."""
+    assert glass(["train", "--help"]) == 0
+    assert glass(["finetune", "--help"]) == 0
+    shown = capsys.readouterr().out
+    keys = {key for kind in SECTIONS.values() for key in kind.__dataclass_fields__} - {"base"}
+    assert not [key for key in keys if f"--{key.replace('_', '-')} " not in shown]
+
+
+def test_the_panel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """On a terminal one panel shows step, loss, held-out loss, learning rate, speed and time left."""
+    from glassformer.tasks.train import Measured, Preview, Started, Stepped
+
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, color_system=None)
+    follower = panel.Follower(tmp_path)
+    follower.console, follower.live = console, Live(console=console, auto_refresh=False)
+    with follower:
+        follower.shown = -math.inf
+        follower.progress("tokenizing text.txt", 1, 2)
+        follower.show(Started(1000, 500, 20_000, 1_000, 20, tmp_path))
+        for step in range(1, 11):
+            follower.shown = -math.inf
+            follower.show(Stepped(step, 5.0 / step, 1e-3, 1.0, 100 * step, 1234.0))
+        follower.show(Measured(10, 0.75, True))
+        follower.show(Preview(10, "The big dog"))
+    shown = screen.getvalue()
+    for word in ("tokenizing text.txt: 50%", "500 of them trained", "10 of 20", "0.5000", "0.7500 at step 10", "1.00e-03",
+                 "1,234 tokens/s", "time left", "The big dog", "█"):  # fmt: skip
+        assert word in shown, word
+
+
+def test_times_and_curves_in_words() -> None:
+    """Seconds as people say them; a falling curve falls."""
+    assert [panel.clock(s) for s in (0.2, 59, 61, 3600, 7265)] == ["1 s", "59 s", "1 min 1 s", "1 h 0 min", "2 h 1 min"]
+    assert panel.spark([8, 7, 6, 5, 4, 3, 2, 1], 8) == "█▇▆▅▄▃▂▁"
+    assert panel.spark([1.0], 10) == "▁"
+    assert len(panel.spark(list(range(1000)), 40)) == 40
+
+
+def test_tensorboard(text: str, tmp_path: Path) -> None:
+    """Where it is installed, the same figures are there for TensorBoard."""
+    loader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason="TensorBoard is not installed")
+    small = [flag for flag in SMALL if flag != "--no-tensorboard"]
+    assert glass(["train", "--data", text, "--out", str(tmp_path / "run"), "--steps=5", *small]) == 0
+    found = loader.EventAccumulator(str(tmp_path / "run" / "tensorboard"))
+    found.Reload()
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [event.value for event in found.Scalars("loss")] == pytest.approx([line["loss"] for line in lines if "loss" in line])
+    assert len(found.Scalars("held_out")) == 1
