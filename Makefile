@@ -34,8 +34,9 @@ format: $(VENV)/.ready-dev  ## put the code into form
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(VENV)/.ready-dev  ## speed beside Hugging Face, in one run
+bench: $(VENV)/.ready-dev  ## speed of writing and of training beside Hugging Face, in one run each
 	@$(BIN)/python benchmarks/decode.py
+	@$(BIN)/python benchmarks/train.py
 
 clean:  ## remove the environment
 	rm -rf $(VENV)

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from peers import Peer, compare, in_turn
 
+from glassformer import machine
+
 SIDES = ("glassformer", "Trainer", "bare loop")
 WORK = {  # name -> layers, heads, width, vocabulary, rows, steps of a sample
     "characters": (6, 6, 384, 65, 12, 4),
@@ -29,6 +31,8 @@ SCHEDULE: dict[str, Any] = {"lr": 1e-3, "warmup": 100, "weight_decay": 0.1, "cli
 
 def serve(side: str, work: str) -> None:
     """A child: train on and on, held after every sample until the next is asked for."""
+    if side == "glassformer":
+        machine.keep_memory()  # as `glass train` does, before torch starts
     import torch
 
     torch.set_num_threads(THREADS)

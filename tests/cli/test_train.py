@@ -152,7 +152,7 @@ def test_only_completions_are_learned(tmp_path: Path, capsys: pytest.CaptureFixt
         (["--data", "{text}", "--vocab=100"], "vocab_size must be at least 257"),
         (["--data", "{text}", "--freeze=nonsense", *SMALL], "freeze: 'nonsense' fits no parameter"),
         (["--data", "{text}", "--weights=1", "--weights=2", *SMALL], "weights: 1 sources need as many"),
-        (["--data", "{text}", "--context=100000", "--vocab=280"], "data 1: 7,456 tokens of text are too few for windows of 100001"),
+        (["--data", "{text}", "--context=100000", "--vocab=280"], "data 1: 7,456 tokens of text are too few"),
         (["--data", "{text}", "--tokenizer=nonsense/../x"], "neither a folder nor a model's name"),
         (["nothing.toml"], "nothing.toml: cannot be read"),
         (["{text}"], "not a TOML file"),

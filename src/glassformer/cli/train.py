@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from glassformer import machine
 from glassformer.cli.options import Device, Json, Offline, print_json
 from glassformer.cli.panel import Follower
 from glassformer.errors import InputError
@@ -152,6 +153,7 @@ def _name(path: Path | None, recipe: Recipe) -> str:
 
 
 def _run(recipe: Recipe, out: Path, device: str, offline: bool, as_json: bool) -> None:
+    machine.keep_memory()
     from glassformer.tasks.train import Finished, train
 
     asked = Stopper()
