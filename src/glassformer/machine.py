@@ -81,8 +81,9 @@ def check_memory(size: int, *, what: str) -> None:
 def keep_memory() -> None:
     """Keep freed memory for the next step, in large pages, instead of handing it back and asking for it again.
 
-    A training step takes and frees gigabytes, and every page that comes from the system must be cleared first: without that, steps
-    of GPT-2 small were 1.4 times as fast. Linux alone. torch decides about pages when it starts: call this before it is imported.
+    A training step takes and frees gigabytes, and every page that comes from the system must be cleared first: without
+    that, steps of GPT-2 small were 1.4 times as fast. Linux alone. torch decides about pages when it starts, so call this
+    before it is imported.
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     with contextlib.suppress(OSError, AttributeError):  # another system, another allocator: as it was

@@ -92,7 +92,7 @@ def test_a_recipe(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
 def test_finetune(how: list[str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All of a model, parts of it, or by LoRA: the result runs, knows the text better, and what is frozen stays."""
     out = tmp_path / "run"
-    flags = ["--steps=12", "--batch=2", "--warmup=2", "--lr=1e-3", "--no-tensorboard", "--eval-every=0", "--eval-tokens=600"]
+    flags = ["--steps=8", "--batch=1", "--warmup=2", "--lr=1e-3", "--no-tensorboard", "--eval-tokens=600", "--preview-tokens=0"]
     assert glass(["finetune", "storyteller", "--data", text, "--out", str(out), *flags, *how]) == 0, capsys.readouterr().err
     capsys.readouterr()
     base, tuned = gf.load("storyteller"), gf.load(str(out))

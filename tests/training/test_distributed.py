@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 HOW: dict[str, Any] = {"dropout": 0.0, "precision": "float64", "batch": 8, "micro_batch": 3, "preview_tokens": 0}
-HOW |= {"eval_every": 10, "save_every": 25}
+HOW |= {"eval_every": 10, "save_every": 25, "schedule": "constant"}
 
 
 @pytest.fixture(scope="module")
@@ -74,16 +74,16 @@ def test_two_ranks_equal_one_in_float32(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_a_checkpoint_of_two_ranks_loads_on_one_and_four(parallel: str, tmp_path: Path, text: str, alone: Path) -> None:
     """Saved by two, it goes on with one, two or four, to the same end; it holds no trace of how many there were."""
-    how = HOW | {"steps": 100, "data": [text], "parallel": parallel}
-    codes = crash.run_ranks(tmp_path / "two", 2, crash="save.done:5", **how)
+    how = HOW | {"steps": 40, "data": [text], "parallel": parallel}
+    codes = crash.run_ranks(tmp_path / "two", 2, crash="save.done:2", **how)
     assert codes[0] == -signal.SIGKILL
     newest = max(int(path.name.split("-")[1]) for path in (tmp_path / "two" / "checkpoints").glob("step-*"))
-    assert 20 < newest <= 60
+    assert newest == 20
     for ranks in (1, 4):
         out = tmp_path / f"to{ranks}"
         shutil.copytree(tmp_path / "two", out)
         assert crash.run_ranks(out, ranks, **how) == [0] * ranks, log_of(out)
-        np.testing.assert_allclose(losses(out), losses(alone), rtol=1e-9, atol=0)
+        np.testing.assert_allclose(losses(out), losses(alone)[:40], rtol=1e-9, atol=0)
 
 
 def test_resumed_ranks_have_the_same_bits(tmp_path: Path, text: str) -> None:
