@@ -19,7 +19,7 @@ demo: $(VENV)/.ready  ## a story from the model that ships, and a look at how it
 	@$(GLASS) tokenize "Once upon a time, there was a little dragon"
 	@echo; echo "Go on: source $(BIN)/activate, then: glass generate \"One day\""
 
-test: $(VENV)/.ready-dev  ## the quick tests, offline (under 90 s on 2 cores)
+test: $(VENV)/.ready-dev  ## the quick tests, offline (about two minutes on 2 cores)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-slow: $(VENV)/.ready-dev  ## the slow checks: true sizes, long runs (see tests/README.md)

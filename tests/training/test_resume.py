@@ -89,8 +89,8 @@ def kill_at_random_moments(out: Path, text: str, whole: Path, kills: int, seed: 
 
 
 def test_killed_at_random_moments(tmp_path: Path, text: str, whole: Path) -> None:
-    """A dozen times, wherever it happens to be."""
-    kill_at_random_moments(tmp_path / "run", text, whole, 12, seed=1)
+    """Six times, wherever it happens to be."""
+    kill_at_random_moments(tmp_path / "run", text, whole, 6, seed=1)
 
 
 @pytest.mark.slow
@@ -193,10 +193,20 @@ def test_when_all_are_damaged(tmp_path: Path, text: str) -> None:
 SAVES = [name for name in FAILPOINTS if name.startswith("save.") and name not in ("save.renamed", "save.done")]
 
 
-@pytest.mark.parametrize("point", SAVES)
+@pytest.mark.parametrize("point", SAVES[::4])
 def test_a_full_disk(point: str, tmp_path: Path, text: str, whole: Path) -> None:
     """Wherever in a save it fills up: one sentence, the checkpoint before it is whole, nothing half done; it goes on later."""
-    out = tmp_path / "run"
+    fill_the_disk(point, tmp_path / "run", text, whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", SAVES)
+def test_a_full_disk_at_every_moment(point: str, tmp_path: Path, text: str, whole: Path) -> None:
+    """At each named moment of a save."""
+    fill_the_disk(point, tmp_path / "run", text, whole)
+
+
+def fill_the_disk(point: str, out: Path, text: str, whole: Path) -> None:
     assert crash.run(out, data=[text], crash=f"{point}:3:full") == 1
     log = Path(f"{out}.log").read_text()
     assert re.search(
