@@ -112,13 +112,13 @@ class Follower:
         event, table = self.at, Table.grid(padding=(0, 2))
         held_out = "not yet" if self.held_out is None else f"{self.held_out.loss:.4f} at step {self.held_out.step:,}"
         table.add_row("step", f"{event.step:,} of {self.start.steps:,}")
+        table.add_row("", ProgressBar(total=self.start.steps, completed=event.step, width=SPARK_WIDTH + 8))
         table.add_row("loss", f"{event.loss:.4f}  {spark(self.losses, SPARK_WIDTH)}")
         table.add_row("held out", held_out)
         table.add_row("learning rate", f"{event.lr:.2e}")
         table.add_row("speed", f"{self._speed():,.0f} tokens/s")
         table.add_row("time left", self._left())
-        bar = ProgressBar(total=self.start.steps, completed=event.step, width=60)
-        return Panel(Group(bar, table), title=str(self.out), title_align="left", expand=False)
+        return Panel(table, title=str(self.out), title_align="left", expand=False)
 
     def _speed(self) -> float:
         """Tokens a second in the last steps, without the time for measuring and saving."""
