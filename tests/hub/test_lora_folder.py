@@ -449,3 +449,9 @@ def test_what_finetune_makes_can_be_run(how: str, tiny: Path, tmp_path: Path, ca
         assert code == 2
         assert "LoRA beside LoRA" in capsys.readouterr().err
         assert not (tmp_path / "out" / "model").exists()
+
+
+def test_show_points_to_the_base(storyteller: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A LoRA folder has no parameters of its own to count; one sentence names the model that has."""
+    assert run(["show", str(storyteller)]) == 2
+    assert "glass show storyteller" in capsys.readouterr().err

@@ -58,8 +58,11 @@ class Table:
 def describe(name: str, *, revision: str | None = None, offline: bool = False) -> Table:
     """Count a model's parameters from the headers of its files; nothing is loaded."""
     from glassformer.hub.folder import outline
+    from glassformer.hub.lora import is_adapter, read_adapter
 
     folder = locate(name, revision=revision, offline=offline)
+    if is_adapter(folder):
+        raise InputError(f"{folder} is a LoRA folder; the parameters are those of its base: glass show {read_adapter(folder).base}")
     model, places, config = outline(folder)
     kinds = sorted({str(place.entry.dtype).removeprefix("torch.") for place in places})
     size = sum(path.stat().st_size for path in {place.entry.path for place in places})
