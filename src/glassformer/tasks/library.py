@@ -62,7 +62,7 @@ def describe(name: str, *, revision: str | None = None, offline: bool = False) -
 
     folder = locate(name, revision=revision, offline=offline)
     if is_adapter(folder):
-        raise InputError(f"{folder} is a LoRA folder; the parameters are those of its base: glass show {read_adapter(folder).base}")
+        raise InputError(f"{folder} is a LoRA folder; its base has the parameters: glass show {read_adapter(folder).base}")
     model, places, config = outline(folder)
     kinds = sorted({str(place.entry.dtype).removeprefix("torch.") for place in places})
     size = sum(path.stat().st_size for path in {place.entry.path for place in places})
