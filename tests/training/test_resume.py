@@ -11,9 +11,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import crash
 import pytest
+import torch
 from safetensors import safe_open
 
 import glassformer.training.resume as resume
@@ -319,3 +321,29 @@ def test_no_pickle_in_a_checkpoint(whole: Path) -> None:
         else:
             assert path.suffix == ".json"
             json.loads(data)
+
+
+def test_rotation_never_counts_damaged_ones(tmp_path: Path) -> None:
+    """Two damaged checkpoints, newer than the sound one: what is saved next is kept, and so is the sound one."""
+    keeper = resume.Keeper(tmp_path, {})
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    stream = SimpleNamespace(cursor=[0])
+    keeper.save(model, optimizer, stream, resume.State(step=300), resume.World())
+    for step in (400, 500):
+        keeper.path(step).mkdir()
+    keeper.save(model, optimizer, stream, resume.State(step=350), resume.World())
+    assert {350, 300} <= set(keeper.steps())
+    assert resume.find_fault(keeper.path(350)) is None
+
+
+def test_a_damaged_best_is_replaced_by_the_newest(tmp_path: Path, text: str) -> None:
+    """A training that gets worse, and then loses its best checkpoint: the newest becomes the model, and that is said."""
+    out = tmp_path / "run"
+    wild = {"lr": 2.0, "lr_end": 2.0, "schedule": "constant", "warmup": 12}
+    assert crash.run(out, data=[text], **wild) == 0
+    best = read_sealed(out / "checkpoints" / "step-00000016" / "state.json")["best_step"]
+    assert best < 16
+    (out / "checkpoints" / f"step-{best:08d}" / "weights.safetensors").write_bytes(b"")
+    assert crash.run(out, data=[text], **wild) == 0
+    assert "the newest becomes the model instead" in Path(f"{out}.log").read_text()

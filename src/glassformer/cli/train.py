@@ -17,6 +17,14 @@ from glassformer.errors import InputError
 from glassformer.tasks.recipe import SECTIONS, Numbers, Recipe, Strings, hints
 
 DEFAULT_RANK = 8
+GENTLE = {
+    "steps": 500,
+    "batch": 8,
+    "lr": 1e-4,
+    "lr_end": 0.0,
+    "warmup": 20,
+    "eval_every": 100,
+}  # for a model that knows something
 Out = Annotated[
     Path | None, typer.Option("-o", "--out", help="The folder of the run; the same one again goes on where it stopped.")
 ]
@@ -30,7 +38,8 @@ def with_recipe_flags(verb: str) -> Callable[[Callable[..., None]], Callable[...
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(function)
         own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-        flags = [_flag(one, kind) for section, kind in SECTIONS.items() for one in fields(kind) if one.name not in NOT_FOR[verb]]
+        usual = GENTLE if verb == "finetune" else {}
+        flags = [_flag(one, kind, usual) for kind in SECTIONS.values() for one in fields(kind) if one.name not in NOT_FOR[verb]]
         function.__signature__ = signature.replace(parameters=[*own, *flags])  # type: ignore[attr-defined]
         function.__annotations__ |= {flag.name: flag.annotation for flag in flags}
         return function
@@ -38,10 +47,11 @@ def with_recipe_flags(verb: str) -> Callable[[Callable[..., None]], Callable[...
     return decorate
 
 
-def _flag(one: Any, section: Any) -> inspect.Parameter:
+def _flag(one: Any, section: Any, usual_here: dict[str, Any]) -> inspect.Parameter:
     kind = hints(section)[one.name]
+    default = usual_here.get(one.name, one.default)
     inner: Any = {Strings: list[str], Numbers: list[float]}.get(kind, kind)
-    usual = "" if kind is bool else " ".join(map(str, one.default)) if isinstance(one.default, tuple) else str(one.default)
+    usual = "" if kind is bool else " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
     name = one.name.replace("_", "-")
     names = f"--{name}/--no-{name}" if kind is bool else f"--{name}"
     help = one.metadata["help"] + (f" [{usual}]" if usual else "")
@@ -118,20 +128,15 @@ def _recipe(path: Path | None, flags: dict[str, Any], base: str = "") -> tuple[R
         raise InputError(f"{folder}: holds no recipe.toml, so it is not the folder of a run")
     given = {key: value for key, value in flags.items() if value is not None and value != []}
     if base:
-        gentle = {
-            "steps": 500,
-            "lr": 1e-3 if given.get("rank") else 1e-4,
-            "lr_end": 0.0,
-            "warmup": 20,
-            "eval_every": 100,
-            "batch": 8,
-        }
+        gentle = GENTLE | ({"lr": 1e-3} if given.get("rank") else {})
         recipe = Recipe().changed(**gentle) if path is None else Recipe.read(path)
         given["base"] = base
     else:
         recipe = Recipe() if path is None else Recipe.read(folder / "recipe.toml" if folder else path)
     if path is not None and folder is None and "data" not in given:
         given["data"] = [_find(source, path) for source in recipe.text.data]
+    if "data" in given:
+        given["data"] = [str(Path(source).expanduser().absolute()) for source in given["data"]]
     return recipe.changed(**{key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}), folder
 
 
@@ -157,11 +162,17 @@ def _run(recipe: Recipe, out: Path, device: str, offline: bool, as_json: bool) -
     from glassformer.tasks.train import Finished, train
 
     asked = Stopper()
-    first = os.environ.get("RANK", "0") == "0"
+    first = os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
     follower = Follower(out, quiet=not first)
     end = None
     with asked, follower:
-        for event in train(recipe, out, device=device, offline=offline, progress=follower.progress, stop=asked):
+
+        def progress(what: str, done: int, total: int) -> None:
+            if asked():  # nothing is there to be saved yet
+                raise KeyboardInterrupt
+            follower.progress(what, done, total)
+
+        for event in train(recipe, out, device=device, offline=offline, progress=progress, stop=asked):
             follower.show(event)
             end = event if isinstance(event, Finished) else end
     if not first:

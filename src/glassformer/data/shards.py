@@ -4,6 +4,7 @@ A row is `<|endoftext|>`, document, `<|endoftext|>`, document, `<|endoftext|>` â
 the tokens lies a mask, but only where a document has parts that are to be read and not learned (prompts).
 """
 
+import contextlib
 import hashlib
 import shutil
 import tempfile
@@ -130,8 +131,9 @@ def prepare(
         raise InputError(f"{folder.parent}: the tokens could not be written ({error.strerror or error})") from None
     with FileLock(folder.with_suffix(".lock")):  # who comes second waits, and finds it done
         for left in folder.parent.glob(".*.*"):  # of one that was killed
-            if left.name.startswith(f".{key}.") or time.time() - left.stat().st_mtime > FORGOTTEN:
-                shutil.rmtree(left, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):  # another process has just finished it
+                if left.name.startswith(f".{key}.") or time.time() - left.stat().st_mtime > FORGOTTEN:
+                    shutil.rmtree(left, ignore_errors=True)
         if not _unharmed(folder):
             _write(folder, files, tokenizer, asked | {"source": str(source)}, progress)
     return open_corpus(folder)

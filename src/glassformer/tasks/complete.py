@@ -298,12 +298,7 @@ def load(
 ) -> LanguageModel:
     """Load a model: a shipped name, a folder (a LoRA folder too), a hub id (`owner/name@revision`), or a name kept at home."""
     folder = locate(str(name), revision=revision, offline=offline)
-    try:
-        where = torch.device(device)
-        torch.empty(0, device=where)
-    except (RuntimeError, AssertionError):
-        raise InputError(f"device {device!r} is not there; cpu always is") from None
-    how: dict[str, Any] = {"dtype": parse_dtype(dtype), "device": str(where)}
+    how: dict[str, Any] = {"dtype": parse_dtype(dtype), "device": str(find_device(device))}
     loaded = load_adapted(folder, offline=offline, **how) if is_adapter(folder) else load_folder(folder, **how)
     return LanguageModel(loaded.model, loaded.tokenizer, str(name))
 
@@ -330,6 +325,16 @@ def base_folder(folder: Path, name: str, *, offline: bool = False) -> Path:
     if is_adapter(base):
         raise InputError(f"{folder}: its base {name} is a LoRA folder itself; merge that one first")
     return base
+
+
+def find_device(name: str) -> torch.device:
+    """A device by its name, if it is there."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):
+        raise InputError(f"device {name!r} is not there; cpu always is") from None
+    return device
 
 
 def complete(prompt: Prompt = "", *, model: str = "storyteller", **options: Any) -> Completion:

@@ -63,6 +63,8 @@ def measure(
     stride = stride or lm.model.context // 2
     if not 1 <= stride <= lm.model.context:
         raise InputError(f"stride must be between 1 and the context of {lm.model.context}, not {stride}")
+    if documents < 0 or characters < 0:
+        raise InputError("documents and characters must be at least 0")
     if what == "lambada":
         yield _lambada(lm, _named(what), documents, progress)
         return

@@ -1,5 +1,6 @@
 """The diary of a training: `metrics.jsonl`, one line for everything that happens; TensorBoard files, if it is installed."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -34,9 +35,12 @@ class Diary:
 
     def close(self) -> None:
         """Have everything on the disk."""
-        if self.file is not None:
-            os.fsync(self.file.fileno())
-            self.file.close()
+        with contextlib.suppress(OSError):  # a full disk: whoever wrote has heard of it
+            if self.file is not None:
+                try:
+                    os.fsync(self.file.fileno())
+                finally:
+                    self.file.close()
         if self.board is not None:
             self.board.close()
 
@@ -52,7 +56,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     """The lines of a diary, up to the first that is broken."""
     lines: list[dict[str, Any]] = []
     if path.is_file():
-        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
             try:
                 lines.append(json.loads(line))
             except ValueError:

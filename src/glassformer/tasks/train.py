@@ -10,6 +10,7 @@ runs/shakespeare/
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -21,17 +22,18 @@ import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
+from glassformer import machine
 from glassformer.data.batches import Stream, in_order
 from glassformer.data.shards import Corpus, prepare
 from glassformer.data.sources import find_files, read_pieces
 from glassformer.durable import hash_json, sync
 from glassformer.errors import GlassError, InputError
 from glassformer.hub.folder import load_folder, parse_dtype, save_folder
-from glassformer.hub.locate import locate
+from glassformer.hub.locate import locate, shipped
 from glassformer.hub.lora import Detour, is_adapter, read_adapter, save_adapter
 from glassformer.hub.vocabulary import load_tokenizer
 from glassformer.models.gpt import GPT, Config
-from glassformer.tasks.complete import LanguageModel, base_folder, load_adapted
+from glassformer.tasks.complete import LanguageModel, base_folder, find_device, load_adapted
 from glassformer.tasks.metrics import Diary
 from glassformer.tasks.recipe import Recipe
 from glassformer.tokenizers import Tokenizer, train_tokenizer
@@ -42,7 +44,7 @@ from glassformer.training.objectives import next_token
 from glassformer.training.optim import freeze
 from glassformer.training.plan import Plan
 from glassformer.training.precision import autocast, choose_precision
-from glassformer.training.resume import Keeper
+from glassformer.training.resume import Keeper, find_fault
 
 __all__ = ["Finished", "Measured", "Preview", "Said", "Saved", "Started", "Stepped", "train"]
 
@@ -90,7 +92,8 @@ def train(
     """Train as the recipe says, into the folder `out`; go on where it stopped, if it did. Under torchrun: together."""
     if not recipe.text.data:
         raise InputError("data: name at least one text to learn from")
-    first = int(os.environ.get("RANK", 0)) == 0
+    find_device(device)
+    first = os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
     with ExitStack() as stack:
         if first:
             stack.enter_context(_only_trainer(out))
@@ -116,12 +119,16 @@ def _train(
     model = build()
     stream = Stream([c.train for c in corpora], context=model.context, seed=recipe.train.seed, weights=recipe.text.weights)
     rows = [c.held_out for c in corpora if c.held_out is not None and len(c.held_out) > 1]
-    held_out = partial(in_order, rows, context=model.context, batch=recipe.train.micro_batch or recipe.train.batch)
+    held_out = partial(
+        in_order, rows, context=model.context, batch=recipe.train.micro_batch or max(1, recipe.train.batch // world.size)
+    )
     keeper = Keeper(out / CHECKPOINTS, {}, remarks.append)
     recipe = _settle(recipe, out, keeper, world, partial(_rehearse, model, stream, world))
     keeper.identity = _identity(recipe, model, corpora)
     if world.tell(hash_json(keeper.identity)) != hash_json(keeper.identity):
         raise InputError(f"rank {world.rank}: the text or the recipe is not the same as rank 0's")
+    if recipe.show.preview_tokens and len(tokenizer.encode(recipe.show.preview)) >= model.context:
+        raise InputError(f"preview: the text leaves no room in a context of {model.context} tokens")
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     tokens = sum(len(row) for row in stream.rows)
     yield Started(model.config.parameters, trained, tokens, sum(map(len, rows)), recipe.train.steps, out)
@@ -147,8 +154,11 @@ def _train(
             if isinstance(event, Saved) and event.best and world.first and whole:
                 _export(out / MODEL, model, tokenizer, recipe, corpora, event.step)
             if isinstance(event, Finished) and world.first:
-                step = event.best_step if event.best is not None else event.step
-                _export(out / MODEL, _with(build(), keeper.weights(step)), tokenizer, recipe, corpora, step, event.best)
+                step, loss = (event.step, None) if event.best is None else (event.best_step, event.best)
+                if (fault := find_fault(keeper.path(step))) is not None and step != event.step:
+                    yield Said(f"{keeper.path(step)}, the best, is damaged ({fault}); the newest becomes the model instead")
+                    step, loss = event.step, None
+                _export(out / MODEL, _with(build(), keeper.weights(step)), tokenizer, recipe, corpora, step, loss)
     except OSError as error:
         raise GlassError(
             f"{out} cannot be written to ({error.strerror or error}); give the same command again to go on"
@@ -186,9 +196,12 @@ def _tokenizer(recipe: Recipe, out: Path, offline: bool, progress: Callable[[str
         return found
     out.mkdir(parents=True, exist_ok=True)
     with FileLock(out / "vocabulary.lock"):
-        path = out / "tokenizer.json"
-        if not path.is_file():
-            sources = [find_files(Path(source)) for source in recipe.text.data]
+        path, note = out / "tokenizer.json", out / "vocabulary.json"
+        sources = [find_files(Path(source)) for source in recipe.text.data]
+        stats = [[file.name, file.stat().st_size] for files in sources for file in files]
+        asked = hash_json([recipe.text.vocab, recipe.text.field, stats])
+        begun = bool(Keeper(out / CHECKPOINTS, {}).steps())  # then it must stay; whether it fits is checked later
+        if not path.is_file() or not (begun or (note.is_file() and note.read_text() == asked)):
             total = sum(min(ENOUGH, sum(file.stat().st_size for file in files)) for files in sources)
             done = 0
 
@@ -202,6 +215,7 @@ def _tokenizer(recipe: Recipe, out: Path, offline: bool, progress: Callable[[str
             fresh.write_text(learned.to_json(), encoding="utf-8")
             sync(fresh)
             fresh.replace(path)
+            note.write_text(asked)
     learned_before = load_tokenizer(out)
     assert learned_before is not None
     return learned_before
@@ -251,6 +265,7 @@ def _build(recipe: Recipe, tokenizer: Tokenizer, world: World, offline: bool) ->
     else:
         names = ("layers", "heads", "width", "context", "dropout", "bias")
         config = Config(**{name: getattr(shape, name) for name in names}, vocab=len(tokenizer))
+        machine.check_memory(4 * config.parameters * dtype.itemsize, what=f"training {config.parameters:,} parameters")
         model = GPT(config).initialise(plan.seed).to(dtype)
     if lora.rank:
         attach(
@@ -263,10 +278,11 @@ def _build(recipe: Recipe, tokenizer: Tokenizer, world: World, offline: bool) ->
 def _settle(recipe: Recipe, out: Path, keeper: Keeper, world: World, run: Callable[[Plan], object]) -> Recipe:
     """The recipe as it is carried out: what was decided at the first start stays decided."""
     path = out / RECIPE
-    if keeper.steps() and path.is_file():
-        settled = Recipe.read(path)
+    settled = Recipe.read(path).train.precision if world.first and keeper.steps() and path.is_file() else "new"
+    settled = world.tell(settled)  # only rank 0 is sure to have the run's folder
+    if settled != "new":
         if recipe.train.precision in ("auto", "bf16"):
-            recipe = replace(recipe, train=replace(recipe.train, precision=settled.train.precision))
+            recipe = replace(recipe, train=replace(recipe.train, precision=settled))
         return recipe
     plan, why = choose_precision(recipe.train, world.device, run)
     plan = replace(plan, precision=world.tell(plan.precision))
@@ -297,9 +313,9 @@ def _identity(recipe: Recipe, model: GPT, corpora: list[Corpus]) -> dict[str, An
     sections = recipe.to_dict()
     facts = {key: value for name in ("text", "model", "lora", "train") for key, value in sections[name].items()}
     facts = {key: list(value) if isinstance(value, tuple) else value for key, value in facts.items() if key not in MAY_CHANGE}
-    frozen = (p.detach().cpu().contiguous().numpy() for p in model.parameters() if not p.requires_grad)
-    hashes = [hashlib.sha256(value.tobytes()).hexdigest() for value in frozen]
-    return facts | {"text (sha256)": hash_json([c.digest for c in corpora]), "frozen weights (sha256)": hash_json(hashes)}
+    given = [p for name, p in model.named_parameters() if recipe.model.base and "lora_" not in name]
+    hashes = [hashlib.sha256(value.detach().cpu().contiguous().numpy().tobytes()).hexdigest() for value in given]
+    return facts | {"text (sha256)": hash_json([c.digest for c in corpora]), "the base's weights (sha256)": hash_json(hashes)}
 
 
 def _write(diary: Diary, event: Event) -> None:
@@ -313,8 +329,6 @@ def _preview(model: GPT, tokenizer: Tokenizer, recipe: Recipe, step: int) -> Pre
     show = recipe.show
     ids = tokenizer.encode(show.preview)
     room = model.context - max(1, len(ids))
-    if room < 1:
-        raise InputError(f"preview: {len(ids)} tokens do not fit a context of {model.context}")
     out = LanguageModel(model, tokenizer).generate(show.preview, max_new_tokens=min(show.preview_tokens, room), seed=0)
     return Preview(step, show.preview + out.text)
 
@@ -337,11 +351,13 @@ def _export(
     loss: float | None = None,
 ) -> None:
     """Write the model, or what LoRA learned, where `glass generate` finds it."""
+    for left in folder.parent.glob(f".{folder.name}.*"):  # of one that was killed while it did this
+        shutil.rmtree(left, ignore_errors=True)
     card = _card(folder.parent.name, recipe, corpora, step, loss)
     if recipe.lora.rank:
         detours = {name: Detour(layer.lora_a, layer.lora_b, layer.scale) for name, layer in adapted_layers(model)}
-        base = Path(recipe.model.base)
-        name = str(base.resolve()) if base.is_dir() else recipe.model.base
+        base = recipe.model.base
+        name = str(locate(base).resolve()) if Path(base).is_dir() and not shipped(base) else base
         save_adapter(folder, detours, name, dropout=recipe.lora.lora_dropout, card=card)
     else:
         save_folder(folder, model, tokenizer, card=card)

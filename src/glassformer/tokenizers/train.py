@@ -14,6 +14,7 @@ from glassformer.errors import InputError
 from glassformer.tokenizers.bpe import END_OF_TEXT, SYMBOL_OF, Tokenizer, scalars
 
 CHUNK = 1 << 20
+LONGEST = 1 << 26  # characters without a blank
 BEFORE_A_BLANK = re.compile(r".*\S(?=[ \n])", re.DOTALL)
 
 
@@ -63,6 +64,11 @@ def text_pieces(file: BinaryIO, name: Path) -> Iterator[str]:
             yield "".join([*rest, text[:at]])
             rest = []
         rest.append(text[at:])
+        if (
+            sum(map(len, rest)) > LONGEST
+        ):  # no blank in sight: a word of megabytes is cut where it may be, so that memory stays bounded
+            yield "".join(rest)
+            rest = []
     if any(rest):
         yield "".join(rest)
 

@@ -26,6 +26,7 @@ T = TypeVar("T")
 LOOPBACK = "127.0.0.1"
 LOST = re.compile("gloo|nccl|connection|timed out|timeout", re.IGNORECASE)  # how torch says that somebody does not answer
 LAST_WORDS = 5  # seconds to end in good order after a loss
+MEETING = timedelta(hours=1)  # until everybody is there: somebody may still be tokenizing
 PATIENCE = 60  # seconds until a rank that no longer answers ends the others
 
 
@@ -44,15 +45,21 @@ class World:
     @classmethod
     def join(cls, device: str = "cpu", patience: float = PATIENCE) -> "World":
         """The world that `torchrun` describes in the environment; a world of one without it."""
-        rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        size = int(os.environ.get("WORLD_SIZE", 1))
+        rank = int(os.environ.get("RANK", 0)) if size > 1 else 0
         where = torch.device(device)
         if where.type == "cuda" and size > 1:
             where = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
             torch.cuda.set_device(where)
         if size > 1:
             backend = "nccl" if where.type == "cuda" else "gloo"
-            store = _local_store(rank, size) if os.environ.get("LOCAL_WORLD_SIZE") == str(size) else None
-            dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=patience))
+            try:
+                store = _local_store(rank, size) if os.environ.get("LOCAL_WORLD_SIZE") == str(size) else None
+                dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=MEETING)
+            except (RuntimeError, ValueError, KeyError, OSError) as error:
+                reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
+                raise GlassError(f"rank {rank}: the processes did not find each other ({reason})") from None
+            dist.distributed_c10d._set_pg_timeout(timedelta(seconds=patience))  # now that all are here
         return cls(rank, size, where)
 
     @property
@@ -102,8 +109,9 @@ class World:
         return [float(number) for number in numbers]
 
     def whole(self, value: Tensor) -> Tensor:
-        """A tensor with all its parts, on the CPU; every rank must ask at once."""
-        return (value.full_tensor() if isinstance(value, DTensor) else value).detach().cpu()
+        """A tensor with all its parts, on the CPU of rank 0; every rank must ask at once."""
+        full = value.full_tensor() if isinstance(value, DTensor) else value
+        return full.detach().cpu() if self.first else torch.empty(0)  # the others only took part
 
     def spread(self, value: Tensor, like: Tensor) -> Tensor:
         """Rank 0's tensor, on every rank, divided as `like` is."""

@@ -179,6 +179,8 @@ def evaluate(model: nn.Module, batches: Iterable[Batch], objective: Objective, p
             total, count = total + loss, count + mine.count
     world.settle(model)
     total, targets = world.sum(total, count)
+    if not targets:
+        raise InputError("held-out text: no token of it is to be learned; a larger eval_tokens, or 0, would have some")
     return total / targets
 
 
@@ -198,7 +200,9 @@ def _step(
     parts = [batches.read(rows[start : start + size]) for start in range(0, len(rows), size)]
     (count,) = world.sum(sum(part.count for part in parts))
     if not count:
-        raise TrainingFailed(f"step {step + 1}: no token of the batch is to be learned; a larger batch would have some")
+        raise TrainingFailed(
+            f"step {step + 1}: no token of the batch is to be learned (prompts alone); begin anew with a larger batch"
+        )
     optimizer.zero_grad(set_to_none=True)
     total = 0.0
     for number, part in enumerate(parts, 1):

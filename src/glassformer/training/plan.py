@@ -41,6 +41,8 @@ class Plan:
             _at_least(self, name, 1)
         for name in ("micro_batch", "warmup", "weight_decay", "clip", "seed", "lr_end"):
             _at_least(self, name, 0)
+        if self.seed >= 1 << 32:
+            raise InputError(f"seed must be less than 2**32, not {self.seed}")
         if not (0 < self.lr < math.inf and self.lr_end <= self.lr):
             raise InputError(f"lr must be above 0 and not below lr_end, not {self.lr} with lr_end {self.lr_end}")
         if not (0 <= self.beta1 < 1 and 0 <= self.beta2 < 1):

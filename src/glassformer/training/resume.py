@@ -71,7 +71,7 @@ class Keeper:
         weights = {name: world.whole(p).contiguous() for name, p in model.named_parameters() if p.requires_grad}
         training, scalars = _optimizer_state(model, optimizer, world)
         training |= _torch_random(world)
-        target = self.folder / f"step-{state.step:08d}"
+        target = self.path(state.step)
         if world.first:
             notes = asdict(state) | {"cursor": batches.cursor, "scalars": scalars, "identity": self.identity}
             notes |= {"random": _random_state(), "versions": {name: machine.installed(name) for name in machine.LIBRARIES}}
@@ -106,10 +106,14 @@ class Keeper:
 
     def weights(self, step: int) -> dict[str, Tensor]:
         """The weights of one checkpoint."""
-        folder = self.folder / f"step-{step:08d}"
+        folder = self.path(step)
         if (fault := find_fault(folder)) is not None:
             raise CheckpointError(f"{folder}: {fault}")
         return safetensors.torch.load_file(folder / WEIGHTS)
+
+    def path(self, step: int) -> Path:
+        """Where the checkpoint of a step is, or would be."""
+        return self.folder / f"step-{step:08d}"
 
     def steps(self) -> list[int]:
         """The steps that are saved, the newest first."""
@@ -153,15 +157,16 @@ class Keeper:
 
     def _rotate(self, state: State) -> None:
         """Keep the newest two and the best."""
-        keep = {*self.steps()[:KEEP], state.best_step if state.best is not None else -1}
+        sound = [step for step in self.steps() if step <= state.step]  # newer ones are damaged and were passed over
+        keep = {*sound[:KEEP], state.best_step if state.best is not None else -1}
         failpoint("rotate.begin")
         for step in self.steps():
             if step not in keep:
-                old = self.folder / f"step-{step:08d}"
+                old = self.path(step)
                 trash = self.folder / f".old-{old.name}"
                 old.rename(trash)  # so that it is whole or not there
                 failpoint("rotate.moved")
-                (trash / MANIFEST).unlink()
+                (trash / MANIFEST).unlink(missing_ok=True)
                 failpoint("rotate.half")
                 shutil.rmtree(trash)
                 failpoint("rotate.removed")
@@ -176,7 +181,7 @@ class Keeper:
         failpoint("load.begin")
         steps = self.steps()
         for step in steps:
-            folder = self.folder / f"step-{step:08d}"
+            folder = self.path(step)
             fault = find_fault(folder)
             if fault is None:
                 failpoint("load.checked")
@@ -200,7 +205,7 @@ class Keeper:
         return safetensors.torch.load_file(folder / WEIGHTS) | safetensors.torch.load_file(folder / TRAINING)
 
     def _last_good(self) -> str:
-        good = [step for step in self.steps() if find_fault(self.folder / f"step-{step:08d}") is None]
+        good = [step for step in self.steps() if find_fault(self.path(step)) is None]
         return f"the checkpoint of step {good[0]} is whole" if good else "there was no checkpoint before it"
 
 
