@@ -33,7 +33,9 @@ def sections(kind: Any, **bounded: st.SearchStrategy[Any]) -> st.SearchStrategy[
     return st.fixed_dictionaries({}, optional=values).map(lambda given: kind(**given))
 
 
-COUNTS = {name: st.integers(1, 2**40) for name in ("steps", "batch", "micro_batch", "warmup", "seed")}
+COUNTS = {name: st.integers(1, 2**40) for name in ("steps", "batch", "micro_batch", "warmup")} | {
+    "seed": st.integers(0, 2**32 - 1)
+}
 RATES: dict[str, st.SearchStrategy[Any]] = {
     "lr": st.floats(1e-3, 1e300), "lr_end": st.floats(0, 1e-4) | st.just(1e-4), "schedule": st.sampled_from(SCHEDULES),
     "weight_decay": st.floats(0, 10), "clip": st.floats(0, 1e9), "beta1": st.floats(0, 0.999), "beta2": st.floats(0, 0.999),
