@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from counting import SHAPE, Counting
 from small import small_model
 
 from glassformer.data.batches import Batch
@@ -18,29 +18,7 @@ from glassformer.training.objectives import next_token
 from glassformer.training.optim import adamw, freeze
 from glassformer.training.plan import Plan, Watch
 
-SHAPE = Config(layers=1, heads=2, width=16, vocab=13, context=16)
 PLAN = Plan(steps=60, batch=4, lr=1e-2, lr_end=1e-3, warmup=5)
-
-
-@dataclass
-class Counting:
-    """A supply of rows that count up, modulo 13; some of their targets may be masked."""
-
-    length: int = 17
-    masked: bool = False
-    cursor: list[int] = field(default_factory=lambda: [0])
-
-    def draw(self, count: int) -> list[int]:
-        rows = list(range(self.cursor[0], self.cursor[0] + count))
-        self.cursor[0] += count
-        return rows
-
-    def read(self, rows: Sequence[int]) -> Batch:
-        ids = np.stack([(np.arange(self.length) + 5 * row) % 13 for row in rows])
-        if not self.masked:
-            return Batch({"ids": ids}, ids[:, 1:].size)
-        mask = np.stack([(np.arange(self.length - 1) + row) % 3 > 0 for row in rows])
-        return Batch({"ids": ids, "mask": mask}, int(mask.sum()))
 
 
 def losses(model: torch.nn.Module, plan: Plan = PLAN, **how: Any) -> list[float]:
