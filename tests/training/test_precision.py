@@ -58,6 +58,7 @@ def test_bf16_products_in_a_float32_model() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*is deprecated:DeprecationWarning")  # inside torch
 def test_a_compiled_model_trains_the_same() -> None:
     """torch.compile changes the speed, and the losses by rounding only."""
     losses = {}
