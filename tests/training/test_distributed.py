@@ -19,22 +19,6 @@ HOW: dict[str, Any] = {"dropout": 0.0, "precision": "float64", "batch": 8, "micr
 HOW |= {"eval_every": 10, "save_every": 25, "schedule": "constant"}
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("distributed")
-
-
-@pytest.fixture(autouse=True)
-def one_home(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The text is tokenized once for all of these."""
-    monkeypatch.setenv("GLASSFORMER_HOME", str(shared / "home"))
-
-
-@pytest.fixture(scope="module")
-def text(shared: Path) -> str:
-    return str(crash.write_text(shared))
-
-
 def losses(out: Path, key: str = "loss") -> Any:
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     return np.array([line[key] for line in lines if key in line])

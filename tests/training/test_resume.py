@@ -27,22 +27,6 @@ FAILPOINTS += [f"save.{name}{end}" for name in (resume.WEIGHTS, resume.TRAINING)
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("resume")
-
-
-@pytest.fixture(autouse=True)
-def one_home(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The text is tokenized once for all of these."""
-    monkeypatch.setenv("GLASSFORMER_HOME", str(shared / "home"))
-
-
-@pytest.fixture(scope="module")
-def text(shared: Path) -> str:
-    return str(crash.write_text(shared))
-
-
-@pytest.fixture(scope="module")
 def whole(shared: Path, text: str) -> Path:
     """A run that nobody disturbed."""
     os.environ["GLASSFORMER_HOME"] = str(shared / "home")
