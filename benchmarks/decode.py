@@ -6,7 +6,6 @@ Each side lives in a process of its own; samples are taken in turn, and one that
 again. Random weights at the true size: they have the speed of trained ones.
 """
 
-import argparse
 import json
 import subprocess
 import sys
@@ -14,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from peers import Peer, compare, in_turn
+from peers import Peer, arguments, compare, in_turn
 
 SIDES = ("glassformer", "transformers")
 WORK = {  # name -> prompt tokens, new tokens, rows
@@ -81,11 +80,8 @@ def make_checkpoint(folder: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser = arguments(__doc__, rounds=7)
     parser.add_argument("--checkpoint", type=Path, default=Path("runs/bench/gpt2"))
-    parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
         serve(*given.serve)

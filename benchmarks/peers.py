@@ -1,5 +1,6 @@
 """Sides of a benchmark: each in a process of its own, asked in turn, and asked again if others disturbed it."""
 
+import argparse
 import json
 import os
 import statistics
@@ -78,6 +79,15 @@ def compare(name: str, tokens: int, samples: dict[str, list[float]], disturbed: 
             f" (from {min(ratios):.2f} to {max(ratios):.2f})", flush=True,
         )  # fmt: skip
     return report
+
+
+def arguments(about: str | None, rounds: int) -> argparse.ArgumentParser:
+    """The flags that every benchmark has."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
+    return parser
 
 
 def busy_seconds() -> float:

@@ -6,7 +6,6 @@
 loop, which trains on and on; it is held between samples. AdamW, clipping and a cosine schedule for all, no dropout.
 """
 
-import argparse
 import json
 import sys
 import tempfile
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peers import Peer, compare, in_turn
+from peers import Peer, arguments, compare, in_turn
 
 from glassformer import machine
 
@@ -177,11 +176,8 @@ def bare(work: str, tokens: Any) -> Iterator[None]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path, help="write the figures here")
+    parser = arguments(__doc__, rounds=5)
     parser.add_argument("--only", choices=list(WORK))
-    parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
         serve(*given.serve)

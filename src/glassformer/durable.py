@@ -18,6 +18,14 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Put a text in the place of a file, or of none: after a crash there is the old one or the new one, and it is whole."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.write_text(text, encoding="utf-8")
+    sync(fresh)
+    fresh.replace(path)
+
+
 def hash_file(path: Path) -> str:
     """The sha256 of a file."""
     with path.open("rb") as file:

@@ -124,7 +124,7 @@ def _unpacked(raw: "_Watched", path: Path) -> Iterator[BinaryIO]:
     file = cast(BinaryIO, io.BufferedReader(raw, 1 << 20))
     if path.suffix == ".gz":
         with gzip.GzipFile(fileobj=file) as packed:
-            yield cast(BinaryIO, io.BufferedReader(_Bounded(packed, raw, path), 1 << 20))
+            yield _bounded(packed, raw, path)
     elif path.suffix == ".zst":
         try:
             import zstandard
@@ -132,7 +132,7 @@ def _unpacked(raw: "_Watched", path: Path) -> Iterator[BinaryIO]:
             raise InputError(f"{path}: reading zstd needs one more library: pip install 'glassformer[data]'") from None
         try:
             reader = _Frames(file, zstandard.ZstdDecompressor().decompressobj)
-            yield cast(BinaryIO, io.BufferedReader(_Bounded(reader, raw, path), 1 << 20))
+            yield _bounded(reader, raw, path)
         except (zstandard.ZstdError, EOFError) as error:
             raise InputError(f"{path} is damaged, or not packed by zstd: {error}") from None
     else:
@@ -140,9 +140,9 @@ def _unpacked(raw: "_Watched", path: Path) -> Iterator[BinaryIO]:
 
 
 class _Watched(io.RawIOBase):
-    """A file that tells what is read from it."""
+    """Something to read from that tells what is read, and knows how much that was."""
 
-    def __init__(self, file: BinaryIO, watch: Callable[[bytes], object] | None) -> None:
+    def __init__(self, file: Any, watch: Callable[[bytes], object] | None) -> None:
         self.file, self.watch, self.done = file, watch, 0
 
     def readable(self) -> bool:
@@ -155,6 +155,17 @@ class _Watched(io.RawIOBase):
         if data and self.watch is not None:
             self.watch(data)
         return len(data)
+
+
+def _bounded(unpacked: Any, packed: _Watched, path: Path) -> BinaryIO:
+    """What comes out of a packed file, as long as it is no bomb."""
+
+    def check(_: bytes) -> None:
+        if watched.done > max(RATIO_FROM, MAX_RATIO * packed.done):
+            raise InputError(f"{path}: unpacks to more than {MAX_RATIO} times its size, which no text does")
+
+    watched = _Watched(unpacked, check)
+    return cast(BinaryIO, io.BufferedReader(watched, 1 << 20))
 
 
 class _Frames:
@@ -177,21 +188,3 @@ class _Frames:
             self.ready = self.frame.decompress(data)
         part, self.ready = self.ready[:size], self.ready[size:]
         return part
-
-
-class _Bounded(io.RawIOBase):
-    """What comes out of a packed file, as long as it is no bomb."""
-
-    def __init__(self, unpacked: Any, packed: _Watched, path: Path) -> None:
-        self.unpacked, self.packed, self.path, self.size = unpacked, packed, path, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.unpacked.read(len(buffer))
-        buffer[: len(data)] = data
-        self.size += len(data)
-        if self.size > max(RATIO_FROM, MAX_RATIO * self.packed.done):
-            raise InputError(f"{self.path}: unpacks to more than {MAX_RATIO} times its size, which no text does")
-        return len(data)

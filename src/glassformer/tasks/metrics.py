@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from glassformer.durable import replace_text
+
 
 class Diary:
     """Writes as things happen; after a crash it goes on where the training does, and no step stands in it twice."""
@@ -47,9 +49,7 @@ class Diary:
     def _forget_from(self, step: int) -> None:
         """Drop what was written by steps that are now done again, and a last line that was cut off."""
         kept = [line for line in read_lines(self.path) if line["step"] < step]
-        fresh = self.path.with_suffix(".new")
-        fresh.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept), encoding="utf-8")
-        fresh.replace(self.path)
+        replace_text(self.path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept))
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ from glassformer import machine
 from glassformer.data.batches import Stream, in_order
 from glassformer.data.shards import Corpus, prepare
 from glassformer.data.sources import find_files, read_pieces
-from glassformer.durable import hash_json, sync
+from glassformer.durable import hash_json, replace_text
 from glassformer.errors import GlassError, InputError
 from glassformer.hub.folder import load_folder, parse_dtype, save_folder
 from glassformer.hub.locate import locate, shipped
@@ -49,7 +49,12 @@ from glassformer.training.resume import Keeper, find_fault
 __all__ = ["Finished", "Measured", "Preview", "Said", "Saved", "Started", "Stepped", "train"]
 
 RECIPE, MODEL, CHECKPOINTS = "recipe.toml", "model", "checkpoints"
-MAY_CHANGE = {"data", "base", "parallel", "micro_batch"}  # between one start and the next: what they stand for is hashed
+MAY_CHANGE = {
+    "data",
+    "base",
+    "parallel",
+    "micro_batch",
+}  # between one start and the next: text and weights are known by their hashes
 ENOUGH = 200_000_000  # characters of each source from which a vocabulary is learned
 
 
@@ -196,7 +201,7 @@ def _tokenizer(recipe: Recipe, out: Path, offline: bool, progress: Callable[[str
         return found
     out.mkdir(parents=True, exist_ok=True)
     with FileLock(out / "vocabulary.lock"):
-        path, note = out / "tokenizer.json", out / "vocabulary.json"
+        path, note = out / "tokenizer.json", out / "vocabulary.sha256"
         sources = [find_files(Path(source)) for source in recipe.text.data]
         stats = [[file.name, file.stat().st_size] for files in sources for file in files]
         asked = hash_json([recipe.text.vocab, recipe.text.field, stats])
@@ -211,11 +216,8 @@ def _tokenizer(recipe: Recipe, out: Path, offline: bool, progress: Callable[[str
                 progress("learning the vocabulary", done, max(done, total))
 
             learned = train_tokenizer((t for files in sources for t in _some(files, recipe)), recipe.text.vocab, progress=count)
-            fresh = path.with_suffix(".new")
-            fresh.write_text(learned.to_json(), encoding="utf-8")
-            sync(fresh)
-            fresh.replace(path)
-            note.write_text(asked)
+            replace_text(path, learned.to_json())
+            replace_text(note, asked)
     learned_before = load_tokenizer(out)
     assert learned_before is not None
     return learned_before
@@ -290,10 +292,7 @@ def _settle(recipe: Recipe, out: Path, keeper: Keeper, world: World, run: Callab
         keeper.say(f"precision {why}")
     recipe = replace(recipe, train=plan)
     if world.first:
-        fresh = path.with_suffix(".new")
-        fresh.write_text(recipe.to_toml(), encoding="utf-8")
-        sync(fresh)
-        fresh.replace(path)
+        replace_text(path, recipe.to_toml())
     return recipe
 
 
