@@ -202,6 +202,15 @@ def test_prompts_are_masked(tmp_path: Path) -> None:
     assert mask.tolist() == [True, True, True, False, True, True, True]
 
 
+def test_the_end_of_a_cut_text_is_masked(tmp_path: Path) -> None:
+    """Documents stand apart as ever, but nobody learns that a text ends where it was cut."""
+    path = put(tmp_path / "a.jsonl", {"text": "ab", "whole": False}, {"text": "c", "whole": True}, "d")
+    ids, mask = prepare(path, BYTES, held_out=0.0).train.read(0, 8)
+    assert BYTES.decode(ids.tolist()) == joined(["ab", "c", "d"])
+    assert mask is not None
+    assert mask.tolist() == [True, True, True, False, True, True, True, True]
+
+
 def test_a_mask_only_where_there_is_one(tmp_path: Path) -> None:
     """A row without prompts has no file for it."""
     corpus = prepare(put(tmp_path / "a.jsonl", *prompts(("Q", "A")), "b"), BYTES, held_out=0.5)

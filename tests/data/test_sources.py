@@ -170,6 +170,12 @@ def test_prompts(tmp_path: Path) -> None:
     assert list(read_texts(path)) == ["QA", "B", "T"]
 
 
+def test_cut_texts(tmp_path: Path) -> None:
+    """Only a plain `false` says that a text was cut."""
+    path = put(tmp_path / "a.jsonl", lines(*({"text": "T", "whole": whole} for whole in (False, True, None, 0, "no"))))
+    assert [piece.cut for piece in read_pieces(path)] == [True, False, False, False, False]
+
+
 def test_a_field_of_another_name(tmp_path: Path) -> None:
     """Is read instead, and asked for by its name."""
     path = put(tmp_path / "a.jsonl", lines({"text": "no", "story": "yes"}))

@@ -47,6 +47,15 @@ def test_two_ranks_equal_one(parallel: str, tmp_path: Path, text: str, alone: Pa
         np.testing.assert_allclose(losses(out, key), right, rtol=1e-9, atol=0)
 
 
+@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+def test_two_ranks_equal_one_with_muon(parallel: str, tmp_path: Path, text: str) -> None:
+    """A matrix that lies in parts on two ranks is turned as a whole."""
+    how = HOW | {"optimizer": "muon", "steps": 20, "data": [text]}
+    assert crash.run(tmp_path / "one", **how) == 0
+    assert crash.run_ranks(tmp_path / "two", 2, parallel=parallel, **how) == [0, 0], log_of(tmp_path / "two")
+    np.testing.assert_allclose(losses(tmp_path / "two"), losses(tmp_path / "one"), rtol=1e-9, atol=0)
+
+
 def test_two_ranks_equal_one_in_float32(tmp_path: Path, text: str) -> None:
     """Within 1e-3 of each loss, after a hundred steps."""
     how = HOW | {"precision": "float32", "steps": 100, "data": [text]}

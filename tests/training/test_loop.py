@@ -15,7 +15,7 @@ from glassformer.errors import InputError
 from glassformer.models.gpt import GPT, Config
 from glassformer.training.loop import Finished, Measured, Stepped, TrainingFailed, evaluate, fit
 from glassformer.training.objectives import next_token
-from glassformer.training.optim import adamw, freeze
+from glassformer.training.optim import freeze, optimizer_of
 from glassformer.training.plan import Plan, Watch
 
 PLAN = Plan(steps=60, batch=4, lr=1e-2, lr_end=1e-3, warmup=5)
@@ -93,7 +93,7 @@ def test_a_step_is_adamw_with_the_clipped_gradient() -> None:
     ours, theirs = GPT(SHAPE).initialise(3).double(), GPT(SHAPE).initialise(3).double()
     plan = Plan(steps=1, batch=4, lr=1e-2, warmup=0, clip=0.1, weight_decay=0.3)
     (event,) = [e for e in fit(ours, Counting(), next_token, plan) if isinstance(e, Stepped)]
-    optimizer = adamw(theirs, plan)
+    optimizer = optimizer_of(theirs, plan)
     ids = torch.as_tensor(Counting().read([0, 1, 2, 3]).arrays["ids"])
     loss = torch.nn.functional.cross_entropy(theirs(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
     loss.backward()
@@ -108,7 +108,7 @@ def test_a_step_is_adamw_with_the_clipped_gradient() -> None:
 def test_only_matrices_decay() -> None:
     """Biases and gains are left alone, and nothing is left out."""
     model = small_model()
-    matrices, vectors = adamw(model, Plan()).param_groups
+    matrices, vectors = optimizer_of(model, Plan()).param_groups
     assert {p.dim() for p in matrices["params"]} == {2}
     assert {p.dim() for p in vectors["params"]} == {1}
     assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.1, 0.0)

@@ -1,7 +1,7 @@
 """Documents to rows of tokens on disk: written once, checked by hash, read through memory maps.
 
 A row is `<|endoftext|>`, document, `<|endoftext|>`, document, `<|endoftext|>` …: nothing is padded and nothing is lost. Beside
-the tokens lies a mask, but only where a document has parts that are to be read and not learned (prompts).
+the tokens lies a mask, but only where something is to be read and not learned: a prompt, the end of a document that was cut.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from glassformer.errors import InputError
 from glassformer.tokenizers import Tokenizer
 
 INDEX = "index.json"
-VERSION = 1
+VERSION = 2
 SHARD = 1 << 26  # tokens in a file
 FORGOTTEN = 24 * 3600  # seconds after which nobody can still be at work on something
 Progress = Callable[[int, int], object]  # bytes done, bytes in all
@@ -223,6 +223,8 @@ class _Writer:
         self.text_bytes += len(piece.text.encode("utf-8", "replace"))
         learn = np.full(len(ids) + piece.last, piece.learn, dtype=np.uint8)
         row = np.array([*ids, end] if piece.last else ids, dtype=self.dtype)
+        if piece.cut:
+            learn[-1] = 0
         if not self.tokens:  # the row's first token: every document stands between two
             row, learn = np.insert(row, 0, end), np.insert(learn, 0, 1)
         while len(row):

@@ -28,6 +28,7 @@ class Piece(NamedTuple):
     text: str
     learn: bool = True  # whether a model shall learn to write it, or is only given it to read
     last: bool = True  # whether the document ends with it
+    cut: bool = False  # whether it was cut off there, so that this is no place to learn how documents end
 
 
 def find_files(path: Path) -> list[Path]:
@@ -82,7 +83,7 @@ def _read_text(file: BinaryIO, path: Path) -> Iterator[Piece]:
 
 
 def _read_lines(file: BinaryIO, path: Path, field: str) -> Iterator[Piece]:
-    """Every line is a document: a JSON object with a text, or with a prompt and its completion."""
+    """Every line is a document: a JSON object with a text (`"whole": false` if it was cut), or a prompt and its completion."""
     number, blank = 0, True
     while line := file.readline(MAX_LINE):
         number += 1
@@ -107,7 +108,7 @@ def _read_line(line: bytes, where: str, field: str) -> list[Piece]:
     if not isinstance(value, dict):
         raise InputError(f"{where}: not a JSON object: {_start(line)}")
     if isinstance(value.get(field), str):
-        return [Piece(value[field])] if value[field] else []
+        return [Piece(value[field], cut=value.get("whole") is False)] if value[field] else []
     prompt, completion = value.get("prompt"), value.get("completion")
     if isinstance(prompt, str) and isinstance(completion, str):
         return [Piece(prompt, learn=False, last=False), Piece(completion)] if completion else []

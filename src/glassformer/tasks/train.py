@@ -122,11 +122,12 @@ def _train(
 ) -> Iterator[Event | Said | Started | Preview]:
     remarks: list[str] = []
     model = build()
-    stream = Stream([c.train for c in corpora], context=model.context, seed=recipe.train.seed, weights=recipe.text.weights)
+    window = recipe.train.window or model.context
+    if window > model.context:
+        raise InputError(f"window: {window} tokens are more than the model's context of {model.context}")
+    stream = Stream([c.train for c in corpora], context=window, seed=recipe.train.seed, weights=recipe.text.weights)
     rows = [c.held_out for c in corpora if c.held_out is not None and len(c.held_out) > 1]
-    held_out = partial(
-        in_order, rows, context=model.context, batch=recipe.train.micro_batch or max(1, recipe.train.batch // world.size)
-    )
+    held_out = partial(in_order, rows, context=window, batch=recipe.train.micro_batch or max(1, recipe.train.batch // world.size))
     keeper = Keeper(out / CHECKPOINTS, {}, remarks.append)
     recipe = _settle(recipe, out, keeper, world, partial(_rehearse, model, stream, world))
     keeper.identity = _identity(recipe, model, corpora)

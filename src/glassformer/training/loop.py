@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor
 
 from glassformer.errors import GlassError, InputError
 from glassformer.training.distributed import World
-from glassformer.training.optim import adamw
+from glassformer.training.optim import optimizer_of
 from glassformer.training.plan import Plan, Watch
 from glassformer.training.precision import autocast
 from glassformer.training.resume import Keeper, State
@@ -135,7 +135,7 @@ def _train(
         raise InputError(f"batch must be a multiple of the {world.size} processes that share it, not {plan.batch}")
     torch.manual_seed(plan.seed * world.size + world.rank)
     forward = world.wrap(model, plan.parallel)
-    optimizer = adamw(model, plan)
+    optimizer = optimizer_of(model, plan)
     state = keeper.restore(model, optimizer, batches, world, seed=plan.seed) if keeper is not None else State()
     if plan.compile:
         forward = torch.compile(forward)  # type: ignore[assignment]

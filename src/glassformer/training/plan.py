@@ -6,6 +6,7 @@ from typing import Any
 
 from glassformer.errors import InputError
 
+OPTIMIZERS = ("adamw", "muon")
 SCHEDULES = ("cosine", "linear", "constant", "slanted-triangle")
 PRECISIONS = ("float32", "float64", "bf16", "auto")
 PARALLELS = ("ddp", "fsdp")
@@ -22,7 +23,9 @@ class Plan:
 
     steps: int = option(2000, "How many steps to train.")
     batch: int = option(16, "Rows of a step, over all processes.")
+    window: int = option(0, "Tokens of a row; 0: as many as the context holds.")
     micro_batch: int = option(0, "Rows that a process takes at once; 0: all its rows. Less needs less memory.")
+    optimizer: str = option("adamw", "adamw, or muon: Muon for the matrices of the blocks, AdamW for the rest.")
     lr: float = option(1e-3, "The highest learning rate.")
     lr_end: float = option(1e-4, "The learning rate at the end (slanted-triangle: also at the start).")
     schedule: str = option("cosine", f"What the learning rate does after the warm-up: {', '.join(SCHEDULES)}.")
@@ -39,7 +42,7 @@ class Plan:
     def __post_init__(self) -> None:
         for name in ("steps", "batch"):
             _at_least(self, name, 1)
-        for name in ("micro_batch", "warmup", "weight_decay", "clip", "seed", "lr_end"):
+        for name in ("window", "micro_batch", "warmup", "weight_decay", "clip", "seed", "lr_end"):
             _at_least(self, name, 0)
         if self.seed >= 1 << 32:
             raise InputError(f"seed must be less than 2**32, not {self.seed}")
@@ -47,7 +50,12 @@ class Plan:
             raise InputError(f"lr must be above 0 and not below lr_end, not {self.lr} with lr_end {self.lr_end}")
         if not (0 <= self.beta1 < 1 and 0 <= self.beta2 < 1):
             raise InputError(f"beta1 and beta2 must be at least 0 and less than 1, not {self.beta1} and {self.beta2}")
-        for name, known in {"schedule": SCHEDULES, "precision": PRECISIONS, "parallel": PARALLELS}.items():
+        for name, known in {
+            "optimizer": OPTIMIZERS,
+            "schedule": SCHEDULES,
+            "precision": PRECISIONS,
+            "parallel": PARALLELS,
+        }.items():
             if getattr(self, name) not in known:
                 raise InputError(f"{name} {getattr(self, name)!r} is none of {', '.join(known)}")
 

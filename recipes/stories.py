@@ -1,0 +1,60 @@
+"""The storyteller's text: stories and tales as they come, brought into one form and sorted into four files.
+
+    python recipes/stories.py DATA runs/stories
+
+DATA holds synthetic_train, tinystories_train and tales_train (.jsonl.gz). What is written: simple (stories by a small model),
+tinystories (those it learned from), tales (told in minutes) and books (told in hours), each in an order of its own, and the
+hashes of all that was read and written.
+"""
+
+import argparse
+import gzip
+import hashlib
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+SEED = 2026
+PLAIN = str.maketrans({"“": '"', "”": '"', "‘": "'", "’": "'", "–": "-", "—": "-", "…": "..."})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Make the storyteller's training text.")
+    parser.add_argument("data", type=Path, help="the folder of the raw stories")
+    parser.add_argument("out", type=Path, help="the folder to write to")
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    files: dict[str, list[dict[str, Any]]] = {"simple": [], "tinystories": [], "tales": [], "books": []}
+    for record in read(asked.data / "synthetic_train.jsonl.gz"):
+        files["simple"].append({"text": tidy(record["text"]), "whole": record["whole"]})
+    for record in read(asked.data / "tinystories_train.jsonl.gz"):
+        files["tinystories"].append({"text": record["text"]})
+    for record in read(asked.data / "tales_train.jsonl.gz"):
+        files["books" if record["kind"] == "book" else "tales"].append({"text": record["text"]})
+    for name, records in files.items():
+        random.Random(SEED).shuffle(records)
+        path = asked.out / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(record) + "\n" for record in records if record["text"]), encoding="utf-8")
+        size = sum(len(record["text"]) for record in records) / 1e6
+        print(f"{len(records):7,} documents {size:6.1f} MB  sha256 {hash_of(path)}  {path}")
+
+
+def tidy(text: str) -> str:
+    """In the form of the others: plain quotation marks, an empty line between paragraphs."""
+    return "\n\n".join(line.strip() for line in text.translate(PLAIN).split("\n") if line.strip())
+
+
+def read(path: Path) -> Iterator[dict[str, Any]]:
+    print(f"reading sha256 {hash_of(path)}  {path.name}")
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        yield from map(json.loads, lines)
+
+
+def hash_of(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+if __name__ == "__main__":
+    main()
