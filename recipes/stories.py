@@ -3,8 +3,8 @@
     python recipes/stories.py DATA runs/stories
 
 DATA holds synthetic_train, tinystories_train and tales_train (.jsonl.gz). What is written: simple (stories by a small model),
-tinystories (those it learned from), tales (told in minutes) and books (told in hours), each in an order of its own, and the
-hashes of all that was read and written.
+tinystories (those it learned from), tales (told in minutes) and books (told in hours), each in an order of its own, and a
+vocabulary, learned from three parts of stories and one of tales. The hashes of all that is read and written are printed.
 """
 
 import argparse
@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from glassformer.tokenizers.train import train_tokenizer
+
 SEED = 2026
 PLAIN = str.maketrans({"“": '"', "”": '"', "‘": "'", "’": "'", "–": "-", "—": "-", "…": "..."})
 
@@ -24,6 +26,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Make the storyteller's training text.")
     parser.add_argument("data", type=Path, help="the folder of the raw stories")
     parser.add_argument("out", type=Path, help="the folder to write to")
+    parser.add_argument("--vocab", type=int, default=4096, help="tokens of the vocabulary")
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     files: dict[str, list[dict[str, Any]]] = {"simple": [], "tinystories": [], "tales": [], "books": []}
@@ -39,6 +42,12 @@ def main() -> None:
         path.write_text("".join(json.dumps(record) + "\n" for record in records if record["text"]), encoding="utf-8")
         size = sum(len(record["text"]) for record in records) / 1e6
         print(f"{len(records):7,} documents {size:6.1f} MB  sha256 {hash_of(path)}  {path}")
+    stories = [record["text"] for record in files["simple"] + files["tinystories"]]
+    tales = "\n\n".join(record["text"] for record in files["tales"] + files["books"])[: sum(map(len, stories)) // 3]
+    folder = asked.out / "vocabulary"
+    folder.mkdir(exist_ok=True)
+    (folder / "tokenizer.json").write_text(train_tokenizer([*stories, tales], asked.vocab).to_json(), encoding="utf-8")
+    print(f"{asked.vocab:7,} tokens               sha256 {hash_of(folder / 'tokenizer.json')}  {folder}")
 
 
 def tidy(text: str) -> str:
