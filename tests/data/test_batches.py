@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from glassformer.data.batches import Batch, Stream, Window, batch_of, in_order
+from glassformer.data.batches import Batch, Stream, Window, aligned, batch_of, in_order
 from glassformer.data.shards import Row
 from glassformer.errors import InputError
 
@@ -142,6 +142,37 @@ def test_a_window_comes_from_its_row(tmp_path: Path) -> None:
     assert batch.arrays["ids"].dtype == np.int64
     assert (set(batch.arrays), batch.count) == ({"ids"}, 16)
     assert stream.cursor == [0, 0]
+
+
+@given(st.lists(st.integers(0, 30), min_size=1, max_size=20), st.integers(1, 12), st.integers(0, 20))
+def test_windows_that_begin_with_documents(sizes: list[int], context: int, missing: int) -> None:
+    """Each token is a target once an epoch or more; only documents longer than a window are cut, and then never left."""
+    row = [0]
+    for size in sizes:
+        row += [1] * size + [0]
+    row = row[: max(1, len(row) - missing)]  # the end of a row may be held out
+    places = [place for place, token in enumerate(row) if token == 0]
+    found = aligned(np.array(places), len(row), context).tolist()
+    assert len(found) == len(set(found))
+    seen = {place + 1 for start in found for place in range(start, start + context)}
+    assert seen >= set(range(1, len(row)))
+    for start in found:
+        if start not in places:
+            assert 0 not in row[start + 1 : start + context]
+            assert max(place for place in places if place < start) + context <= start + context <= len(row) - 1
+
+
+def test_rows_that_begin_with_documents(tmp_path: Path) -> None:
+    """An epoch has each of these windows once; behind the end the row begins again."""
+    np.array([9, 1, 2, 9, 3, 9, 4, 5, 6, 7, 9], dtype=np.uint16).tofile(tmp_path / "a")
+    np.array([8, 9], dtype=np.uint16).tofile(tmp_path / "b")
+    shards = [{"name": "a", "tokens": 11}, {"name": "b", "tokens": 2}]
+    stream = Stream([Row(tmp_path, shards, "uint16")], context=3, seed=1, beginning=9)
+    for _ in range(3):
+        assert sorted(stream.read(stream.draw(5)).arrays["ids"].tolist()) == [
+            [5, 6, 7, 9], [9, 1, 2, 9], [9, 3, 9, 4], [9, 4, 5, 6], [9, 8, 9, 9]
+        ]  # fmt: skip
+    assert Row(tmp_path, shards, "uint16", start=3, stop=11).places(9).tolist() == [0, 2, 7]
 
 
 def test_too_short_a_text() -> None:

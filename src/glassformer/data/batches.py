@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from glassformer.data.shards import Row
+from glassformer.data.shards import Ids, Row
 from glassformer.errors import InputError
 
 
@@ -29,11 +29,14 @@ class Stream:
     """An endless stream of windows of `context` tokens, each with the token after it.
 
     A row is cut into windows without gap or overlap; an epoch takes each of them once, in an order of its own and cut at
-    a place of its own. Several rows are mixed so that at every moment each has had its share, to within one window.
-    What comes next depends on the seed and the `cursor` alone: how many windows each row has given so far.
+    a place of its own. Given the token that stands before every document, windows begin there instead, and go on into the
+    next document where one ends early. Several rows are mixed so that at every moment each has had its share, to within one
+    window. What comes next depends on the seed and the `cursor` alone: how many windows each row has given so far.
     """
 
-    def __init__(self, rows: Sequence[Row], *, context: int, seed: int, weights: Sequence[float] = ()) -> None:
+    def __init__(
+        self, rows: Sequence[Row], *, context: int, seed: int, weights: Sequence[float] = (), beginning: int | None = None
+    ) -> None:
         for number, row in enumerate(rows, 1):
             if len(row) <= context:
                 raise InputError(f"data {number}: {len(row):,} tokens of text are too few for windows of {context + 1}")
@@ -42,6 +45,7 @@ class Stream:
             raise InputError(f"weights: {len(rows)} sources need as many weights, each above 0")
         self.rows, self.context, self.seed = list(rows), context, seed
         self.shares = np.array(weights, dtype=np.float64) / sum(weights)
+        self.starts = [None if beginning is None else aligned(row.places(beginning), len(row), context) for row in rows]
         self.least = 1 / max(1, 2 * len(rows) - 2)
         self.cursor = [0] * len(rows)
         self._orders: dict[int, tuple[int, int, Any]] = {}  # row -> its epoch, where that is cut, the order of its windows
@@ -62,13 +66,26 @@ class Stream:
         return batch_of([self.rows[window.row].read(window.start, self.context + 1) for window in windows])
 
     def _place(self, row: int, number: int) -> int:
-        per_epoch = len(self.rows[row]) // self.context
+        starts = self.starts[row]
+        per_epoch = len(self.rows[row]) // self.context if starts is None else len(starts)
         epoch, number = divmod(number, per_epoch)
         if self._orders.get(row, (-1,))[0] != epoch:
             draw = np.random.Generator(np.random.Philox(key=np.array([self.seed, row << 32 | epoch], dtype=np.uint64)))
             self._orders[row] = epoch, int(draw.integers(len(self.rows[row]))), draw.permutation(per_epoch).astype(np.uint32)
         _, cut, order = self._orders[row]
-        return cut + int(order[number]) * self.context
+        return cut + int(order[number]) * self.context if starts is None else int(starts[order[number]])
+
+
+def aligned(places: Ids, length: int, context: int) -> Ids:
+    """Where windows begin: at every document, and in one that is longer than a window also further on, the last at its end."""
+    ends = np.append(places[1:], length - 1)
+    counts = np.maximum(1, -(-(ends - places) // context))
+    number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)  # of a window in its document
+    starts: Ids = np.repeat(places, counts) + number * context
+    last = (number + 1 == np.repeat(counts, counts)) & (number > 0)
+    starts[last] = np.repeat(ends, counts)[last] - context
+    starts = starts[starts < length - 1]
+    return starts
 
 
 def in_order(rows: Sequence[Row], *, context: int, batch: int, tokens: int = 0) -> Iterator[Batch]:

@@ -57,6 +57,12 @@ class Row:
         )  # fmt: skip
         return np.concatenate(tokens).astype(np.int64), mask
 
+    def places(self, token: int) -> Ids:
+        """Where a token stands."""
+        found = [np.flatnonzero(ids == token) + edge for (ids, _), edge in zip(self._maps, self.edges, strict=False)]
+        where = np.concatenate(found) - self.start
+        return where[(where >= 0) & (where < len(self))]
+
     def _parts(self, start: int, count: int) -> tuple[list[Any], list[Any]]:
         begin, end = self.start + start, self.start + start + count
         tokens, masks = [], []

@@ -23,6 +23,7 @@ class Text:
     weights: Numbers = option((), "How much of each in the mix; none: by their size.")
     field: str = option("text", "The key under which a line of JSON has its text.")
     held_out: float = option(0.05, "Share of the documents to hold out for measuring (of a single text: its end).")
+    aligned: bool = option(False, "Begin rows where documents begin; only those longer than a row are cut.")
     tokenizer: str = option("", "A model whose vocabulary to use; none: learn a new one from the text.")
     vocab: int = option(2048, "Size of a new vocabulary; 257 is one token a byte.")
 

@@ -125,7 +125,10 @@ def _train(
     window = recipe.train.window or model.context
     if window > model.context:
         raise InputError(f"window: {window} tokens are more than the model's context of {model.context}")
-    stream = Stream([c.train for c in corpora], context=window, seed=recipe.train.seed, weights=recipe.text.weights)
+    stream = Stream(
+        [c.train for c in corpora], context=window, seed=recipe.train.seed, weights=recipe.text.weights,
+        beginning=tokenizer.end if recipe.text.aligned else None,
+    )  # fmt: skip
     rows = [c.held_out for c in corpora if c.held_out is not None and len(c.held_out) > 1]
     held_out = partial(in_order, rows, context=window, batch=recipe.train.micro_batch or max(1, recipe.train.batch // world.size))
     keeper = Keeper(out / CHECKPOINTS, {}, remarks.append)
