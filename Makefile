@@ -11,12 +11,11 @@ GLASS  := $(BIN)/glass
 help:            ## what there is to make
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/:/' | column -t -s:
 
-demo: $(VENV)/.ready  ## a story from the model that ships, and a look at how it was made
-	@$(GLASS) generate --seed 28 --temperature 0.6 "Once upon a time, there was a little"
-	@echo; echo "The ten likeliest words after \"Once upon a time, there was a little\":"
-	@$(GLASS) top "Once upon a time, there was a little"
-	@echo; echo "The tokens it is made of:"
-	@$(GLASS) tokenize "Once upon a time, there was a little dragon"
+demo: $(VENV)/.ready  ## a new story from the model that ships, and a look at how it was made
+	@echo '$$ glass generate'; $(GLASS) generate | tee $(VENV)/story.txt
+	@first=$$(sed '1s/\([.!?]"*\).*/\1/;q' $(VENV)/story.txt); \
+	echo; echo "The ten likeliest tokens after its first sentence:"; echo "$$ glass top \"$$first\""; $(GLASS) top -- "$$first"; \
+	echo; echo "The tokens that sentence is made of:"; echo "$$ glass tokenize \"$$first\""; $(GLASS) tokenize -- "$$first"
 	@echo; echo "Go on: source $(BIN)/activate, then: glass generate \"One day\""
 
 test: $(VENV)/.ready-dev  ## the quick tests, offline (about two minutes on 2 cores)

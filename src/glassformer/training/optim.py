@@ -48,6 +48,7 @@ class Muon(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """Move every parameter once, by the one or by the other."""
         groups = self.param_groups
         try:
             self.param_groups = [group for group in groups if not group["parts"]]
