@@ -1,6 +1,7 @@
 """Small models and folders that many tests build."""
 
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -51,3 +52,11 @@ def save_hugging_face(model: GPT2LMHeadModel, folder: Path, **how: object) -> Pa
     """Its folder, as `transformers` writes it."""
     model.save_pretrained(folder, **how)
     return folder
+
+
+class Pair(NamedTuple):
+    """One random model in two implementations, ours and that of `transformers`, and a text for both."""
+
+    ours: GPT
+    theirs: GPT2LMHeadModel
+    ids: list[int]

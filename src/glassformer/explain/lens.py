@@ -1,0 +1,150 @@
+"""The logit lens: what the model would say if it stopped after every half block, and who spoke for a word.
+
+The residual stream is read where it is after attention (`mid`) and after the feed-forward layer (`out`), put through
+the final norm and the output matrix as if it were the last.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from glassformer.errors import InputError
+from glassformer.explain.decoder import Decoder, as_row, look
+from glassformer.trace import Tracer
+
+Array = np.ndarray[Any, Any]
+CHUNK = 128  # positions whose logits are in memory at a time
+
+
+@dataclass(frozen=True)
+class Lens:
+    """What each stage would say at each position. S stages, T positions, k candidates, W watched tokens."""
+
+    stages: list[str]  # sites, from the embedding to the last block
+    ids: list[int]
+    chosen: Array  # (T,) the token that came next; at the last position the likeliest one, unless one was given
+    top: Array  # (S, T, k) the likeliest tokens
+    top_logprobs: Array  # (S, T, k)
+    ranks: Array  # (S, T) of the chosen token; 1 is the likeliest
+    logprobs: Array  # (S, T) of the chosen token
+    entropy: Array  # (S, T) nats
+    divergence: Array  # (S, T) Kullback-Leibler, from the last stage to this one, nats
+    watched: list[int]
+    watched_ranks: Array  # (S, T, W)
+    watched_logprobs: Array  # (S, T, W)
+
+
+@torch.inference_mode()
+def lens(model: Decoder, ids: Sequence[int], *, k: int = 5, watch: Sequence[int] = (), then: int | None = None) -> Lens:
+    """Read every stage of the residual stream at every position. `then` is the token after the last one, if it is known."""
+    for token in [*watch, *([] if then is None else [then])]:
+        if not 0 <= token < model.vocab:
+            raise InputError(f"token {token} is not there; the vocabulary has {model.vocab:,}")
+    if not 1 <= k <= model.vocab:
+        raise InputError(f"k must be between 1 and {model.vocab:,}, not {k}")
+    row = as_row(model, ids)
+    stages = ["embed", *(f"blocks.{layer}.{half}" for layer in range(len(model.blocks)) for half in ("mid", "out"))]
+    with look(model, *stages) as seen:
+        model(row)
+    chosen = torch.cat([row[0, 1:], row.new_tensor([-1 if then is None else then])])
+    parts = [_read(model, seen, stages, slice(at, at + CHUNK), chosen, k, list(watch)) for at in range(0, len(ids), CHUNK)]
+    joined = {name: torch.cat([part[name] for part in parts], 1).cpu().numpy() for name in parts[0]}
+    return Lens(stages=stages, ids=list(ids), chosen=joined.pop("chosen")[0], watched=list(watch), **joined)
+
+
+def _read(
+    model: Decoder, seen: Tracer, stages: list[str], where: slice, chosen: Tensor, k: int, watch: list[int]
+) -> dict[str, Tensor]:
+    """Some positions at every stage: (S, t, …). The last stage comes first: the others are compared with it."""
+    final = _logits(model, seen[stages[-1]][0, where]).float().log_softmax(-1)  # (t, V)
+    chosen = chosen[where].clone()
+    chosen[chosen < 0] = final.argmax(-1)[chosen < 0]
+    rows: dict[str, list[Tensor]] = {}
+    for stage in stages:
+        logp = final if stage == stages[-1] else _logits(model, seen[stage][0, where]).float().log_softmax(-1)
+        best = logp.topk(k)
+        mine = logp.gather(1, chosen[:, None])  # (t, 1)
+        others = logp[:, watch]  # (t, W)
+        found = {
+            "chosen": chosen,
+            "top": best.indices,
+            "top_logprobs": best.values,
+            "ranks": 1 + (logp > mine).sum(-1),
+            "logprobs": mine[:, 0],
+            "entropy": -_expected(logp, logp),
+            "divergence": _expected(final, final - logp),
+            "watched_ranks": torch.stack([1 + (logp > logp[:, [w]]).sum(-1) for w in watch], -1) if watch else others.long(),
+            "watched_logprobs": others,
+        }
+        for name, value in found.items():
+            rows.setdefault(name, []).append(value)
+    return {name: torch.stack(values) for name, values in rows.items()}
+
+
+def _expected(logp: Tensor, value: Tensor) -> Tensor:
+    """The mean of a value under a distribution: (t, V) -> (t,). What cannot happen does not count."""
+    return torch.where(logp > -torch.inf, logp.exp() * value, 0.0).sum(-1)
+
+
+def _logits(model: Decoder, residual: Tensor) -> Tensor:
+    logits: Tensor = model.head(model.norm(residual))
+    return logits
+
+
+@dataclass(frozen=True)
+class Contributions:
+    """Who spoke for a token: the parts of its logit. With the final norm's scale held fast, they add up to it."""
+
+    position: int
+    token: int
+    parts: list[str]  # embed, blocks.0.attn.mix[0], …, blocks.0.attn.bias, blocks.0.mlp, …, norm.bias
+    values: Array  # one a part
+    logit: float
+
+
+@torch.inference_mode()
+def contributions(model: Decoder, ids: Sequence[int], position: int, token: int, *, against: int | None = None) -> Contributions:
+    """Direct logit attribution of a token after a position, or of its lead over another one."""
+    if not -len(ids) <= position < len(ids):
+        raise InputError(f"position {position} is not there; the text has positions 0 to {len(ids) - 1}")
+    for one in (token, against):
+        if one is not None and not 0 <= one < model.vocab:
+            raise InputError(f"token {one} is not there; the vocabulary has {model.vocab:,}")
+    position %= len(ids)
+    row = as_row(model, ids)[:, : position + 1]
+    with look(model, "embed", "blocks.*.attn.mix", "blocks.*.mlp.out", "blocks.*.out", "logits") as seen:
+        model(row)
+    direction = model.head.weight[token] - (0 if against is None else model.head.weight[against])  # (D,)
+    norm = model.norm
+    last = seen[f"blocks.{len(model.blocks) - 1}.out"][0, -1]
+    scale = (last.var(unbiased=False) + norm.eps).rsqrt()
+
+    def spoken(part: Tensor) -> float:
+        """What a vector of the residual stream adds to the logit."""
+        return float((part - part.mean()) * scale * norm.weight @ direction)
+
+    parts = {"embed": spoken(seen["embed"][0, -1])}
+    for layer, vectors in _added(model, seen):
+        parts |= {f"blocks.{layer}.{name}": spoken(vector) for name, vector in vectors.items()}
+    if norm.bias is not None:
+        parts["norm.bias"] = float(norm.bias @ direction)
+    logits = seen["logits"][0, -1]
+    logit = logits[token] - (0 if against is None else logits[against])
+    return Contributions(position, token, list(parts), np.array(list(parts.values())), float(logit))
+
+
+def _added(model: Decoder, seen: Tracer) -> Iterator[tuple[int, dict[str, Tensor]]]:
+    """What each block adds to the residual stream at the last position: every head, their bias, the feed-forward layer."""
+    for layer, block in enumerate(model.blocks):
+        mix = seen[f"blocks.{layer}.attn.mix"][0, :, -1]  # (H, K)
+        project: Any = block.attn.proj  # type: ignore[union-attr]
+        weight = project.weight.view(-1, *mix.shape)  # (D, H, K)
+        heads = torch.einsum("dhk,hk->hd", weight, mix)  # (H, D)
+        vectors = {f"attn.mix[{head}]": vector for head, vector in enumerate(heads)}
+        if project.bias is not None:
+            vectors["attn.bias"] = project.bias
+        yield layer, vectors | {"mlp": seen[f"blocks.{layer}.mlp.out"][0, -1]}

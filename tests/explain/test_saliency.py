@@ -1,0 +1,178 @@
+"""Saliency beside captum, by hand, and put to its own test."""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from captum.attr import InputXGradient, IntegratedGradients
+from captum.attr import Saliency as CaptumSaliency
+from small import Pair
+
+from glassformer.errors import InputError
+from glassformer.explain import saliency as module
+from glassformer.explain.attention import patterns, rollout
+from glassformer.explain.faithfulness import agreement, faithfulness
+from glassformer.explain.saliency import METHODS, Saliency, Target, saliency
+
+TARGETS = [Target(4, 5), Target(11, 90, 17), Target(0, 3), Target(7, 12)]
+
+
+def asked(pair: Pair, target: Target) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The question as captum wants it: embeddings of the words to the logit, or to the lead over the foil."""
+
+    def score(words: torch.Tensor) -> torch.Tensor:
+        logits = pair.theirs(inputs_embeds=words).logits[:, target.position]
+        return logits[:, target.token] - (0 if target.foil is None else logits[:, target.foil])
+
+    return score
+
+
+@pytest.fixture(scope="module")
+def words(pair: Pair) -> torch.Tensor:
+    return pair.theirs.transformer.wte(torch.tensor([pair.ids])).detach().requires_grad_()
+
+
+@pytest.mark.parametrize("room", [module.ROOM, 1])
+@pytest.mark.parametrize("method", ["grad_x_input", "gradient"])
+def test_gradients_are_captums(pair: Pair, words: torch.Tensor, method: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All questions side by side, or one after the other."""
+    monkeypatch.setattr(module, "ROOM", room)
+    found = saliency(pair.ours, pair.ids, TARGETS, method)
+    for target, scores in zip(TARGETS, found.scores, strict=True):
+        if method == "grad_x_input":
+            right = InputXGradient(asked(pair, target)).attribute(words)
+        else:
+            right = CaptumSaliency(asked(pair, target)).attribute(words, abs=False)
+        np.testing.assert_allclose(scores, right[0].norm(dim=-1).detach().numpy(), rtol=1e-9, atol=1e-14)
+        assert (scores[target.position + 1 :] == 0).all()
+    np.testing.assert_allclose(found.shares.sum(-1), 1, rtol=1e-12)
+
+
+def test_integrated_gradients_are_captums(pair: Pair, words: torch.Tensor) -> None:
+    """The same rule, the same number of steps: the same numbers, and the same rest that is missing."""
+    found = saliency(pair.ours, pair.ids, TARGETS, "integrated_gradients", steps=12)
+    assert found.gaps is not None
+    for target, scores, gap in zip(TARGETS, found.scores, found.gaps, strict=True):
+        right, rest = IntegratedGradients(asked(pair, target)).attribute(
+            words, n_steps=12, method="gausslegendre", return_convergence_delta=True
+        )
+        np.testing.assert_allclose(scores, right[0].sum(-1).detach().numpy(), rtol=1e-4, atol=1e-8)
+        with torch.no_grad():
+            rise = float(asked(pair, target)(words) - asked(pair, target)(torch.zeros_like(words)))
+        assert gap == pytest.approx(abs(float(rest) / rise), rel=1e-3, abs=1e-8)  # captum has its steps in float32
+    closer = saliency(pair.ours, pair.ids, TARGETS, "integrated_gradients", steps=40).gaps
+    assert closer is not None
+    assert closer.max() < 1e-6
+
+
+@pytest.mark.parametrize("blank", [None, 33])
+def test_occlusion(pair: Pair, words: torch.Tensor, blank: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One token away at a time, by hand on the other implementation; in any number of passes."""
+    table = pair.theirs.transformer.wte.weight.detach()
+    for room in (module.ROOM, 1):
+        monkeypatch.setattr(module, "ROOM", room)
+        found = saliency(pair.ours, pair.ids, TARGETS, "occlusion", blank=blank)
+        for target, scores in zip(TARGETS, found.scores, strict=True):
+            score = asked(pair, target)
+            for away in range(len(pair.ids)):
+                without = words.detach().clone()
+                without[0, away] = 0 if blank is None else table[blank]
+                with torch.no_grad():
+                    right = float(score(words) - score(without))
+                assert scores[away] == pytest.approx(right, rel=1e-9, abs=1e-12)
+
+
+def test_rollout_as_a_baseline(pair: Pair) -> None:
+    """The row of the position that asks."""
+    found = saliency(pair.ours, pair.ids, TARGETS, "rollout")
+    right = rollout(patterns(pair.ours, pair.ids))[-1]
+    np.testing.assert_array_equal(found.scores, right[[target.position for target in TARGETS]])
+
+
+def test_one_forward_pass_serves_all(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many tokens are asked about."""
+    passes = []
+    monkeypatch.setattr(type(pair.ours), "tap", _counting(passes, type(pair.ours).tap))
+    saliency(pair.ours, pair.ids, [Target(position, 3) for position in range(12)], "grad_x_input")
+    assert passes == ["logits"]
+
+
+def _counting(passes: list[str], tap: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def counted(self: object, site: str, value: torch.Tensor) -> torch.Tensor:
+        passes.extend([site] * (site == "logits"))
+        return tap(self, site, value)
+
+    return counted
+
+
+@pytest.mark.parametrize("blank", [None, 33])
+def test_deletion_and_insertion(pair: Pair, words: torch.Tensor, blank: int | None) -> None:
+    """By hand on the other implementation, for every fraction; the ends are the whole text and none of it."""
+    found = saliency(pair.ours, pair.ids, TARGETS)
+    curves = faithfulness(pair.ours, pair.ids, found, blank=blank)
+    table = pair.theirs.transformer.wte.weight.detach()
+    for number, target in enumerate(TARGETS):
+        size = target.position + 1
+        order = np.argsort(-found.shares[number, :size], kind="stable")
+        for which, fraction in enumerate(curves.fractions):
+            gone = order[: round(float(fraction) * size)]
+            for curve, blanks in ((curves.deletion, gone), (curves.insertion, np.setdiff1d(np.arange(size), gone))):
+                some = words.detach()[:, :size].clone()
+                some[0, blanks] = 0 if blank is None else table[blank]
+                with torch.no_grad():
+                    right = pair.theirs(inputs_embeds=some).logits[0, -1].softmax(-1)[target.token]
+                assert curve[number, which] == pytest.approx(float(right), rel=1e-5)
+    np.testing.assert_allclose(curves.deletion[:, 0], curves.insertion[:, -1], rtol=1e-6)
+    np.testing.assert_allclose(curves.deletion[:, -1], curves.insertion[:, 0], rtol=1e-6)
+    ratio = curves.deletion / curves.deletion[:, :1]
+    np.testing.assert_allclose(curves.deletion_area, np.trapezoid(ratio, curves.fractions, axis=-1))
+
+
+def test_agreement() -> None:
+    """Spearman's correlation, as scipy has it; an order turned round is its opposite."""
+    from scipy.stats import spearmanr
+
+    draw = np.random.default_rng(0)
+    targets = [Target(9, 1), Target(5, 1)]
+    found = {name: Saliency(name, targets, draw.random((2, 10)).round(1)) for name in ("a", "b", "c")}
+    agreed = agreement(found)
+    assert set(agreed) == {("a", "b"), ("a", "c"), ("b", "c")}
+    for (one, other), value in agreed.items():
+        each = [spearmanr(found[one].shares[n][:size], found[other].shares[n][:size])[0] for n, size in ((0, 10), (1, 6))]
+        assert value == pytest.approx(np.mean(each))
+    rising = Saliency("up", [Target(3, 1)], np.array([[1.0, 2, 3, 4]]))
+    falling = Saliency("down", [Target(3, 1)], np.array([[4.0, 3, 2, 1]]))
+    assert agreement({"up": rising, "down": falling}) == {("up", "down"): pytest.approx(-1.0)}
+
+
+def test_nothing_is_kept(pair: Pair) -> None:
+    """No gradient stays on the model, and no tensor is left behind."""
+    import gc
+
+    counts = []
+    for _ in range(4):
+        for method in METHODS:
+            saliency(pair.ours, pair.ids, TARGETS, method, steps=2)
+        gc.collect()
+        counts.append(sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects()))
+    assert all(later <= sooner for sooner, later in pairwise(counts[1:]))
+    assert all(parameter.grad is None for parameter in pair.ours.parameters())
+
+
+@pytest.mark.parametrize(
+    ("targets", "how", "words"),
+    [
+        ([], {}, "there is no token to explain"),
+        ([Target(12, 0)], {}, "position 12 is not there; the text has positions 0 to 11"),
+        ([Target(0, 97)], {}, "token 97 is not there; the vocabulary has 97"),
+        ([Target(0, 9, -1)], {}, "token -1 is not there"),
+        (TARGETS, {"method": "magic"}, "method 'magic' is none of grad_x_input, gradient"),
+        (TARGETS, {"method": "integrated_gradients", "steps": 0}, "steps must be at least 1, not 0"),
+    ],
+)
+def test_what_is_not_there(pair: Pair, targets: list[Target], how: dict[str, object], words: str) -> None:
+    """One sentence each."""
+    with pytest.raises(InputError, match=words):
+        saliency(pair.ours, pair.ids, targets, **how)  # type: ignore[arg-type]

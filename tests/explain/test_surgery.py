@@ -1,0 +1,149 @@
+"""Surgery: every kind of edit beside the same change made by hand, and the sweep beside one run a place."""
+
+import numpy as np
+import pytest
+import torch
+from small import Pair
+
+import glassformer as gf
+from glassformer.errors import InputError
+from glassformer.explain.difference import difference
+from glassformer.explain.surgery import Edit, direction, hands, mean_over, run_edited, sweep, values_at
+
+OTHER = [9, 9, 60, 3, 4, 5, 6, 7, 8, 1, 2, 3]
+
+
+def logits(pair: Pair, ids: list[int], edits: dict[str, object] | None = None) -> torch.Tensor:
+    with torch.no_grad(), gf.trace(pair.ours, edits=edits or {}):  # type: ignore[arg-type]
+        return pair.ours(torch.tensor([ids]))[0]
+
+
+def edited(pair: Pair, *edits: Edit) -> torch.Tensor:
+    return run_edited(pair.ours, pair.ids, hands(edits))
+
+
+def test_every_kind_of_edit(pair: Pair) -> None:
+    """Each is what it says, on a head, on neurons, on the whole stream."""
+    heads, head, stream, neuron = "blocks.1.attn.mix", "blocks.1.attn.mix[2]", "blocks.0.out", "blocks.0.mlp.neurons[7]"
+    right = {
+        "zero": (Edit(head, "zero"), {head: torch.zeros_like}),
+        "scale": (Edit(neuron, "scale", by=-3.0), {neuron: lambda x: -3 * x}),
+        "mean": (Edit(head, "mean"), {head: lambda x: x.mean(1, keepdim=True).expand_as(x)}),
+        "mean of all heads": (
+            Edit("blocks.1.attn.mix", "mean"),
+            {"blocks.1.attn.mix": lambda x: x.mean(2, keepdim=True) + 0 * x},
+        ),
+        "add": (Edit(stream, "add", by=0.5, value=np.arange(24.0)), {stream: lambda x: x + torch.arange(24.0) / 2}),
+        "sub-layer": (Edit("blocks.0.attn", "zero"), {"blocks.0.attn.out": torch.zeros_like}),
+    }
+    plain = logits(pair, pair.ids)
+    for name, (edit, by_hand) in right.items():
+        found = edited(pair, edit)
+        torch.testing.assert_close(found, logits(pair, pair.ids, by_hand), rtol=0, atol=1e-12, msg=name)
+        assert not torch.allclose(found, plain), name
+
+
+def test_edits_of_one_site_follow_each_other(pair: Pair) -> None:
+    """In the order of the list."""
+    site = "blocks.0.out"
+    found = edited(pair, Edit(site, "scale", by=2.0), Edit(site, "add", value=np.ones(24)))
+    torch.testing.assert_close(found, logits(pair, pair.ids, {site: lambda x: 2 * x + 1}), rtol=0, atol=1e-12)
+
+
+def test_at_some_positions(pair: Pair) -> None:
+    """Elsewhere nothing changes; a later step of a generation is not a position of the prompt."""
+
+    def by_hand(x: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        x[:, [1, 11]] = 0
+        return x
+
+    found = edited(pair, Edit("blocks.0.out", "zero", at=(1, -1)))
+    torch.testing.assert_close(found, logits(pair, pair.ids, {"blocks.0.out": by_hand}), rtol=0, atol=1e-12)
+    torch.testing.assert_close(found[0], logits(pair, pair.ids)[0], rtol=0, atol=1e-12)
+    step = torch.ones(2, 1, 24)
+    assert hands([Edit("blocks.0.out", "zero", at=(0,))])["blocks.0.out"](step).eq(1).all()
+    assert hands([Edit("blocks.0.out", "zero")])["blocks.0.out"](step).eq(0).all()
+
+
+def test_patching_all_of_a_layer_gives_the_other_text(pair: Pair) -> None:
+    """And patching what is there already changes nothing."""
+    for site in ("blocks.0.out", "blocks.1.attn.mix"):
+        own = values_at(pair.ours, pair.ids, [site])[site].numpy()
+        torch.testing.assert_close(edited(pair, Edit(site, "patch", value=own)), logits(pair, pair.ids), rtol=0, atol=0)
+    other = values_at(pair.ours, OTHER, ["blocks.0.out"])["blocks.0.out"].numpy()
+    torch.testing.assert_close(edited(pair, Edit("blocks.0.out", "patch", value=other)), logits(pair, OTHER), rtol=0, atol=1e-12)
+
+
+def test_a_sweep_is_one_patch_after_the_other(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever runs side by side; all of the last layer's last place is all of the answer."""
+    sites = ["blocks.0.out", "blocks.0.attn.mix", "blocks.1.out"]
+    seen = []
+    found = sweep(pair.ours, pair.ids, OTHER, sites, 40, 41, progress=lambda *done: seen.append(done))
+    assert seen == [(1, 3), (2, 3), (3, 3)]
+    for number, site in enumerate(sites):
+        own = values_at(pair.ours, pair.ids, [site])[site]
+        for position in range(12):
+
+            def by_hand(x: torch.Tensor, own: torch.Tensor = own, position: int = position) -> torch.Tensor:
+                x = x.clone()
+                x[..., position, :] = own[..., position, :]
+                return x
+
+            last = logits(pair, OTHER, {site: by_hand})[-1]
+            assert found.patched[number, position] == pytest.approx(float(last[40] - last[41]), rel=1e-9)
+    clean, broken = (float(logits(pair, ids)[-1, 40] - logits(pair, ids)[-1, 41]) for ids in (pair.ids, OTHER))
+    assert (found.clean, found.broken) == pytest.approx((clean, broken))
+    assert found.restored[2, -1] == pytest.approx(1.0)
+    np.testing.assert_allclose(found.restored[2, :-1], 0, atol=1e-9)
+    monkeypatch.setattr("glassformer.explain.surgery.ROWS", 5)
+    np.testing.assert_allclose(sweep(pair.ours, pair.ids, OTHER, sites, 40, 41).patched, found.patched, rtol=1e-12)
+
+
+def test_directions_and_means(pair: Pair) -> None:
+    """A direction is the mean way between the last tokens; a mean is over all tokens of all texts."""
+    pairs = [([1, 2, 3], [4, 5]), ([6], [7, 8, 9, 10])]
+    site = "blocks.1.mid"
+    ends = [[values_at(pair.ours, ids, [site])[site][-1].numpy() for ids in two] for two in pairs]
+    np.testing.assert_allclose(direction(pair.ours, pairs, site), np.mean([a - b for a, b in ends], 0), rtol=1e-5)
+    all_of_them = np.concatenate([values_at(pair.ours, ids, [site])[site].numpy() for two in pairs for ids in two])
+    np.testing.assert_allclose(mean_over(pair.ours, [ids for two in pairs for ids in two], site), all_of_them.mean(0), rtol=1e-5)
+    assert mean_over(pair.ours, [[1, 2], [3]], "blocks.0.attn.mix").shape == (3, 8)
+
+
+def test_a_difference(pair: Pair) -> None:
+    """A model differs from itself in nothing, and from its edited self where it was edited."""
+    same = difference(pair.ours, pair.ours, pair.ids)
+    assert not same.logprobs.any()
+    assert same.attention is not None
+    assert not same.attention.any()
+    from small import small_model
+
+    other = small_model(9, torch.float64)
+    found = difference(pair.ours, other, pair.ids)
+    rows = [logits(pair, pair.ids).log_softmax(-1), other(torch.tensor([pair.ids]))[0].detach().log_softmax(-1)]
+    right = [[float(row[at, token]) for at, token in enumerate(pair.ids[1:])] for row in rows]
+    np.testing.assert_allclose(found.logprobs, np.subtract(right[1], right[0]), atol=1e-5)
+    assert found.attention is not None
+    assert ((found.attention > 0) & (found.attention <= 1)).all()
+    assert difference(pair.ours, small_model(9, torch.float64, layers=1), pair.ids).attention is None
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda pair: Edit("blocks.0.out", "burn"), "do 'burn' is none of zero, mean, scale, add, patch"),
+        (lambda pair: Edit("blocks.0.out", "add"), "blocks.0.out: add needs a value"),
+        (lambda pair: edited(pair, Edit("blocks.0.out", "add", value=np.ones(5))), r"a value of shape \(5,\) does not fit"),
+        (lambda pair: edited(pair, Edit("blocks.0.out", "zero", at=(12,))), "position 12 is not there"),
+        (lambda pair: edited(pair, Edit("blocks.9.out", "zero")), "no site matches 'blocks.9.out'"),
+        (lambda pair: sweep(pair.ours, [1, 2], [1], ["embed"], 0, 1), "as many tokens as each other, not 2 and 1"),
+        (lambda pair: sweep(pair.ours, [1], [2], ["embed"], 0, 97), "token 97 is not there"),
+        (lambda pair: direction(pair.ours, [], "embed"), "at least one pair"),
+        (lambda pair: difference(pair.ours, pair.ours, [1]), "at least two tokens"),
+    ],
+)
+def test_what_is_not_there(pair: Pair, call: object, words: str) -> None:
+    """One sentence each."""
+    with pytest.raises((InputError, gf.GlassError), match=words):
+        call(pair)  # type: ignore[operator]
