@@ -29,10 +29,7 @@ def test_every_kind_of_edit(pair: Pair) -> None:
         "zero": (Edit(head, "zero"), {head: torch.zeros_like}),
         "scale": (Edit(neuron, "scale", by=-3.0), {neuron: lambda x: -3 * x}),
         "mean": (Edit(head, "mean"), {head: lambda x: x.mean(1, keepdim=True).expand_as(x)}),
-        "mean of all heads": (
-            Edit("blocks.1.attn.mix", "mean"),
-            {"blocks.1.attn.mix": lambda x: x.mean(2, keepdim=True) + 0 * x},
-        ),
+        "mean of all heads": (Edit(heads, "mean"), {heads: lambda x: x.mean(2, keepdim=True) + 0 * x}),
         "add": (Edit(stream, "add", by=0.5, value=np.arange(24.0)), {stream: lambda x: x + torch.arange(24.0) / 2}),
         "sub-layer": (Edit("blocks.0.attn", "zero"), {"blocks.0.attn.out": torch.zeros_like}),
     }
