@@ -1,0 +1,121 @@
+"""Questions in words: the numbers of `explain`, with the right names on them."""
+
+import csv
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import glassformer as gf
+from glassformer.errors import InputError
+from glassformer.explain import attention as attending
+from glassformer.tasks import look
+from glassformer.tasks.complete import LanguageModel
+
+TEXT = "The cat sat on the mat. The cat sat on the"
+
+
+@pytest.fixture(scope="module")
+def lm() -> LanguageModel:
+    return gf.load("storyteller")
+
+
+@pytest.fixture(scope="module")
+def ids(lm: LanguageModel) -> list[int]:
+    return lm.encode(TEXT)
+
+
+def answers(lm: LanguageModel, ids: list[int]) -> dict[str, look.Look]:
+    written = lm.generate(TEXT, max_new_tokens=2, temperature=0)
+    return {
+        "robot": look.robot(),
+        "heads": look.heads(lm, ids),
+        "search": look.search(lm, ids, "sat", "cat"),
+        "attention": look.pattern(lm, ids, 1, 2),
+        "steps": look.steps(lm, ids, 1, 2, 5),
+        "lens": look.lens(lm, ids, watch=[" mat"]),
+        "saliency": look.why(lm, written),
+        "neurons": look.neurons(lm, ids, [0]),
+        "factors": look.factors(lm, ids, 2, [0]),
+        "diff": look.compare(lm, lm, TEXT),
+    }
+
+
+def test_every_answer_is_data_and_a_table(lm: LanguageModel, ids: list[int]) -> None:
+    """JSON without NaN or infinity, CSV with a cell a column, and a caption that names the model."""
+    for kind, found in answers(lm, ids).items():
+        assert found.kind == kind
+        assert kind == "robot" or "storyteller" in found.caption
+        again = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+        assert again["tokens"] == found.tokens
+        table = list(csv.reader(io.StringIO(found.to_csv())))
+        assert table[0] == found.columns
+        assert len(table) == len(found.rows) + 1 > 1
+        assert {len(row) for row in table} == {len(found.columns)}
+
+
+def test_the_search_finds_the_head_that_looks_most(lm: LanguageModel, ids: list[int]) -> None:
+    """From every place of a word to every place of another."""
+    names = [lm.piece(id).strip() for id in ids]
+    queries = [at for at, name in enumerate(names) if name == "sat"]
+    sources = [at for at, name in enumerate(names) if name == "cat"]
+    given = attending.patterns(lm.model, ids)[:, :, queries][..., sources].sum(-1).mean(-1)
+    layer, head, weight = look.search(lm, ids, "sat", " cat").rows[0]
+    assert weight == pytest.approx(given.max())
+    assert given[layer, head] == given.max()
+
+
+def test_words_instead_of_tokens(lm: LanguageModel) -> None:
+    """What a word gives is the mean over its tokens, what it gets is their sum: rows still add up to 1."""
+    text = "The unbelievable zebra was unbelievable"
+    ids = lm.encode(text)
+    tokens, joined = (look.pattern(lm, ids, 1, 0, by_word=by_word) for by_word in (False, True))
+    assert joined.tokens == ["The", " unbelievable", " zebra", " was", " unbelievable"]
+    assert len(tokens.tokens) == len(ids) > 5
+    np.testing.assert_allclose(joined.numbers.sum(-1), 1, rtol=1e-5)
+    assert joined.numbers[0, 0] == pytest.approx(1.0)
+
+
+def test_half_characters_are_bytes(lm: LanguageModel) -> None:
+    """Not a question mark."""
+    shown = look.labels(lm, lm.encode("猫"))
+    assert all("\ufffd" not in one for one in shown)
+    assert "".join(shown) == "\\xe7\\x8c\\xab"
+
+
+def test_why_explains_what_was_written(lm: LanguageModel) -> None:
+    """A row of shares for every written token, on all that stood before it; the last token explains nothing."""
+    written = lm.generate("Once upon a time", max_new_tokens=3, temperature=0)
+    found = look.why(lm, written, tested=False)
+    shares = found.numbers["shares"]
+    assert shares.shape == (3, len(written.prompt_tokens) + 2)
+    assert [target.token for target in found.numbers["saliency"].targets] == written.tokens
+    embedded = lm.model.tokens(torch.tensor([written.prompt_tokens])).detach().requires_grad_()
+    with gf.trace(lm.model, edits={"embed": lambda x: embedded + lm.model.positions.weight[: x.shape[1]]}):
+        logit = lm.model(torch.tensor([written.prompt_tokens]))[0, -1, written.tokens[0]]
+    logit.backward()
+    assert embedded.grad is not None
+    right = (embedded.grad * embedded)[0].norm(dim=-1).detach().numpy()
+    np.testing.assert_allclose(shares[0, : len(right)], right / right.sum(), rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda lm, ids: look.lens(lm, ids, watch=["unbelievable"]), "'unbelievable' is not one token but '"),
+        (lambda lm, ids: look.lens(lm, ids, watch=[""]), "'' is not one token but nothing"),
+        (lambda lm, ids: look.search(lm, ids, "dog", "cat"), "the word 'dog' is not in the text; its words are The cat sat"),
+        (lambda lm, ids: look.search(lm, ids, "0", "5"), "'5' stands behind '0'; attention only looks back"),
+        (lambda lm, ids: look.search(lm, ids, "99", "5"), "position 99 is not there"),
+        (lambda lm, ids: look.pattern(lm, ids, 0, 77), "head 77 is not there"),
+        (lambda lm, ids: look.factors(lm, ids, 99), "factors must be between 1 and the"),
+        (lambda lm, ids: look.heads(lm, []), "the text is empty"),
+    ],
+)
+def test_what_is_not_there(lm: LanguageModel, ids: list[int], call: Any, words: str) -> None:
+    """One sentence each."""
+    with pytest.raises(InputError, match=words):
+        call(lm, ids)
