@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from glassformer.errors import InputError
 from glassformer.tasks.recipe import SECTIONS, Lora, Numbers, Recipe, Shape, Show, Strings, Text, hints
-from glassformer.training.plan import SCHEDULES, Plan, Watch
+from glassformer.training.plan import OPTIMIZERS, SCHEDULES, Plan, Watch
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"])) | st.text(
     "\"'\\\n\r\t#[]= {}\0\x1b\x7f\x85\u2028\ufeffé😀", max_size=20
@@ -33,13 +33,13 @@ def sections(kind: Any, **bounded: st.SearchStrategy[Any]) -> st.SearchStrategy[
     return st.fixed_dictionaries({}, optional=values).map(lambda given: kind(**given))
 
 
-COUNTS = {name: st.integers(1, 2**40) for name in ("steps", "batch", "micro_batch", "warmup")} | {
+COUNTS = {name: st.integers(1, 2**40) for name in ("steps", "batch", "window", "micro_batch", "warmup")} | {
     "seed": st.integers(0, 2**32 - 1)
 }
 RATES: dict[str, st.SearchStrategy[Any]] = {
     "lr": st.floats(1e-3, 1e300), "lr_end": st.floats(0, 1e-4) | st.just(1e-4), "schedule": st.sampled_from(SCHEDULES),
     "weight_decay": st.floats(0, 10), "clip": st.floats(0, 1e9), "beta1": st.floats(0, 0.999), "beta2": st.floats(0, 0.999),
-    "precision": st.just("bf16"), "parallel": st.just("fsdp"),
+    "precision": st.just("bf16"), "parallel": st.just("fsdp"), "optimizer": st.sampled_from(OPTIMIZERS),
 }  # fmt: skip
 RECIPES = st.builds(
     Recipe,
