@@ -1,9 +1,12 @@
 """The key-value cache, step by step: what was computed, what was there already, and what it costs to keep."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from glassformer.errors import InputError
-from glassformer.explain.decoder import Decoder
+from glassformer.explain.decoder import Decoder, as_row
 
 
 @dataclass(frozen=True)
@@ -13,21 +16,26 @@ class Kept:
     step: int  # 0 reads the prompt
     computed: int  # positions whose keys and values are new
     reused: int  # positions whose keys and values were kept
-    layer_bytes: int  # of the cache of one layer after the step
+    layer_bytes: int  # of the keys and values of one layer after the step
     total_bytes: int  # of all layers
-    saved: float  # share of the multiplications of a run without a cache that were not needed
+
+    @property
+    def saved(self) -> float:
+        """The share of the positions that a run without a cache would have computed again."""
+        return self.reused / (self.computed + self.reused)
 
 
-def kept(model: Decoder, prompt: int, generated: int) -> list[Kept]:
-    """The cache while `generated` tokens are written after a prompt; the last token is never read."""
-    if prompt < 1 or generated < 1:
-        raise InputError("the cache needs a prompt and at least one generated token")
-    if prompt + generated - 1 > model.context:
-        raise InputError(f"{prompt + generated - 1} tokens are more than the model's context of {model.context}")
-    size = model.tokens.weight.itemsize
-    steps = []
-    for step in range(generated):
-        computed, reused = (prompt, 0) if step == 0 else (1, prompt + step - 1)
-        layer = 2 * model.config.width * size * (computed + reused)
-        steps.append(Kept(step, computed, reused, layer, layer * len(model.blocks), reused / (computed + reused)))
-    return steps
+def kept(model: Decoder, prompt: Sequence[int], written: Sequence[int]) -> list[Kept]:
+    """Read a prompt and what was written after it through a cache, as a generation does; the last token is never read."""
+    if not written:
+        raise InputError("the cache is seen at work while tokens are written; there are none")
+    ids = as_row(model, [*prompt, *written[:-1]])[0].tolist()
+    cache = model.new_cache(1, len(ids))
+    found = []
+    for step in range(len(written)):
+        start, end = cache.length, len(prompt) + step
+        model.step(np.array([ids[start:end]]), cache)
+        filled = [tensor[0, :, :, : cache.length] for tensor in (cache.keys, cache.values)]  # (B, H, S, K) of the first layer
+        size = sum(part.numel() * part.element_size() for part in filled)
+        found.append(Kept(step, cache.length - start, start, size, size * len(cache.keys)))
+    return found
