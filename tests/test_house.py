@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "data": {"tokenizers"},
     "training": {"trace", "nn"},
     "generation": set(),
-    "explain": {"trace", "nn"},
+    "explain": {"trace"},
     "tasks": {"hub", "models", "tokenizers", "data", "training", "generation", "explain", "trace"},
     "cli": {"tasks"},
     "errors": set(),

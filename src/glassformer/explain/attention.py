@@ -10,7 +10,6 @@ from torch import Tensor
 
 from glassformer.errors import InputError
 from glassformer.explain.decoder import Decoder, as_row, check_head, check_layer, look
-from glassformer.nn.attention import causal_mask
 
 Array = np.ndarray[Any, Any]
 
@@ -156,8 +155,3 @@ def value_weighted(model: Decoder, ids: Sequence[int], layer: int) -> Array:
     weight = block.attn.proj.weight.view(-1, values.shape[0], values.shape[2])  # (D, H, K)
     lengths: Tensor = torch.einsum("dhk,hsk->hsd", weight, values).norm(dim=-1)  # (H, S)
     return (seen[f"{site}.pattern"][0] * lengths[:, None]).cpu().numpy()
-
-
-def hidden(size: int) -> Array:
-    """(T, T), True where a position may not look."""
-    return (~causal_mask(size, size)).numpy()
