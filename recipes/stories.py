@@ -9,13 +9,13 @@ vocabulary, learned from three parts of stories and one of tales. The hashes of 
 
 import argparse
 import gzip
-import hashlib
 import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from glassformer.durable import hash_file
 from glassformer.tokenizers.train import train_tokenizer
 
 SEED = 2026
@@ -41,13 +41,13 @@ def main() -> None:
         path = asked.out / f"{name}.jsonl"
         path.write_text("".join(json.dumps(record) + "\n" for record in records if record["text"]), encoding="utf-8")
         size = sum(len(record["text"]) for record in records) / 1e6
-        print(f"{len(records):7,} documents {size:6.1f} MB  sha256 {hash_of(path)}  {path}")
+        print(f"{len(records):7,} documents {size:6.1f} MB  sha256 {hash_file(path)[:16]}  {path}")
     stories = [record["text"] for record in files["simple"] + files["tinystories"]]
     tales = "\n\n".join(record["text"] for record in files["tales"] + files["books"])[: sum(map(len, stories)) // 3]
     folder = asked.out / "vocabulary"
     folder.mkdir(exist_ok=True)
     (folder / "tokenizer.json").write_text(train_tokenizer([*stories, tales], asked.vocab).to_json(), encoding="utf-8")
-    print(f"{asked.vocab:7,} tokens               sha256 {hash_of(folder / 'tokenizer.json')}  {folder}")
+    print(f"{asked.vocab:7,} tokens               sha256 {hash_file(folder / 'tokenizer.json')[:16]}  {folder}")
 
 
 def tidy(text: str) -> str:
@@ -56,13 +56,9 @@ def tidy(text: str) -> str:
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:
-    print(f"reading sha256 {hash_of(path)}  {path.name}")
+    print(f"reading sha256 {hash_file(path)[:16]}  {path.name}")
     with gzip.open(path, "rt", encoding="utf-8") as lines:
         yield from map(json.loads, lines)
-
-
-def hash_of(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """glass attention, lens, saliency, neurons, edit, diff"""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -233,8 +234,6 @@ def _read(text: str | None, file: Path | None, model: str, **how: Any) -> "tuple
 
 def show(found: "Look", as_json: bool, output: Path | None, keep: Any = lambda row: True) -> None:
     """Print the table, or the numbers as JSON, or write them to a file."""
-    import json
-
     if output is not None:
         if output.suffix not in (".json", ".csv"):
             raise InputError(f"{output}: numbers are written as .json or .csv")

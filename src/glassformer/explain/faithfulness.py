@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from glassformer.explain.decoder import Decoder, as_row, look
-from glassformer.explain.saliency import Saliency, Target
+from glassformer.explain.decoder import Decoder, as_row
+from glassformer.explain.saliency import Saliency, Target, final_with
 
 Array = np.ndarray[Any, Any]
 Progress = Callable[[int, int], object]
@@ -74,11 +74,7 @@ def faithfulness(
 
 def _probability(model: Decoder, ids: list[int], target: Target, words: Any) -> Array:
     """(B,) of the token asked about, for B ways to put in words (B, T, D)."""
-    row = as_row(model, ids)
-    edits = {"embed": lambda embedded: embedded + (words - model.tokens(row))}
-    with look(model, "final", edits=edits) as seen:
-        model(row.expand(len(words), -1))
-    logits = model.head(seen["final"][:, -1])  # (B, V)
+    logits = model.head(final_with(model, as_row(model, ids), words)[:, -1])  # (B, V)
     return logits.float().softmax(-1)[:, target.token].cpu().numpy()  # type: ignore[no-any-return]
 
 

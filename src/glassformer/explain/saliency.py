@@ -138,21 +138,25 @@ def _integrated(model: Decoder, row: Tensor, targets: Sequence[Target], steps: i
         mean = torch.cat([part[:, 0] for part in _gradients(model, row, targets, float(place) * words[None])])  # (N, T, D)
         total += weight * (mean.double() * words.double()).sum(-1)
         progress(number, steps)
-    with torch.no_grad():
-        ends = [logits_with(model, row, targets, words[None]), logits_with(model, row, targets, torch.zeros_like(words)[None])]
-    rise = (ends[0] - ends[1])[0].double()  # (N,)
+    end, start = logits_with(model, row, targets, torch.stack([words, torch.zeros_like(words)])).double()
+    rise = end - start  # (N,)
     gaps = (total.sum(-1) - rise).abs() / rise.abs().clamp(min=1e-12)
     return total.cpu().numpy(), gaps.cpu().numpy()
 
 
 @torch.no_grad()
-def logits_with(model: Decoder, row: Tensor, targets: Sequence[Target], words: Tensor) -> Tensor:
-    """(B, N): the logit, or the lead over the foil, asked for by each question, for B ways to put in words (B, T, D)."""
+def final_with(model: Decoder, row: Tensor, words: Tensor) -> Tensor:
+    """(B, T, D): what comes out of the final norm, for B ways to put in words (B, T, D)."""
     edits = {"embed": lambda embedded: embedded + (words - model.tokens(row))}
     with look(model, "final", edits=edits) as seen:
         model(row.expand(len(words), -1))
+    return seen["final"]
+
+
+def logits_with(model: Decoder, row: Tensor, targets: Sequence[Target], words: Tensor) -> Tensor:
+    """(B, N): the logit, or the lead over the foil, asked for by each question, for B ways to put in words."""
     places = [target.position for target in targets]
-    return torch.einsum("bnd,nd->bn", seen["final"][:, places], directions(model, targets))
+    return torch.einsum("bnd,nd->bn", final_with(model, row, words)[:, places], directions(model, targets))
 
 
 def _occlusion(model: Decoder, row: Tensor, targets: Sequence[Target], blank: int | None, progress: Progress) -> Array:

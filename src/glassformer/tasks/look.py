@@ -167,17 +167,14 @@ def steps(lm: LanguageModel, ids: Sequence[int], layer: int, head: int, position
 def lens(lm: LanguageModel, ids: Sequence[int], *, k: int = 5, watch: Sequence[str] = (), then: int | None = None) -> Look:
     """What each stage would say at each position."""
     found = lensing.lens(lm.model, ids, k=k, watch=[find_token(lm, word) for word in watch], then=then)
-    rows = []
+    rows: list[list[Any]] = []
     for stage, name in enumerate(found.stages):
         for at in range(len(ids)):
             (first,) = labels(lm, [int(found.top[stage, at, 0])])
-            numbers = [found.ranks, found.logprobs, found.entropy, found.divergence]
-            watched = [value for n in range(len(watch)) for value in (int(found.watched_ranks[stage, at, n]),)]
-            rows.append(
-                [name, at, first, float(np.exp(found.top_logprobs[stage, at, 0])), int(found.ranks[stage, at])]
-                + [float(one[stage, at]) for one in numbers[1:]]
-                + watched
-            )
+            numbers = [float(one[stage, at]) for one in (found.logprobs, found.entropy, found.divergence)]
+            watched = found.watched_ranks[stage, at].tolist()
+            chance = float(np.exp(found.top_logprobs[stage, at, 0]))
+            rows.append([name, at, first, chance, int(found.ranks[stage, at]), *numbers, *watched])
     columns = ["stage", "position", "likeliest", "probability", "rank", "logprob", "entropy", "divergence"]
     return Look("lens", f"{lm.name}: logit lens", labels(lm, ids), found, [*columns, *(f"rank of {w!r}" for w in watch)], rows)
 
