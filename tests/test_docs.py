@@ -78,6 +78,12 @@ def test_verbs_of_the_readme() -> None:
     assert named == set(VERBS)
 
 
+def test_the_sites_are_the_sites() -> None:
+    """The page is what a real run says it is."""
+    made = runpy.run_path(str(ROOT / "docs" / "sites.py"))
+    assert (ROOT / "docs" / "sites.md").read_text() == made["table"]()
+
+
 def test_links_lead_somewhere() -> None:
     """Relative links of the pages exist."""
     for page in PAGES:

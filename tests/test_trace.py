@@ -111,6 +111,26 @@ def test_an_edit_of_one_head_leaves_the_others(model: GPT) -> None:
         assert torch.equal(seen[f"blocks.1.attn.mix[{head}]"], plain[f"blocks.1.attn.mix[{head}]"])
 
 
+def test_a_star_is_one_name_between_dots(model: GPT) -> None:
+    """At the beginning and at the end it is whatever stands there."""
+    right = {
+        "blocks.*.out": ["blocks.0.out", "blocks.1.out"],
+        "blocks.*.attn": ["blocks.0.attn.out", "blocks.1.attn.out"],
+        "*.mlp.out": ["blocks.0.mlp.out", "blocks.1.mlp.out"],
+        "blocks.1.m*": ["blocks.1.mid", "blocks.1.mlp.neurons", "blocks.1.mlp.out"],
+        "f*l": ["final"],
+    }
+    for glob, sites in right.items():
+        with trace(model, glob) as seen:
+            model(IDS)
+        assert list(seen) == sites
+        assert seen.addresses(glob) == sites
+    assert seen.addresses("final") == ["final"]
+    with trace(model) as seen:
+        model(IDS)
+    assert seen.addresses("blocks.*.attn.mix[2]") == ["blocks.0.attn.mix[2]", "blocks.1.attn.mix[2]"]
+
+
 def test_a_sublayer_is_its_output(model: GPT) -> None:
     """`blocks.0.attn` silenced means that the residual stream passes it unchanged."""
     with trace(model, "blocks.0.*", edits={"blocks.0.attn": torch.zeros_like}) as seen:
@@ -121,9 +141,9 @@ def test_a_sublayer_is_its_output(model: GPT) -> None:
 @pytest.mark.parametrize("ask", ["blocks.9.out", "block.*", "blocks.0.attn.patern", "blocks.0.attn.score"])
 def test_an_unknown_site_raises_and_lists_the_sites(model: GPT, ask: str) -> None:
     """A typing error is not silence."""
-    with pytest.raises(UnknownSite, match=r"blocks\.1\.attn\.scores, blocks\.1\.attn\.pattern"), trace(model, ask):
+    with pytest.raises(UnknownSite, match=r"blocks\.0…1\.attn\.scores, blocks\.0…1\.attn\.pattern"), trace(model, ask):
         model(IDS)
-    with pytest.raises(UnknownSite, match=r"blocks\.0\.attn\.q"), trace(model, edits={ask: lambda v: v}):
+    with pytest.raises(UnknownSite, match=r"embed, blocks\.0…1\.in, .*, final, logits"), trace(model, edits={ask: lambda v: v}):
         model(IDS)
     assert model.tracer is None
 

@@ -68,7 +68,7 @@ class Tracer(dict[str, Tensor]):
         """Look up a full address: `seen["blocks.5.attn.mix[1]"]`."""
         site, index = parse_address(address)
         if site not in self:
-            raise UnknownSite(f"the trace holds no site {address!r}; it holds {', '.join(self) or 'nothing'}")
+            raise UnknownSite(f"the trace holds no site {address!r}; it holds {_listed(self) or 'nothing'}")
         return _slice(self[site], site, index)
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -101,12 +101,22 @@ class Tracer(dict[str, Tensor]):
         return value
 
     def close(self) -> None:
-        """Check that every site that was asked for was met, and stack the repeated ones."""
+        """Check that every site that was asked for was met, if the model ran at all, and stack the repeated ones."""
         for glob in [glob for glob, *_ in (*self._sites, *self._edits)]:
-            if glob != "*" and not any(_matches(path, glob) for path in self.met):
-                raise UnknownSite(f"no site matches {glob!r}; this run met {', '.join(self.met) or 'none'}")
+            if self.met and not any(_matches(path, glob) for path in self.met):
+                raise UnknownSite(f"no site matches {glob!r}; this run met {_listed(self.met)}")
         for path, values in self._values.items():
             self[path] = _stacked(values)
+
+    def addresses(self, glob: str) -> list[str]:
+        """The addresses among the sites met that a glob stands for: `blocks.*.mlp`, `blocks.*.attn.mix[1]`."""
+        site, index = parse_address(glob)
+        met = [path for path in self if _matches(path, site)]
+        if not met:
+            raise UnknownSite(f"no site matches {glob!r}; this run met {_listed(self)}")
+        for path in met:
+            _slice(self[path], path, index)  # an index that is not there is refused
+        return [path if index is None else f"{path}[{index}]" for path in met]
 
     def gradient(self, address: str) -> Tensor:
         """The gradient that reached a site, after `backward()`; stacked like the site itself."""
@@ -147,6 +157,17 @@ def trace(model: nn.Module, *sites: str, edits: Mapping[str, Edit] | None = None
     seen.close()
 
 
+def sites_of(model: nn.Module, *inputs: Tensor) -> Tracer:
+    """All sites of one run that nobody else sees: a trace around it hears nothing of it, and its edits rest."""
+    with torch.inference_mode(), trace(model) as seen:
+        outer, seen.outer = seen.outer, {}
+        try:
+            model(*inputs)
+        finally:
+            seen.outer = outer
+    return seen
+
+
 def parse_address(address: str) -> tuple[str, int | None]:
     """Split `blocks.5.attn.mix[1]` into its site (or glob of sites) and the index on its head or neuron axis."""
     match = re.fullmatch(r"([^\[\]]+)(?:\[(\d+)\])?", address)
@@ -163,8 +184,18 @@ def parse_address(address: str) -> tuple[str, int | None]:
 
 @lru_cache(maxsize=4096)
 def _matches(path: str, glob: str) -> bool:
-    """A glob knows only `*`, which stands for any run of characters."""
-    return re.fullmatch(".*".join(map(re.escape, glob.split("*"))), path) is not None
+    """`*` is one name between dots; at the beginning or the end of a glob, whatever stands there."""
+    form = re.sub(r"(?<=.)\\\*(?=.)", "[^.]*", re.escape(glob)).replace(r"\*", ".*")
+    return re.fullmatch(form, path) is not None
+
+
+def _listed(sites: Iterable[str]) -> str:
+    """Sites in a few words: `embed, blocks.0…11.in, …`."""
+    alike: dict[str, list[int]] = {}
+    for site in sites:
+        numbers = alike.setdefault(re.sub(r"\d+", "{}", site, count=1), [])
+        numbers += map(int, re.findall(r"\d+", site)[:1])
+    return ", ".join(form.format("…".join(map(str, sorted({min(n), max(n)}))) if n else "") for form, n in alike.items())
 
 
 def _slice(value: Tensor, site: str, index: int | None) -> Tensor:

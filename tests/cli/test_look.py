@@ -32,6 +32,28 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
         (["neurons", "-k", "1", TEXT], ["activation"]),
         (["neurons", "--factors", "2", "-l", "0", TEXT], ["2 factors"]),
         (["diff", "storyteller", "storyteller", TEXT], ["difference", "0.000"]),
+        (["attention", "--rollout", "-l", "1", TEXT], ["through layers 0 to 1"]),
+        (["attention", "-l", "1", "--values", TEXT], ["length of what is handed over"]),
+        (["attention", "--cache", "3", TEXT], ["computed", "reused", "bytes a layer"]),
+        (
+            ["lens", "--parts", "--token", " dog", "--not", " cat", TEXT],
+            ["the logit of ' dog' less that of ' cat'", "blocks.0.mlp"],
+        ),
+        (["lens", "--ranks", "2", TEXT], ["ranks of the written tokens", "blocks.1.mid"]),
+        (["saliency", "-n", "1", "--words", "--no-test", TEXT], ["␣sat"]),
+        (["neurons", "--clusters", "2", "-l", "0", TEXT], ["2 clusters"]),
+        (["neurons", "--neuron", "1.17", "-k", "4"], ["what neuron 17 of layer 1 pushes"]),
+        (
+            ["edit", "--zero", "blocks.*.attn", "-n", "3", TEXT],
+            ["nats apart", f"before  {TEXT}", f"after   {TEXT}", "difference"],
+        ),
+        (["edit", "--scale", "blocks.0.mlp.neurons[3]=5", "--mean", "blocks.1.attn.mix[0]", "-n", "0", TEXT], ["nats apart"]),
+        (["edit", "--patch", "blocks.1.out", "--from", "The girl", "--at", "1", "-n", "0", "The boy"], ["nats apart"]),
+        (["edit", "--toward", "so happy", "--away", "so sad", "--by", "2", "-n", "0", "He was"], ["nats apart"]),
+        (
+            ["edit", "--sweep", "--from", "The girl lost", "--answer", " her", "--not", " his", "The boy lost"],
+            ["restored", "1.000"],
+        ),
     ],
 )
 def test_tables(arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -48,7 +70,7 @@ def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(found["numbers"]["ranks"][0]) == len(found["tokens"])
     said(capsys, "lens", TEXT, "-o", str(tmp_path / "lens.json"))
     assert json.loads((tmp_path / "lens.json").read_text()) == found
-    said(capsys, "lens", TEXT, "-o", str(tmp_path / "lens.csv"))
+    said(capsys, "lens", "-p", "all", TEXT, "-o", str(tmp_path / "lens.csv"))
     lines = (tmp_path / "lens.csv").read_text().splitlines()
     assert len(lines) == 1 + len(found["tokens"]) * len(found["numbers"]["stages"])
 
@@ -67,6 +89,26 @@ def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["saliency", "--method", "magic", TEXT], "method 'magic' is none of"),
         (["saliency", "-n", "0", TEXT], "there is no token to explain"),
         (["neurons", "--factors", "99", TEXT], "factors must be between 1 and the"),
+        (["neurons", "--factors", "2", "--clusters", "2", TEXT], "ask one at a time"),
+        (["neurons", "--clusters", "0", "--corpus", "x", TEXT], "--corpus needs --neuron"),
+        (["neurons", "--neuron", "17", TEXT], "'17' is not LAYER.NEURON"),
+        (["neurons", "--neuron", "1.99999", TEXT], "neuron 99999 is not there"),
+        (["neurons", "--neuron", "1.2", "--corpus", "/nowhere"], "/nowhere: there is no such file"),
+        (["attention", "--values", TEXT], "--values needs --layer"),
+        (["lens", "--token", " cat", TEXT], "--token needs --parts"),
+        (["lens", "--parts", "-p", "all", TEXT], "--parts needs one --position"),
+        (["edit", TEXT], "name an edit: --zero"),
+        (["edit", "--zero", "blocks.99.mlp", TEXT], "no site matches 'blocks.99.mlp'"),
+        (["edit", "--zero", "blocks.0.attn.mix[99]", TEXT], "entries, counted from 0"),
+        (["edit", "--zero", "blocks.0.out[1]", TEXT], "take an index"),
+        (["edit", "--scale", "blocks.0.mlp", TEXT], "is not ADDRESS=NUMBER"),
+        (["edit", "--patch", "blocks.0.mlp", TEXT], "--patch needs --from"),
+        (["edit", "--patch", "blocks.0.mlp", "--from", "A", TEXT], "values for 1 positions do not fit"),
+        (["edit", "--toward", "good", TEXT], "--toward and --away belong together"),
+        (["edit", "--sweep", TEXT], "--sweep needs --from, --answer and --not"),
+        (["edit", "--sweep", "--from", "A", "--answer", " a", "--not", " the", TEXT], "as many tokens as each other"),
+        (["edit", "--edit", "/nowhere.json", TEXT], "/nowhere.json: cannot be read"),
+        (["generate", "--edit", "/nowhere.json", TEXT], "/nowhere.json: cannot be read"),
     ],
 )
 def test_mistakes(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -74,3 +116,24 @@ def test_mistakes(arguments: list[str], words: str, capsys: pytest.CaptureFixtur
     shown = said(capsys, *arguments, code=2)
     assert words in shown
     assert shown.count("\n") <= 2
+
+
+def test_where_a_neuron_fires(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In all files of a corpus."""
+    (tmp_path / "one.jsonl").write_text('{"text": "A dog ran."}\n{"text": "The cat sat on the mat."}\n')
+    (tmp_path / "two.txt").write_text("Once upon a time there was a bird.")
+    found = json.loads(said(capsys, "neurons", "--neuron", "1.17", "-k", "2", "--corpus", str(tmp_path), "--json"))
+    assert len(found["numbers"]) == 2
+    assert found["numbers"][0]["activation"] >= found["numbers"][1]["activation"]
+
+
+def test_edits_are_kept_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was tried by flags, `glass edit --edit` and `glass generate --edit` do again."""
+    kept = tmp_path / "edits.json"
+    how = ["-n", "6", "--temperature", "0", "--json"]
+    flags = ["--zero", "blocks.0.attn.mix[1]", "--toward", "happy", "--away", "sad", "--at", "2", "--by", "3"]
+    first = json.loads(said(capsys, "edit", *flags, "--save", str(kept), *how, TEXT))
+    assert json.loads(said(capsys, "edit", "--edit", str(kept), *how, TEXT)) == first
+    assert first["numbers"]["text"] != first["numbers"]["edited"]
+    for arguments, key in ((["--edit", str(kept)], "edited"), ([], "text")):
+        assert json.loads(said(capsys, "generate", *arguments, *how, TEXT))["text"] == first["numbers"][key]

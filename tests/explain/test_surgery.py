@@ -7,8 +7,11 @@ from small import Pair
 
 import glassformer as gf
 from glassformer.errors import InputError
+from glassformer.explain import surgery
 from glassformer.explain.difference import difference
-from glassformer.explain.surgery import Edit, direction, hands, mean_over, run_edited, sweep, values_at
+from glassformer.explain.surgery import Edit, direction, mean_over, sweep, values_at
+from glassformer.generation.decode import generate
+from glassformer.generation.options import Options
 
 OTHER = [9, 9, 60, 3, 4, 5, 6, 7, 8, 1, 2, 3]
 
@@ -19,17 +22,21 @@ def logits(pair: Pair, ids: list[int], edits: dict[str, object] | None = None) -
 
 
 def edited(pair: Pair, *edits: Edit) -> torch.Tensor:
-    return run_edited(pair.ours, pair.ids, hands(edits))
+    with surgery.edited(pair.ours, edits):
+        return logits(pair, pair.ids)
 
 
 def test_every_kind_of_edit(pair: Pair) -> None:
     """Each is what it says, on a head, on neurons, on the whole stream."""
     heads, head, stream, neuron = "blocks.1.attn.mix", "blocks.1.attn.mix[2]", "blocks.0.out", "blocks.0.mlp.neurons[7]"
+    by_head = np.arange(24.0).reshape(3, 8)
     right = {
         "zero": (Edit(head, "zero"), {head: torch.zeros_like}),
         "scale": (Edit(neuron, "scale", by=-3.0), {neuron: lambda x: -3 * x}),
-        "mean": (Edit(head, "mean"), {head: lambda x: x.mean(1, keepdim=True).expand_as(x)}),
-        "mean of all heads": (Edit(heads, "mean"), {heads: lambda x: x.mean(2, keepdim=True) + 0 * x}),
+        "mean": (Edit(head, "mean", value=np.arange(8.0)), {head: lambda x: torch.arange(8.0) + 0 * x}),
+        "mean of all heads": (Edit(heads, "mean", value=by_head), {heads: lambda x: torch.tensor(by_head)[:, None] + 0 * x}),
+        "mean of a neuron": (Edit(neuron, "mean", value=np.array(2.5)), {neuron: lambda x: 2.5 + 0 * x}),
+        "every layer": (Edit("blocks.*.mlp", "zero"), {f"blocks.{n}.mlp": torch.zeros_like for n in (0, 1)}),
         "add": (Edit(stream, "add", by=0.5, value=np.arange(24.0)), {stream: lambda x: x + torch.arange(24.0) / 2}),
         "sub-layer": (Edit("blocks.0.attn", "zero"), {"blocks.0.attn.out": torch.zeros_like}),
     }
@@ -48,7 +55,7 @@ def test_edits_of_one_site_follow_each_other(pair: Pair) -> None:
 
 
 def test_at_some_positions(pair: Pair) -> None:
-    """Elsewhere nothing changes; a later step of a generation is not a position of the prompt."""
+    """Elsewhere nothing changes."""
 
     def by_hand(x: torch.Tensor) -> torch.Tensor:
         x = x.clone()
@@ -58,9 +65,47 @@ def test_at_some_positions(pair: Pair) -> None:
     found = edited(pair, Edit("blocks.0.out", "zero", at=(1, -1)))
     torch.testing.assert_close(found, logits(pair, pair.ids, {"blocks.0.out": by_hand}), rtol=0, atol=1e-12)
     torch.testing.assert_close(found[0], logits(pair, pair.ids)[0], rtol=0, atol=1e-12)
-    step = torch.ones(2, 1, 24)
-    assert hands([Edit("blocks.0.out", "zero", at=(0,))])["blocks.0.out"](step).eq(1).all()
-    assert hands([Edit("blocks.0.out", "zero")])["blocks.0.out"](step).eq(0).all()
+
+
+@pytest.mark.parametrize("prompts", [[[5]], [[5, 17, 5, 17]], [[5, 17, 60], [5], [9, 9, 9, 9, 9]]])
+@pytest.mark.parametrize("at", [(0,), (-1,), (2, 6), None])
+def test_edits_hold_while_a_text_is_written(pair: Pair, prompts: list[list[int]], at: tuple[int, ...] | None) -> None:
+    """Behind a cache and in a padded batch, an edit is for the same positions of each text as when it is read at once."""
+    own = values_at(pair.ours, [1, 2, 3, 4, 5, 6, 7, 8, 9], ["blocks.0.attn.mix"])["blocks.0.attn.mix"].numpy()
+    edits = [
+        Edit("blocks.0.mlp.out", "add", value=np.arange(24.0) / 9, at=at),
+        Edit("blocks.0.attn.mix", "patch", value=own, at=at or (0, 1, 2, 3, 4, 5, 6, 7, 8)),
+        Edit("final", "scale", by=2.0, at=at),
+    ]
+    options = Options(max_new_tokens=4, temperature=0)
+    with surgery.edited(pair.ours, edits):
+        events = list(generate(pair.ours, prompts, options))
+    for which, prompt in enumerate(prompts):
+        written = [event for event in events if event.prompt == which]
+        tokens = [event.token for event in written]
+        assert None not in tokens
+        whole = [*prompt, *tokens[:-1]]  # type: ignore[list-item]
+        place = None if at is None else tuple(n + len(prompt) if n < 0 else n for n in at)
+        fixed = [Edit(e.site, e.do, e.by, None if e.at is None else place or e.at, e.value) for e in edits]
+        fixed = [Edit(e.site, e.do, e.by, e.at and tuple(n for n in e.at if n < len(whole)), e.value) for e in fixed]
+        with surgery.edited(pair.ours, fixed):
+            right = logits(pair, whole).log_softmax(-1)[len(prompt) - 1 :]
+        assert tokens == right.argmax(-1).tolist()
+        assert [event.logprob for event in written] == pytest.approx(right.max(-1).values.tolist(), abs=1e-5)
+
+
+def test_inside_and_outside(pair: Pair) -> None:
+    """Behind the block the model is itself again, also after an error; a trace around hears of its own runs alone."""
+    plain = logits(pair, pair.ids)
+    with pytest.raises(ZeroDivisionError), surgery.edited(pair.ours, [Edit("blocks.0.attn", "zero")]):
+        raise ZeroDivisionError
+    torch.testing.assert_close(logits(pair, pair.ids), plain, rtol=0, atol=0)
+    with gf.trace(pair.ours, "blocks.0.attn.out") as seen, surgery.edited(pair.ours, [Edit("blocks.0.attn", "zero")]):
+        pair.ours(torch.tensor([pair.ids]))
+    assert seen["blocks.0.attn"].shape == (1, 12, 24)
+    with surgery.edited(pair.ours, []), gf.trace(pair.ours, "logits") as seen:
+        pair.ours(torch.tensor([pair.ids]))
+    torch.testing.assert_close(seen["logits"][0].detach(), plain, rtol=0, atol=0)
 
 
 def test_patching_all_of_a_layer_gives_the_other_text(pair: Pair) -> None:
@@ -134,6 +179,9 @@ def test_a_difference(pair: Pair) -> None:
         (lambda pair: edited(pair, Edit("blocks.0.out", "add", value=np.ones(5))), r"a value of shape \(5,\) does not fit"),
         (lambda pair: edited(pair, Edit("blocks.0.out", "zero", at=(12,))), "position 12 is not there"),
         (lambda pair: edited(pair, Edit("blocks.9.out", "zero")), "no site matches 'blocks.9.out'"),
+        (lambda pair: edited(pair, Edit("blocks.0.attn.mix[3]", "zero")), "this axis has 3 entries"),
+        (lambda pair: edited(pair, Edit("blocks.0.out", "patch", value=np.ones((3, 24)))), "values for 3 positions do not fit"),
+        (lambda pair: Edit("blocks.0.out", "mean"), "blocks.0.out: mean needs a value"),
         (lambda pair: sweep(pair.ours, [1, 2], [1], ["embed"], 0, 1), "as many tokens as each other, not 2 and 1"),
         (lambda pair: sweep(pair.ours, [1], [2], ["embed"], 0, 97), "token 97 is not there"),
         (lambda pair: direction(pair.ours, [], "embed"), "at least one pair"),

@@ -12,7 +12,7 @@ import torch
 import glassformer as gf
 from glassformer.errors import InputError
 from glassformer.explain import attention as attending
-from glassformer.tasks import look
+from glassformer.tasks import look, neurons, questions, surgery
 from glassformer.tasks.complete import LanguageModel
 
 TEXT = "The cat sat on the mat. The cat sat on the"
@@ -31,16 +31,25 @@ def ids(lm: LanguageModel) -> list[int]:
 def answers(lm: LanguageModel, ids: list[int]) -> dict[str, look.Look]:
     written = lm.generate(TEXT, max_new_tokens=2, temperature=0)
     return {
-        "robot": look.robot(),
-        "heads": look.heads(lm, ids),
-        "search": look.search(lm, ids, "sat", "cat"),
-        "attention": look.pattern(lm, ids, 1, 2),
-        "steps": look.steps(lm, ids, 1, 2, 5),
-        "lens": look.lens(lm, ids, watch=[" mat"]),
-        "saliency": look.why(lm, written),
-        "neurons": look.neurons(lm, ids, [0]),
-        "factors": look.factors(lm, ids, 2, [0]),
-        "diff": look.compare(lm, lm, TEXT),
+        "robot": questions.robot(),
+        "heads": questions.heads(lm, ids),
+        "search": questions.search(lm, ids, "sat", "cat"),
+        "attention": questions.pattern(lm, ids, 1, 2),
+        "steps": questions.steps(lm, ids, 1, 2, 5),
+        "lens": questions.lens(lm, ids, watch=[" mat"]),
+        "saliency": questions.why(lm, written),
+        "neurons": neurons.neurons(lm, ids, [0]),
+        "factors": neurons.neurons(lm, ids, [0]).nmf(2),
+        "diff": questions.compare(lm, lm, TEXT),
+        "rankings": written.rankings(),
+        "watched": written.rankings_watch([" mat", " dog"]),
+        "parts": written.parts(1, foil=" dog"),
+        "cache": written.cache(),
+        "clusters": written.neurons([1]).clusters(3),
+        "pushes": neurons.pushes(lm, 1, 17),
+        "passages": neurons.passages(lm, [TEXT, "", "A dog ran."], 1, 17),
+        "edit": surgery.operate(lm, TEXT, [{"site": "blocks.0.mlp", "do": "zero"}], max_new_tokens=2),
+        "sweep": surgery.trace_back(lm, "The girl lost", "The boy lost", " her", " his"),
     }
 
 
@@ -63,7 +72,7 @@ def test_the_search_finds_the_head_that_looks_most(lm: LanguageModel, ids: list[
     queries = [at for at, name in enumerate(names) if name == "sat"]
     sources = [at for at, name in enumerate(names) if name == "cat"]
     given = attending.patterns(lm.model, ids)[:, :, queries][..., sources].sum(-1).mean(-1)
-    layer, head, weight = look.search(lm, ids, "sat", " cat").rows[0]
+    layer, head, weight = questions.search(lm, ids, "sat", " cat").rows[0]
     assert weight == pytest.approx(given.max())
     assert given[layer, head] == given.max()
 
@@ -72,7 +81,7 @@ def test_words_instead_of_tokens(lm: LanguageModel) -> None:
     """What a word gives is the mean over its tokens, what it gets is their sum: rows still add up to 1."""
     text = "The unbelievable zebra was unbelievable"
     ids = lm.encode(text)
-    tokens, joined = (look.pattern(lm, ids, 1, 0, by_word=by_word) for by_word in (False, True))
+    tokens, joined = (questions.pattern(lm, ids, 1, 0, by_word=by_word) for by_word in (False, True))
     assert joined.tokens == ["The", " unbelievable", " zebra", " was", " unbelievable"]
     assert len(tokens.tokens) == len(ids) > 5
     np.testing.assert_allclose(joined.numbers.sum(-1), 1, rtol=1e-5)
@@ -89,7 +98,7 @@ def test_half_characters_are_bytes(lm: LanguageModel) -> None:
 def test_why_explains_what_was_written(lm: LanguageModel) -> None:
     """A row of shares for every written token, on all that stood before it; the last token explains nothing."""
     written = lm.generate("Once upon a time", max_new_tokens=3, temperature=0)
-    found = look.why(lm, written, tested=False)
+    found = questions.why(lm, written, tested=False)
     shares = found.numbers["shares"]
     assert shares.shape == (3, len(written.prompt_tokens) + 2)
     assert [target.token for target in found.numbers["saliency"].targets] == written.tokens
@@ -105,14 +114,14 @@ def test_why_explains_what_was_written(lm: LanguageModel) -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda lm, ids: look.lens(lm, ids, watch=["unbelievable"]), "'unbelievable' is not one token but '"),
-        (lambda lm, ids: look.lens(lm, ids, watch=[""]), "'' is not one token but nothing"),
-        (lambda lm, ids: look.search(lm, ids, "dog", "cat"), "the word 'dog' is not in the text; its words are The cat sat"),
-        (lambda lm, ids: look.search(lm, ids, "0", "5"), "'5' stands behind '0'; attention only looks back"),
-        (lambda lm, ids: look.search(lm, ids, "99", "5"), "position 99 is not there"),
-        (lambda lm, ids: look.pattern(lm, ids, 0, 77), "head 77 is not there"),
-        (lambda lm, ids: look.factors(lm, ids, 99), "factors must be between 1 and the"),
-        (lambda lm, ids: look.heads(lm, []), "the text is empty"),
+        (lambda lm, ids: questions.lens(lm, ids, watch=["unbelievable"]), "'unbelievable' is not one token but '"),
+        (lambda lm, ids: questions.lens(lm, ids, watch=[""]), "'' is not one token but nothing"),
+        (lambda lm, ids: questions.search(lm, ids, "dog", "cat"), "the word 'dog' is not in the text; its words are The cat sat"),
+        (lambda lm, ids: questions.search(lm, ids, "0", "5"), "'5' stands behind '0'; attention only looks back"),
+        (lambda lm, ids: questions.search(lm, ids, "99", "5"), "position 99 is not there"),
+        (lambda lm, ids: questions.pattern(lm, ids, 0, 77), "head 77 is not there"),
+        (lambda lm, ids: neurons.neurons(lm, ids).nmf(99), "factors must be between 1 and the"),
+        (lambda lm, ids: questions.heads(lm, []), "the text is empty"),
     ],
 )
 def test_what_is_not_there(lm: LanguageModel, ids: list[int], call: Any, words: str) -> None:

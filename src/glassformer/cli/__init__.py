@@ -25,6 +25,7 @@ VERBS = {
     "lens": Verb("glassformer.cli.look", "lens", "what every layer would say next"),
     "saliency": Verb("glassformer.cli.look", "saliency", "which tokens made the next ones likely, with a test of the answer"),
     "neurons": Verb("glassformer.cli.look", "neurons", "which neurons fire at which tokens, and their factors"),
+    "edit": Verb("glassformer.cli.edit", "edit", "change heads, neurons or layers while it runs, and see what it says then"),
     "diff": Verb("glassformer.cli.look", "diff", "two models on one text, token by token"),
     "train": Verb("glassformer.cli.train", "train", "a model of your own, from text"),
     "finetune": Verb("glassformer.cli.train", "finetune", "teach a model that is there, all of it or by LoRA"),

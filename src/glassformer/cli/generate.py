@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -47,6 +49,7 @@ def generate(
     early_stopping: Annotated[bool, typer.Option("--early-stopping", help="Beam search: stop at enough answers.")] = False,
     slide: Annotated[bool, typer.Option("--slide", help="At the context's edge go on over its last half.")] = False,
     special: Annotated[bool, typer.Option("--special", help="Read <|endoftext|> in the prompt as the token.")] = False,
+    edit: Annotated[Path | None, typer.Option(help="A file of edits to make to the model first; see glass edit.")] = None,
     interactive: Annotated[bool, typer.Option("-i", "--interactive", help="Ask for prompt after prompt.")] = False,
     no_stream: Annotated[bool, typer.Option("--no-stream", help="Print the whole text at the end.")] = False,
     engine: Annotated[str, typer.Option(help="Who computes: auto or torch.")] = "auto",
@@ -83,16 +86,17 @@ def generate(
     knobs = {key: value for key, value in options.items() if key not in ("special", "stop")}
     check_options(knobs | {"seed": seed or 0, "num_return_sequences": num_return_sequences})  # complain before loading
     lm = load(model, revision=revision, device=device, dtype=dtype, offline=offline)
-    if interactive:
-        converse(lm, options)
-    elif num_return_sequences > 1 or as_json or no_stream or num_beams > 1:
-        found = lm.generate_many([text or ""], num_return_sequences=num_return_sequences, **options)
-        if as_json:
-            print_json([one.to_dict() for one in found] if num_return_sequences > 1 else found[0].to_dict())
+    with lm.edit(edit) if edit is not None else nullcontext():
+        if interactive:
+            converse(lm, options)
+        elif num_return_sequences > 1 or as_json or no_stream or num_beams > 1:
+            found = lm.generate_many([text or ""], num_return_sequences=num_return_sequences, **options)
+            if as_json:
+                print_json([one.to_dict() for one in found] if num_return_sequences > 1 else found[0].to_dict())
+            else:
+                print(f"\n{'─' * 20}\n".join(map(str, found)))
         else:
-            print(f"\n{'─' * 20}\n".join(map(str, found)))
-    else:
-        show(lm, text or "", options)
+            show(lm, text or "", options)
 
 
 def show(lm: "LanguageModel", prompt: str, options: dict[str, Any]) -> None:

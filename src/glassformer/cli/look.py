@@ -1,63 +1,37 @@
-"""glass attention, lens, saliency, neurons, edit, diff"""
+"""glass attention, lens, saliency, neurons, diff"""
 
-import json
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn
-from rich.table import Table
-from rich.text import Text
 
-from glassformer.cli.options import (
-    DEFAULT_MODEL,
-    Device,
-    Dtype,
-    File,
-    Json,
-    Model,
-    Offline,
-    Revision,
-    log,
-    out,
-    print_json,
-    read_prompt,
-    visible,
-)
+from glassformer.cli.asked import Asked, bar, question
 from glassformer.errors import InputError
 
 if TYPE_CHECKING:
-    from glassformer.tasks.complete import LanguageModel
     from glassformer.tasks.look import Look
 
-Words = Annotated[str | None, typer.Argument(help="The text; '-' or a pipe reads stdin.")]
-Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write the numbers to a file: .json or .csv.")]
 Layer = Annotated[int | None, typer.Option("-l", "--layer", help="One layer, counted from 0.")]
 Head = Annotated[int | None, typer.Option("--head", help="One head, counted from 0.")]
-Layers = Annotated[list[int] | None, typer.Option("-l", "--layer", help="Only this layer; repeatable.")]
-Generated = Annotated[int, typer.Option("-n", "--max-new-tokens", help="First write so many tokens, and explain those.")]
-WORDY = ("token", "source", "likeliest", "because of", "stage", "query", "step")
-Seed = Annotated[int, typer.Option("-s", "--seed", help="Of what is written, and of factors.")]
+ByWord = Annotated[bool, typer.Option("--words", help="Join the tokens of a word.")]
+Seed = Annotated[int, typer.Option("-s", "--seed", help="Of what is written or drawn by chance.")]
 
 
+@question
 def attention(
-    text: Words = None,
-    model: Model = DEFAULT_MODEL,
-    file: File = None,
+    asked: Asked,
     layer: Layer = None,
     head: Head = None,
     query: Annotated[str | None, typer.Option(help="The five steps of this word (or position) in --layer and --head.")] = None,
     source: Annotated[str | None, typer.Option("--from", help="Which heads look from this word (or position) …")] = None,
     target: Annotated[str | None, typer.Option("--to", help="… to that one.")] = None,
-    by_word: Annotated[bool, typer.Option("--words", help="Join the tokens of a word.")] = False,
+    values: Annotated[bool, typer.Option("--values", help="Weigh attention by what is handed over.")] = False,
+    rollout: Annotated[bool, typer.Option("--rollout", help="Through all layers, or up to --layer.")] = False,
+    by_word: ByWord = False,
+    cache: Annotated[int, typer.Option("--cache", help="Write so many tokens, and see which keys and values are kept.")] = 0,
     robot: Annotated[bool, typer.Option("--robot", help="The article's table: 'robot must obey orders'.")] = False,
-    output: Output = None,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    revision: Revision = None,
-    offline: Offline = False,
-    as_json: Json = False,
-) -> None:
+) -> "Look":
     """Who looks at whom.
 
     \b
@@ -65,80 +39,86 @@ def attention(
     glass attention -l 2 --head 1 "The cat sat"          where one head looks
     glass attention -l 2 --head 1 --query sat "The cat sat"   q·k, ÷ √K, mask, softmax, values
     glass attention --from it --to robot "A robot obeys; it must"   the heads that look there most
+    glass attention --rollout --words "The cat sat"      through all layers, word by word
+    glass attention --cache 8 "Once upon a time"         what each step computes, and what it finds in the cache
     glass attention --robot                              the article's table, with its missing step
     """
-    from glassformer.tasks import look
+    from glassformer.tasks import questions
+    from glassformer.tasks.look import places_of
 
     if robot:
-        show(look.robot(), as_json, output)
-        return
+        return questions.robot()
     if (source is None) != (target is None):
         raise InputError("--from and --to belong together")
     if query is not None and (layer is None or head is None):
         raise InputError("--query needs --layer and --head")
-    if head is not None and layer is None:
-        raise InputError("--head needs --layer")
-    lm, ids = _read(text, file, model, revision=revision, device=device, dtype=dtype, offline=offline)
+    if layer is None and (head is not None or values):
+        raise InputError(f"{'--head' if head is not None else '--values'} needs --layer")
+    lm, ids = asked.lm, asked.ids
+    if cache:
+        return questions.memory(lm, lm.generate(asked.prompt, max_new_tokens=cache, temperature=0))
     if source is not None and target is not None:
-        found = look.search(lm, ids, source, target)
-    elif query is not None and layer is not None and head is not None:
-        found = look.steps(lm, ids, layer, head, look.places_of(lm, ids, query)[-1])
-    elif layer is not None:
-        found = look.pattern(lm, ids, layer, head, by_word=by_word)
-    else:
-        found = look.heads(lm, ids)
-    show(found, as_json, output)
+        return questions.search(lm, ids, source, target)
+    if query is not None and layer is not None and head is not None:
+        return questions.steps(lm, ids, layer, head, places_of(lm, ids, query)[-1])
+    if rollout:
+        return questions.flow(lm, ids, layer, by_word=by_word)
+    if layer is None:
+        return questions.heads(lm, ids)
+    return questions.pattern(lm, ids, layer, head, by_word=by_word, values=values)
 
 
+@question
 def lens(
-    text: Words = None,
-    model: Model = DEFAULT_MODEL,
-    file: File = None,
+    asked: Asked,
     position: Annotated[str, typer.Option("-p", "--position", help="A position, a word, or all.")] = "-1",
     watch: Annotated[list[str] | None, typer.Option("-w", "--watch", help="Also follow this token (' is'); repeatable.")] = None,
+    parts: Annotated[bool, typer.Option("--parts", help="Who speaks for the next token: embedding, heads, MLPs.")] = False,
+    token: Annotated[str | None, typer.Option(help="With --parts: for this token (' is'), not the likeliest.")] = None,
+    foil: Annotated[str | None, typer.Option("--not", help="With --parts: for its lead over this one.")] = None,
+    ranks: Annotated[int, typer.Option("--ranks", help="Write so many tokens: at which rank has every layer each?")] = 0,
     k: Annotated[int, typer.Option("-k", help="So many candidates (in --json).")] = 5,
-    output: Output = None,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    revision: Revision = None,
-    offline: Offline = False,
-    as_json: Json = False,
-) -> None:
+) -> "Look":
     """What every layer would say next, if it were the last.
 
     \b
     glass lens "Once upon a"                         after the last token, layer by layer
     glass lens -p time "Once upon a time, there"     after another one
     glass lens -w " is" -w " are" "The keys to the cabinet"    two words against each other
+    glass lens --parts --token " are" --not " is" "The keys to the cabinet"   who speaks for one of them
+    glass lens --ranks 8 "Once upon a"               the rank of each written token in every layer
     glass lens -p all -o lens.csv "Once upon a time"           every layer and position
     """
-    from glassformer.tasks import look
+    from glassformer.tasks import questions
+    from glassformer.tasks.look import find_token, places_of
 
-    lm, ids = _read(text, file, model, revision=revision, device=device, dtype=dtype, offline=offline)
-    found = look.lens(lm, ids, k=k, watch=watch or [])
-    where = None if position == "all" else look.places_of(lm, ids, position)
-    show(found, as_json, output, keep=lambda row: where is None or row[1] in where)
+    if not parts and (token is not None or foil is not None):
+        raise InputError(f"{'--token' if token is not None else '--not'} needs --parts")
+    if parts and position == "all":
+        raise InputError("--parts needs one --position, not all")
+    lm, ids = asked.lm, asked.ids
+    if ranks:
+        return questions.rankings(lm, lm.generate(asked.prompt, max_new_tokens=ranks, temperature=0))
+    if parts:
+        one, other = (None if word is None else find_token(lm, word) for word in (token, foil))
+        return questions.parts(lm, ids, places_of(lm, ids, position)[-1], one, other)
+    found = questions.lens(lm, ids, k=k, watch=watch or [])
+    return found if position == "all" else found.at(places_of(lm, ids, position)[-1])
 
 
+@question
 def saliency(
-    text: Words = None,
-    model: Model = DEFAULT_MODEL,
-    file: File = None,
-    count: Generated = 5,
+    asked: Asked,
+    count: Annotated[int, typer.Option("-n", "--max-new-tokens", help="First write so many tokens, and explain those.")] = 5,
     method: Annotated[
         str, typer.Option(help="grad_x_input, gradient, integrated_gradients, occlusion or rollout.")
     ] = "grad_x_input",
     foil: Annotated[str | None, typer.Option("--not", help="Why not this token instead (' are')?")] = None,
+    by_word: ByWord = False,
     tested: Annotated[bool, typer.Option("--test/--no-test", help="Deletion, insertion, agreement with other methods.")] = True,
     temperature: Annotated[float, typer.Option(help="0 takes the likeliest token; higher is wilder.")] = 0.0,
     seed: Seed = 0,
-    output: Output = None,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    revision: Revision = None,
-    offline: Offline = False,
-    as_json: Json = False,
-) -> None:
+) -> "Look":
     """Which earlier tokens made the next ones likely.
 
     \b
@@ -149,118 +129,67 @@ def saliency(
     Deletion: how much of the token's probability is left on average while the tokens named are taken away (low is good).
     Insertion: how much is there on average while they are put back (high is good).
     """
-    from glassformer.tasks import look
-
-    prompt = read_prompt(text, file)
-    lm = _load(model, revision=revision, device=device, dtype=dtype, offline=offline)
-    other = None if foil is None else look.find_token(lm, foil)
+    prompt, lm = asked.prompt, asked.lm
     written = lm.generate(prompt, max_new_tokens=count, temperature=temperature, seed=seed)
-    console = log()
-    columns = (TextColumn("{task.description}"), BarColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(method, total=None)
-
-        def progress(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        found = look.why(lm, written, method, foil=other, tested=tested, progress=progress)
-    show(found, as_json, output)
+    with bar(method) as progress:
+        return written.saliency(method, foil=foil, by_word=by_word, tested=tested, progress=progress)
 
 
+@question
 def neurons(
-    text: Words = None,
-    model: Model = DEFAULT_MODEL,
-    file: File = None,
-    layers: Layers = None,
-    k: Annotated[int, typer.Option("-k", help="So many neurons a token.")] = 3,
+    asked: Asked,
+    layers: Annotated[list[int] | None, typer.Option("-l", "--layer", help="Only this layer; repeatable.")] = None,
+    k: Annotated[int, typer.Option("-k", help="So many neurons a token; with --neuron, so many tokens or passages.")] = 3,
     factors: Annotated[int, typer.Option(help="Instead: so many factors (NMF) over all these neurons.")] = 0,
+    clusters: Annotated[int, typer.Option(help="Instead: so many groups (k-means) that fire alike.")] = 0,
+    neuron: Annotated[str | None, typer.Option(help="LAYER.NEURON: which tokens this one makes likelier.")] = None,
+    corpus: Annotated[list[Path] | None, typer.Option(help="With --neuron: where in these texts it fires most.")] = None,
     seed: Seed = 0,
-    output: Output = None,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    revision: Revision = None,
-    offline: Offline = False,
-    as_json: Json = False,
-) -> None:
+) -> "Look":
     """Which neurons fire at which tokens.
 
     \b
     glass neurons "The little dog ran"               the strongest at every token
     glass neurons -l 0 -k 10 "The little dog ran"    ten of the first layer
     glass neurons --factors 4 "1, 2, 3, 4, 5"        what they have in common
+    glass neurons --neuron 3.17                      the tokens that one neuron pushes
+    glass neurons --neuron 3.17 --corpus tales.jsonl.gz     and where it fires
     """
-    from glassformer.tasks import look
+    from glassformer.tasks import neurons as task
 
-    lm, ids = _read(text, file, model, revision=revision, device=device, dtype=dtype, offline=offline)
-    show(look.factors(lm, ids, factors, layers, seed) if factors else look.neurons(lm, ids, layers, k), as_json, output)
+    if sum(map(bool, (factors, clusters, neuron))) > 1:
+        raise InputError("--factors, --clusters and --neuron are three questions; ask one at a time")
+    if corpus and neuron is None:
+        raise InputError("--corpus needs --neuron")
+    if neuron is not None:
+        layer, number = _neuron(neuron)
+        if not corpus:
+            return task.pushes(asked.lm, layer, number, k)
+        with bar("tokens read") as progress:
+            return task.passages(asked.lm, task.read(corpus), layer, number, k, progress=progress)
+    found = task.neurons(asked.lm, asked.ids, layers, k)
+    return found.nmf(factors, seed=seed) if factors else found.clusters(clusters, seed=seed) if clusters else found
 
 
+def _neuron(given: str) -> tuple[int, int]:
+    layer, _, number = given.partition(".")
+    if not (layer.isdecimal() and number.isdecimal()):
+        raise InputError(f"--neuron {given!r} is not LAYER.NEURON, as in 3.17")
+    return int(layer), int(number)
+
+
+@partial(question, without=("model", "revision"))
 def diff(
+    asked: Asked,
     one: Annotated[str, typer.Argument(help="A model: a shipped name, a folder, a run, a hub id.")],
     other: Annotated[str, typer.Argument(help="Another one with the same vocabulary.")],
-    text: Words = None,
-    file: File = None,
-    output: Output = None,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    offline: Offline = False,
-    as_json: Json = False,
-) -> None:
+) -> "Look":
     """Two models on one text, token by token.
 
     \b
     glass diff storyteller runs/mine "Once upon a time, there was a dog."
     """
-    from glassformer.tasks import look
+    from glassformer.tasks import questions
 
-    prompt = read_prompt(text, file)
-    first, second = (_load(name, device=device, dtype=dtype, offline=offline) for name in (one, other))
-    show(look.compare(first, second, prompt), as_json, output)
-
-
-def _load(name: str, **how: Any) -> "LanguageModel":
-    from glassformer.tasks.complete import load
-
-    return load(name, **how)
-
-
-def _read(text: str | None, file: Path | None, model: str, **how: Any) -> "tuple[LanguageModel, list[int]]":
-    prompt = read_prompt(text, file)
-    if not prompt:
-        raise InputError("there is nothing to look at: the text is empty")
-    lm = _load(model, **how)
-    return lm, lm.encode(prompt)
-
-
-def show(found: "Look", as_json: bool, output: Path | None, keep: Any = lambda row: True) -> None:
-    """Print the table, or the numbers as JSON, or write them to a file."""
-    if output is not None:
-        if output.suffix not in (".json", ".csv"):
-            raise InputError(f"{output}: numbers are written as .json or .csv")
-        data = found.to_csv() if output.suffix == ".csv" else json.dumps(found.to_dict(), ensure_ascii=False) + "\n"
-        try:
-            output.write_text(data, encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"{output}: cannot be written ({error.strerror})") from None
-        log().print(f"{output}")
-        return
-    if as_json:
-        print_json(found.to_dict())
-        return
-    console = out()
-    console.print(found.caption)
-    table = Table(box=None, pad_edge=False)
-    for name in found.columns:
-        table.add_column(name, justify="left" if name in WORDY else "right", no_wrap=True)
-    for row in filter(keep, found.rows):
-        table.add_row(*map(_cell, row))
-    if not console.is_terminal:
-        console.width = 10_000  # in a pipe nothing is cut
-    console.print(table)
-
-
-def _cell(value: Any) -> Text:
-    if isinstance(value, float):
-        shown = "−∞" if value == float("-inf") else "–" if value != value else f"{value:.3f}"
-        return Text(shown, style="bold" if value >= 0.5 else "dim" if abs(value) < 0.05 else "")
-    return Text(visible(value) if isinstance(value, str) else str(value))
+    prompt = asked.prompt
+    return questions.compare(asked.load(one), asked.load(other), prompt)

@@ -127,12 +127,18 @@ def passages(
     around: int = 10,
     progress: Callable[[int], object] = lambda tokens: None,
 ) -> dict[tuple[int, int], list[Passage]]:
-    """For each (layer, neuron), the k documents in which it fires most, with the tokens around. Memory does not grow."""
+    """For each (layer, neuron), the k documents in which it fires most, with the tokens around. Memory does not grow.
+
+    Progress is told in tokens read so far.
+    """
+    if k < 1:
+        raise InputError(f"k must be at least 1, not {k}")
     for layer, neuron in neurons:
         check_neuron(model, layer, neuron)
     sites = sorted({f"blocks.{layer}.mlp.neurons" for layer, _ in neurons})
     size = min(SIZE, model.context)
     heaps: dict[tuple[int, int], list[Passage]] = {key: [] for key in neurons}
+    read = 0
     for document, ids in enumerate(documents):
         best: dict[tuple[int, int], Passage] = {}
         for start in range(0, len(ids), size):
@@ -146,7 +152,8 @@ def passages(
                     left = max(0, at - around)
                     shown = piece[left : at + around + 1]
                     best[layer, neuron] = Passage(float(values[at]), document, at - left, shown)
-            progress(len(piece))
+            read += len(piece)
+            progress(read)
         for key, passage in best.items():
             heapq.heappush(heaps[key], passage)
             if len(heaps[key]) > k:

@@ -1,22 +1,24 @@
 """Surgery: switch parts of a model off, put in what it thought of another text, push it in a direction.
 
-An edit says where (an address), what to do, and at which positions of the prompt, if not at all:
+An edit says where (an address), what to do, and at which positions of the text, if not at all:
 
     {"site": "blocks.5.attn.mix[1]", "do": "zero"}
 
-It is plain data; `hands` makes of a list of them what `trace(edits=…)` wants.
+It is plain data; inside `with edited(model, edits):` the model runs with them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from glassformer.errors import InputError
 from glassformer.explain.decoder import Decoder, as_row, look
+from glassformer.trace import Tracer, sites_of
 
 Array = np.ndarray[Any, Any]
 DOINGS = ("zero", "mean", "scale", "add", "patch")
@@ -25,61 +27,121 @@ ROWS = 16  # patched runs side by side
 
 @dataclass(frozen=True, eq=False)
 class Edit:
-    """One change. `value` is what mean, add and patch need: (…) or (positions, …), without the batch; `by` scales."""
+    """One change. `value` is what mean, add and patch put in: one for every position, or, with one axis more, one each."""
 
     site: str
     do: str
     by: float = 1.0
-    at: tuple[int, ...] | None = None  # positions of the prompt; None: everywhere, and in every later step
+    at: tuple[int, ...] | None = None  # positions of the text, those still to be written too; None: everywhere
     value: Array | None = None
 
     def __post_init__(self) -> None:
         if self.do not in DOINGS:
             raise InputError(f"{self.site}: do {self.do!r} is none of {', '.join(DOINGS)}")
-        if self.do in ("add", "patch") and self.value is None:
+        if self.do in ("mean", "add", "patch") and self.value is None:
             raise InputError(f"{self.site}: {self.do} needs a value")
 
 
-def hands(edits: Iterable[Edit]) -> dict[str, Callable[[Tensor], Tensor]]:
-    """What `trace(edits=…)` wants; several edits of one site are done in their order."""
-    done: dict[str, Callable[[Tensor], Tensor]] = {}
+class Places:
+    """Which positions of the text a pass reads: (B or 1, T), what is padding below 0. A hook tells before each pass."""
+
+    def __init__(self) -> None:
+        self.now = torch.zeros(0, 0)
+        self.first = True  # nothing was read before
+        self.last = True  # nothing will be read after: there is no cache
+
+    def __call__(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        ids, cache = given[0], given[1] if len(given) > 1 else named.get("cache")
+        start = 0 if cache is None else cache.length
+        self.now = torch.arange(start, start + ids.shape[1], device=ids.device)[None]
+        if cache is not None and cache.padding is not None:
+            self.now = self.now - cache.padding[:, None]
+        self.first, self.last = start == 0, cache is None
+
+
+def sites(model: Decoder) -> Tracer:
+    """All sites of a model, as one token meets them."""
+    return sites_of(cast(nn.Module, model), as_row(model, [0]))
+
+
+@contextmanager
+def edited(model: Decoder, edits: Sequence[Edit]) -> Iterator[None]:
+    """Inside, the model runs with the edits, done in their order; a site that is not there is refused at once."""
+    places, seen = Places(), sites(model)
+    hands: dict[str, Callable[[Tensor], Tensor]] = {}
     for edit in edits:
-        done[edit.site] = _after(done.get(edit.site), edit)
-    return done
+        for address in seen.addresses(edit.site):
+            hands[address] = _after(hands.get(address), edit, places)
+    if not hands:
+        yield
+        return
+    hook = cast(nn.Module, model).register_forward_pre_hook(places, with_kwargs=True)
+    try:
+        with look(model, edits=hands):
+            yield
+    finally:
+        hook.remove()
 
 
-def _after(before: Callable[[Tensor], Tensor] | None, edit: Edit) -> Callable[[Tensor], Tensor]:
-    return lambda value: _apply(edit, value if before is None else before(value))
+def _after(before: Callable[[Tensor], Tensor] | None, edit: Edit, places: Places) -> Callable[[Tensor], Tensor]:
+    return lambda value: _apply(edit, value if before is None else before(value), places)
 
 
-def _apply(edit: Edit, value: Tensor) -> Tensor:
-    """The new value of a site: (B, T, …), or (B, H, T, K) where all heads are meant; positions are counted in the prompt."""
-    axis = value.dim() - 2 if value.dim() == 4 else 1  # where positions run
-    if edit.at is None:
-        return _changed(edit, value, axis)
-    if value.shape[axis] == 1:  # a later step of a generation: its positions are not the prompt's
-        return value
-    size = value.shape[axis]
-    for position in edit.at:
-        if not -size <= position < size:
-            raise InputError(f"{edit.site}: position {position} is not there; the prompt has positions 0 to {size - 1}")
-    where = torch.tensor([position % size for position in edit.at], device=value.device)
-    return value.index_copy(axis, where, _changed(edit, value, axis).index_select(axis, where))
-
-
-def _changed(edit: Edit, value: Tensor, axis: int) -> Tensor:
+def _apply(edit: Edit, value: Tensor, places: Places) -> Tensor:
+    """The new value of a site: (B, T, …), or (B, H, T, …) where all heads are meant."""
+    axis = 2 if value.dim() == 4 else 1  # where positions run
+    here = places.now[:, -value.shape[axis] :]  # the last one alone behind the final norm, while text is written
     given = None if edit.value is None else torch.as_tensor(edit.value, dtype=value.dtype, device=value.device)
+    chosen = _chosen(edit, here, places)  # (B or 1, T)
+    if given is not None and given.dim() == value.dim() - 1:  # one a position
+        given, there = _placed(edit, given, axis - 1, here, places)
+        chosen = chosen & there
+    elif given is not None and given.dim() == value.dim() - 2:  # one for all
+        given = given.unsqueeze(axis - 1)
+    if not chosen.any():
+        return value
+    new = _changed(edit, value, given)
+    if chosen.all():
+        return new
+    return torch.where(chosen.view(chosen.shape[0], *(1,) * (axis - 1), -1, *(1,) * (value.dim() - axis - 1)), new, value)
+
+
+def _chosen(edit: Edit, here: Tensor, places: Places) -> Tensor:
+    """Which of these positions the edit is for. Below 0 counts from the end of the text, or of the prompt."""
+    if edit.at is None:
+        return here >= 0
+    sizes = here[:, -1:] + 1  # (B or 1, 1): all texts end together
+    for position in edit.at:
+        size = int(sizes.max())
+        if places.last and not -size <= position < size:
+            raise InputError(f"{edit.site}: position {position} is not there; the text has positions 0 to {size - 1}")
+    chosen = torch.zeros_like(here, dtype=torch.bool)
+    for position in edit.at:
+        if position >= 0 or places.first:
+            chosen |= here == (position if position >= 0 else sizes + position)
+    return chosen & (here >= 0)
+
+
+def _placed(edit: Edit, given: Tensor, axis: int, here: Tensor, places: Places) -> tuple[Tensor, Tensor]:
+    """What was given for these positions, and for which of them something was."""
+    size = given.shape[axis]
+    if places.last and edit.at is None and size != here.shape[1]:
+        raise InputError(f"{edit.site}: values for {size} positions do not fit a text of {here.shape[1]}; name some by 'at'")
+    there = (here >= 0) & (here < size)
+    rows = [given.index_select(axis, row) for row in here.clamp(0, size - 1)]
+    return torch.stack(rows), there
+
+
+def _changed(edit: Edit, value: Tensor, given: Tensor | None) -> Tensor:
     if edit.do == "zero":
         return torch.zeros_like(value)
     if edit.do == "scale":
         return value * edit.by
-    if edit.do == "mean" and given is None:
-        return value.mean(axis, keepdim=True).expand_as(value)
     assert given is not None
     try:
         given = given.expand_as(value)
     except RuntimeError:
-        shape, has = tuple(value.shape[1:]), tuple(given.shape)
+        shape, has = tuple(value.shape[1:]), np.asarray(edit.value).shape
         raise InputError(f"{edit.site}: a value of shape {has} does not fit the {shape} that is there") from None
     return value + edit.by * given if edit.do == "add" else given
 
@@ -96,17 +158,20 @@ def direction(model: Decoder, pairs: Sequence[tuple[Sequence[int], Sequence[int]
     """A steering vector: the mean way from the second text of a pair to the first, at the last token of each."""
     if not pairs:
         raise InputError("a direction needs at least one pair of texts")
-    ways = [values_at(model, one, [site])[site][-1] - values_at(model, other, [site])[site][-1] for one, other in pairs]
-    return torch.stack(ways).mean(0).float().cpu().numpy()
+    ends = [[_along(values_at(model, ids, [site])[site])[-1] for ids in pair] for pair in pairs]
+    return torch.stack([one - other for one, other in ends]).mean(0).float().cpu().numpy()
 
 
 def mean_over(model: Decoder, texts: Sequence[Sequence[int]], site: str) -> Array:
     """The mean of a site over all tokens of some texts."""
     if not texts:
         raise InputError("a mean needs at least one text")
-    found = [values_at(model, ids, [site])[site] for ids in texts]
-    axis = found[0].dim() - 2
-    return torch.cat(found, axis).mean(axis).float().cpu().numpy()
+    return torch.cat([_along(values_at(model, ids, [site])[site]) for ids in texts]).mean(0).float().cpu().numpy()
+
+
+def _along(value: Tensor) -> Tensor:
+    """(T, …): positions first, also where heads were."""
+    return value.transpose(0, 1) if value.dim() == 3 else value
 
 
 @dataclass(frozen=True)
@@ -170,9 +235,3 @@ def _one_each(given: Tensor, where: Tensor) -> Callable[[Tensor], Tensor]:
         return new
 
     return put_in
-
-
-def run_edited(model: Decoder, ids: Sequence[int], edits: Mapping[str, Callable[[Tensor], Tensor]]) -> Tensor:
-    """Logits (T, V) of a text, with edits."""
-    with torch.inference_mode(), look(model, edits=edits):
-        return model(as_row(model, ids))[0]

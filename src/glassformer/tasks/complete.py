@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 
 from glassformer import machine
 from glassformer.errors import CheckpointError, InputError
+from glassformer.explain.surgery import edited
 from glassformer.generation.beam import beam_search
 from glassformer.generation.decode import Event, check_prompt, generate, restrict
 from glassformer.generation.options import Options
@@ -18,8 +20,12 @@ from glassformer.generation.sampling import log_softmax
 from glassformer.hub.folder import Loaded, load_folder, parse_dtype, save_folder
 from glassformer.hub.locate import as_path, locate
 from glassformer.hub.lora import is_adapter, read_adapter
+from glassformer.hub.transformerlens import Activations, our_site
 from glassformer.models.gpt import GPT
+from glassformer.tasks.surgery import Edits, read_edits
+from glassformer.tasks.written import Written
 from glassformer.tokenizers import TextStream, Tokenizer
+from glassformer.trace import trace
 from glassformer.training.lora import fold, insert
 
 Prompt = str | Sequence[int]
@@ -36,7 +42,7 @@ class Candidate:
 
 
 @dataclass
-class Completion:
+class Completion(Written):
     """What a model wrote, and how sure it was."""
 
     prompt: str
@@ -55,16 +61,16 @@ class Completion:
     @property
     def pieces(self) -> list[str]:
         """The text of every token of the answer."""
-        return [self._model.piece(id) for id in self.tokens]
+        return [self.lm.piece(id) for id in self.tokens]
 
     def top(self, k: int = 10) -> list[list[Candidate]]:
         """For every token of the answer, the k likeliest tokens at its place: one replay of the whole text."""
         if not self.tokens:
             return []
-        if len(self.prompt_tokens) + len(self.tokens) - 1 > self._model.model.context:
+        if len(self.prompt_tokens) + len(self.tokens) - 1 > self.lm.model.context:
             raise InputError("top(): this text slid over the edge of the context and cannot be replayed as a whole")
-        logits = self._model.logits([*self.prompt_tokens, *self.tokens[:-1]])
-        return [self._model.candidates(row, k) for row in logits[len(self.prompt_tokens) - 1 :]]
+        logits = self.lm.logits([*self.prompt_tokens, *self.tokens[:-1]])
+        return [self.lm.candidates(row, k) for row in logits[len(self.prompt_tokens) - 1 :]]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain data."""
@@ -79,12 +85,6 @@ class Completion:
             "choice": self.choice,
             "seed": self.seed,
         }
-
-    @property
-    def _model(self) -> "LanguageModel":
-        if self.model is None:
-            raise InputError("this result has lost its model")
-        return self.model
 
 
 class Stream(Iterator[str]):
@@ -184,6 +184,20 @@ class LanguageModel:
         """Scores of every next token after every position (T, V), or after the last one (1, V)."""
         row = torch.tensor([list(ids)], device=self.model.tokens.weight.device)
         return np.asarray(self.model(row, last=last)[0].float().cpu().numpy())
+
+    @contextmanager
+    def edit(self, edits: Edits) -> "Iterator[LanguageModel]":
+        """Inside, the model is a changed one: parts off, patched, pushed. A list of edits, or a file that holds one."""
+        with edited(self.model, read_edits(self, edits)):
+            yield self
+
+    @torch.inference_mode()
+    def run_with_cache(self, prompt: Prompt, *sites: str) -> tuple[torch.Tensor, Activations]:
+        """Logits (1, T, V), and what was seen on the way at some sites (all), also under TransformerLens' names."""
+        ids = torch.tensor([self.encode(prompt)], device=self.model.tokens.weight.device)
+        with trace(self.model, *map(our_site, sites)) as seen:
+            logits: torch.Tensor = self.model(ids)
+        return logits, Activations(seen)
 
     def save(self, folder: str | Path, *, dtype: str | None = None) -> None:
         """Write a folder that `load` and `transformers` read."""

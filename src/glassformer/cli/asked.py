@@ -1,0 +1,152 @@
+"""What the verbs that look inside share: a text and a model come in, an answer goes out as a table, as JSON or into a file."""
+
+import functools
+import inspect
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from glassformer.cli.options import (
+    DEFAULT_MODEL,
+    Device,
+    Dtype,
+    File,
+    Json,
+    Model,
+    Offline,
+    Revision,
+    log,
+    out,
+    print_json,
+    read_prompt,
+    visible,
+)
+from glassformer.errors import InputError
+
+if TYPE_CHECKING:
+    from glassformer.tasks.complete import LanguageModel
+    from glassformer.tasks.look import Look
+
+Words = Annotated[str | None, typer.Argument(help="The text; '-' or a pipe reads stdin.")]
+Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write the numbers to a file: .json or .csv.")]
+SHARED: dict[str, tuple[Any, Any]] = {
+    "text": (Words, None),
+    "model": (Model, DEFAULT_MODEL),
+    "file": (File, None),
+    "output": (Output, None),
+    "device": (Device, "cpu"),
+    "dtype": (Dtype, "float32"),
+    "revision": (Revision, None),
+    "offline": (Offline, False),
+    "as_json": (Json, False),
+}
+WORDY = ("token", "source", "likeliest", "because of", "stage", "site", "part", "query", "step", "after")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a user asks about. Nothing is read or loaded before a verb wants it."""
+
+    text: str | None
+    file: Path | None
+    model: str
+    how: dict[str, Any]
+
+    @functools.cached_property
+    def prompt(self) -> str:
+        """The text; there must be one."""
+        prompt = read_prompt(self.text, self.file)
+        if not prompt:
+            raise InputError("there is nothing to look at: the text is empty")
+        return prompt
+
+    @functools.cached_property
+    def lm(self) -> "LanguageModel":
+        """The model."""
+        return self.load(self.model)
+
+    @functools.cached_property
+    def ids(self) -> list[int]:
+        """The text's tokens."""
+        prompt = self.prompt  # before the model, which takes longer to come
+        return self.lm.encode(prompt)
+
+    def load(self, name: str) -> "LanguageModel":
+        """A model, in the way that was asked for."""
+        from glassformer.tasks.complete import load
+
+        return load(name, **self.how)
+
+
+def question(function: Callable[..., "Look"], *, without: Sequence[str] = ()) -> Callable[..., None]:
+    """A verb, of a function from an `Asked` and its own flags to an answer: with the flags that all such verbs share."""
+    own = list(inspect.signature(function).parameters.values())[1:]
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in SHARED.items()
+        if name not in without
+    ]
+
+    @functools.wraps(function)
+    def verb(**given: Any) -> None:
+        flags = {one.name: given.pop(one.name) for one in own}
+        as_json, output = given.pop("as_json"), given.pop("output")
+        asked = Asked(given.pop("text"), given.pop("file"), given.pop("model", DEFAULT_MODEL), given)
+        if output is not None and output.suffix not in (".json", ".csv"):
+            raise InputError(f"{output}: numbers are written as .json or .csv")
+        answer(function(asked, **flags), as_json, output)
+
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + shared
+    verb.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    verb.__annotations__ = {one.name: one.annotation for one in parameters}
+    return verb
+
+
+def answer(found: "Look", as_json: bool, output: Path | None) -> None:
+    """Print the table, or the numbers as JSON, or write them to a file."""
+    if output is not None:
+        data = found.to_csv() if output.suffix == ".csv" else json.dumps(found.to_dict(), ensure_ascii=False) + "\n"
+        try:
+            output.write_text(data, encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"{output}: cannot be written ({error.strerror})") from None
+        log().print(f"{output}")
+    elif as_json:
+        print_json(found.to_dict())
+    else:
+        console = out()
+        console.print(found.caption)
+        table = Table(box=None, pad_edge=False)
+        for name in found.columns:
+            wordy = name in WORDY or name.startswith("looks at")
+            table.add_column(name, justify="left" if wordy else "right", no_wrap=True)
+        for row in found.rows:
+            table.add_row(*map(_cell, row))
+        if not console.is_terminal:
+            console.width = 10_000  # in a pipe nothing is cut
+        console.print(table)
+
+
+@contextmanager
+def bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on a terminal; inside, call with how much is done, and of how much."""
+    console = log()
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+        task = shown.add_task(what, total=None)
+        yield lambda done, total: shown.update(task, completed=done, total=total or None)  # 0: nobody knows
+
+
+def _cell(value: Any) -> Text:
+    if isinstance(value, float):
+        shown = "−∞" if value == float("-inf") else "–" if value != value else f"{value:.3f}"
+        return Text(shown, style="bold" if value >= 0.5 else "dim" if abs(value) < 0.05 else "")
+    return Text(visible(value) if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else str(value))

@@ -1,0 +1,67 @@
+"""TransformerLens' names for what we see: people who come from there find everything under the names they know."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from glassformer.errors import UnknownSite
+
+if TYPE_CHECKING:
+    from glassformer.trace import Tracer
+
+# Their name in a block -> ours. Where both have heads and positions, they have positions first: (B, T, H, K).
+BLOCK = {
+    "hook_resid_pre": "in",
+    "attn.hook_q": "attn.q",
+    "attn.hook_k": "attn.k",
+    "attn.hook_v": "attn.v",
+    "attn.hook_attn_scores": "attn.scores",
+    "attn.hook_pattern": "attn.pattern",
+    "attn.hook_z": "attn.mix",
+    "hook_attn_out": "attn.out",
+    "hook_resid_mid": "mid",
+    "mlp.hook_post": "mlp.neurons",
+    "hook_mlp_out": "mlp.out",
+    "hook_resid_post": "out",
+}
+POSITIONS_FIRST = ("attn.q", "attn.k", "attn.v", "attn.mix")
+
+
+def our_site(name: str) -> str:
+    """Our name for one of theirs; a name of ours stays as it is."""
+    match = re.fullmatch(r"(blocks\.[\d*]+)\.(.*hook_\w+)", name)
+    if match and match[2] in BLOCK:
+        return f"{match[1]}.{BLOCK[match[2]]}"
+    if "hook_" in name:
+        raise UnknownSite(f"{name!r} has no counterpart; in a block there are {', '.join(BLOCK)}")
+    return name
+
+
+class Activations(Mapping[str, Tensor]):
+    """What one run held: `cache["blocks.3.attn.pattern"]`, `cache["blocks.3.attn.hook_pattern"]`, `cache["pattern", 3]`."""
+
+    def __init__(self, seen: "Tracer") -> None:
+        self.seen = seen
+
+    def __getitem__(self, key: "str | tuple[str, int]") -> Tensor:
+        if isinstance(key, tuple):
+            key = f"blocks.{key[1]}.{_long(key[0])}"
+        site = our_site(key)
+        theirs = site != key and site.partition(".")[2].partition(".")[2] in POSITIONS_FIRST
+        return self.seen[site].transpose(1, 2) if theirs else self.seen[site]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.seen)
+
+    def __len__(self) -> int:
+        return len(self.seen)
+
+
+def _long(short: str) -> str:
+    """Their full name of a short one: pattern -> attn.hook_pattern, resid_post -> hook_resid_post."""
+    for name in BLOCK:
+        if name.endswith(f"hook_{short}"):
+            return name
+    raise UnknownSite(f"{short!r} is none of {', '.join(name.partition('hook_')[2] for name in BLOCK)}")

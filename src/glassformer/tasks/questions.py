@@ -1,0 +1,233 @@
+"""Questions about a text: who looked where, what each layer thought, who spoke for a token, why this one, what the cache kept."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from glassformer.errors import InputError
+from glassformer.explain import attention as attending
+from glassformer.explain import lens as lensing
+from glassformer.explain.decoder import check_head, check_layer
+from glassformer.explain.difference import difference
+from glassformer.explain.faithfulness import agreement, faithfulness
+from glassformer.explain.memory import kept
+from glassformer.explain.saliency import METHODS, Target, saliency
+from glassformer.tasks.look import Array, Look, Progress, find_token, labels, places_of, words_of
+
+if TYPE_CHECKING:
+    from glassformer.tasks.complete import LanguageModel
+    from glassformer.tasks.written import Written
+
+ROBOT = ["robot", "must", "obey", "orders"]
+ROBOT_SCORES = [[0.11, 0.00, 0.81, 0.79], [0.19, 0.50, 0.30, 0.48], [0.53, 0.98, 0.95, 0.14], [0.81, 0.86, 0.38, 0.90]]
+ROBOT_WIDTH = 16  # the article's percentages come out with scores ÷ √16
+
+
+def robot() -> Look:
+    """The article's "robot must obey orders", with the step that its picture leaves out."""
+    table = attending.softmax_table(ROBOT_SCORES, ROBOT_WIDTH)
+    rows = [[query, step, *table[step][at]] for at, query in enumerate(ROBOT) for step in table]
+    return Look("robot", "raw scores, ÷ √16, masked, softmax", ROBOT, table, ["query", "step", *ROBOT], rows)
+
+
+def heads(lm: "LanguageModel", ids: Sequence[int]) -> Look:
+    """What kind of head each is, on this text."""
+    found = attending.head_statistics(attending.patterns(lm.model, ids), ids)
+    kinds = [one.name for one in dataclasses.fields(found)]
+    layers, count = found.previous.shape
+    rows = [
+        [layer, head, *(float(getattr(found, kind)[layer, head]) for kind in kinds)]
+        for layer in range(layers)
+        for head in range(count)
+    ]
+    return Look(
+        "heads", f"{lm.name}: kinds of heads on {len(ids)} tokens", labels(lm, ids), found, ["layer", "head", *kinds], rows
+    )
+
+
+def search(lm: "LanguageModel", ids: Sequence[int], source: str, target: str, k: int = 10) -> Look:
+    """Which heads look from one word to another."""
+    queries, sources = places_of(lm, ids, source), places_of(lm, ids, target)
+    if min(sources) > max(queries):
+        raise InputError(f"{target!r} stands behind {source!r}; attention only looks back")
+    found = attending.find_heads(attending.patterns(lm.model, ids), queries, sources)[:k]
+    rows: list[list[Any]] = [[one.layer, one.head, one.weight] for one in found]
+    return Look("search", f"{lm.name}: from {source!r} to {target!r}", labels(lm, ids), found, ["layer", "head", "weight"], rows)
+
+
+def pattern(
+    lm: "LanguageModel", ids: Sequence[int], layer: int, head: int | None = None, *, by_word: bool = False, values: bool = False
+) -> Look:
+    """Where one head looks, or all heads of a layer on average; with `values`, how much each source hands over."""
+    if head is not None:
+        check_head(lm.model, head)
+    heads = attending.value_weighted(lm.model, ids, layer) if values else attending.patterns(lm.model, ids, [layer])[0]
+    where = f"layer {layer}, " + ("mean of all heads" if head is None else f"head {head}")
+    what = "attention" if not values else "attention × length of what is handed over"
+    return _sources(lm, ids, heads.mean(0) if head is None else heads[head], f"{where}: {what}", by_word)
+
+
+def flow(lm: "LanguageModel", ids: Sequence[int], layer: int | None = None, *, by_word: bool = False) -> Look:
+    """Attention through all layers up to one (rollout): from which tokens a position's vector is made."""
+    if layer is not None:
+        check_layer(lm.model, layer)
+    through = attending.rollout(attending.patterns(lm.model, ids))
+    where = f"through layers 0 to {len(through) - 1 if layer is None else layer}"
+    return _sources(lm, ids, through[-1 if layer is None else layer], f"{where}: attention rollout", by_word)
+
+
+def _sources(lm: "LanguageModel", ids: Sequence[int], table: Array, what: str, by_word: bool) -> Look:
+    """A table (T, T) of who gives how much to whom, and the three strongest of each row; token by token, or word by word."""
+    names = labels(lm, ids)
+    if by_word:
+        groups, names = words_of(lm, ids)
+        table = np.array([[table[list(one)][:, list(other)].sum(1).mean() for other in groups] for one in groups])
+    rows: list[list[Any]] = []
+    for at, name in enumerate(names):
+        best = np.argsort(-table[at], kind="stable")[:3]
+        rows.append([at, name, *(part for source in best for part in (names[source], float(table[at, source])))])
+    columns = ["position", "token", *(f"{what} {n}" for n in (1, 2, 3)[: len(names)] for what in ("looks at", "weight"))]
+    return Look("attention", f"{lm.name}: {what}", names, table, columns, rows)
+
+
+def steps(lm: "LanguageModel", ids: Sequence[int], layer: int, head: int, position: int) -> Look:
+    """The five steps of one query."""
+    found = attending.query_steps(lm.model, ids, layer, head, position)
+    names = labels(lm, ids)
+    lengths = np.linalg.norm(found.weighted, axis=1)
+    rows = [
+        [at, name, *(float(step[at]) for step in (found.dots, found.scaled, found.masked, found.weights, lengths))]
+        for at, name in enumerate(names)
+    ]
+    caption = f"{lm.name}: layer {layer}, head {head}, query {names[position]!r}"
+    return Look("steps", caption, names, found, ["position", "source", "q·k", "÷ √K", "masked", "softmax", "|w·v|"], rows)
+
+
+def lens(
+    lm: "LanguageModel", ids: Sequence[int], *, k: int = 5, watch: Sequence[str | int] = (), then: int | None = None
+) -> Look:
+    """What each stage would say at each position."""
+    found = lensing.lens(lm.model, ids, k=k, watch=[find_token(lm, word) for word in watch], then=then)
+    rows: list[list[Any]] = []
+    for stage, name in enumerate(found.stages):
+        for at in range(len(ids)):
+            (first,) = labels(lm, [int(found.top[stage, at, 0])])
+            numbers = [float(one[stage, at]) for one in (found.logprobs, found.entropy, found.divergence)]
+            watched = found.watched_ranks[stage, at].tolist()
+            chance = float(np.exp(found.top_logprobs[stage, at, 0]))
+            rows.append([name, at, first, chance, int(found.ranks[stage, at]), *numbers, *watched])
+    columns = ["stage", "position", "likeliest", "probability", "rank", "logprob", "entropy", "divergence"]
+    return Look("lens", f"{lm.name}: logit lens", labels(lm, ids), found, [*columns, *(f"rank of {w!r}" for w in watch)], rows)
+
+
+def rankings(lm: "LanguageModel", written: "Written") -> Look:
+    """At which rank every layer had each token that was written: 1 is the likeliest."""
+    ids, first = _read(written)
+    found = lensing.lens(lm.model, ids, k=1, then=written.tokens[-1])
+    ranks, logprobs = found.ranks[:, first:], found.logprobs[:, first:]
+    names = labels(lm, written.tokens)
+    rows = [[stage, *map(int, ranks[number])] for number, stage in enumerate(found.stages)]
+    numbers = {"stages": found.stages, "ranks": ranks, "logprobs": logprobs}
+    return Look("rankings", f"{lm.name}: ranks of the written tokens", names, numbers, ["stage", *map(repr, names)], rows)
+
+
+def watched(lm: "LanguageModel", ids: Sequence[int], watch: Sequence[str | int], position: int = -1) -> Look:
+    """Some words against each other: at which rank every layer had each of them, after a position."""
+    if not -len(ids) <= position < len(ids):
+        raise InputError(f"position {position} is not there; the text has positions 0 to {len(ids) - 1}")
+    if not watch:
+        raise InputError("name at least one token to watch, as in ' is'")
+    tokens = [find_token(lm, word) for word in watch]
+    found = lensing.lens(lm.model, ids, k=1, watch=tokens)
+    ranks, logprobs = found.watched_ranks[:, position], found.watched_logprobs[:, position]
+    rows = [[stage, *map(int, ranks[number])] for number, stage in enumerate(found.stages)]
+    names = labels(lm, ids)
+    numbers = {"stages": found.stages, "watched": tokens, "ranks": ranks, "logprobs": logprobs}
+    caption = f"{lm.name}: ranks after {names[position]!r}, position {position % len(ids)}"
+    return Look("watched", caption, names, numbers, ["stage", *map(repr, labels(lm, tokens))], rows)
+
+
+def parts(lm: "LanguageModel", ids: Sequence[int], position: int = -1, token: int | None = None, foil: int | None = None) -> Look:
+    """Who spoke for a token (the likeliest, unless one is named), or for its lead over another: the parts of its logit."""
+    if token is None:
+        token = int(lm.logits(ids[: position % len(ids) + 1], last=True)[0].argmax())
+    found = lensing.contributions(lm.model, ids, position, token, against=foil)
+    order = np.argsort(-np.abs(found.values), kind="stable")
+    rows: list[list[Any]] = [[found.parts[at], float(found.values[at])] for at in order]
+    lead = " less that of ".join(repr(name) for name in labels(lm, [token] if foil is None else [token, foil]))
+    caption = f"{lm.name}: the logit of {lead}, {found.logit:.3f}, part by part"
+    return Look("parts", caption, labels(lm, ids), found, ["part", "logit"], rows)
+
+
+def memory(lm: "LanguageModel", written: "Written") -> Look:
+    """What the key-value cache kept and saved while a text was written, step by step."""
+    found = kept(lm.model, written.prompt_tokens, written.tokens)
+    names = labels(lm, written.tokens)
+    rows = [
+        [one.step, name, one.computed, one.reused, one.saved, one.layer_bytes, one.total_bytes]
+        for one, name in zip(found, names, strict=True)
+    ]
+    columns = ["step", "token", "computed", "reused", "saved", "bytes a layer", "bytes"]
+    return Look("cache", f"{lm.name}: keys and values of {len(lm.model.blocks)} layers", names, found, columns, rows)
+
+
+def _read(written: "Written") -> tuple[list[int], int]:
+    """What the model read while it wrote, and the position after which the first token came."""
+    if not written.tokens:
+        raise InputError("there is no token to explain: nothing was written")
+    return [*written.prompt_tokens, *written.tokens[:-1]], len(written.prompt_tokens) - 1
+
+
+def why(
+    lm: "LanguageModel",
+    written: "Written",
+    method: str = "grad_x_input",
+    *,
+    foil: int | None = None,
+    tested: bool = True,
+    by_word: bool = False,
+    progress: Progress = lambda done, total: None,
+) -> Look:
+    """Which tokens made the written ones likely, with the test of the explanation and its agreement with the other methods."""
+    ids, first = _read(written)
+    targets = [Target(first + number, token, foil) for number, token in enumerate(written.tokens)]
+    blank = None if lm.tokenizer is None else lm.tokenizer.end
+    found = saliency(lm.model, ids, targets, method, blank=blank, progress=progress)
+    names, shares_of = labels(lm, ids), found.shares
+    if by_word:
+        groups, names = words_of(lm, ids)
+        shares_of = np.stack([shares_of[:, list(group)].sum(1) for group in groups], 1)
+    numbers: dict[str, Any] = {"saliency": found, "shares": shares_of}
+    columns = ["position", "token", "because of", "share"]
+    tests: list[list[float]] = [[] for _ in found.targets]
+    if tested:
+        curves = faithfulness(lm.model, list(ids), found, blank=blank)
+        others = {name: saliency(lm.model, ids, targets, name, blank=blank) for name in METHODS if name != method}
+        agreed = {pair: value for pair, value in agreement({method: found, **others}).items() if method in pair}
+        numbers |= {"curves": curves, "agreement": agreed}
+        columns += ["deletion", "insertion"]
+        tests = [[float(a), float(b)] for a, b in zip(curves.deletion_area, curves.insertion_area, strict=True)]
+    rows: list[list[Any]] = []
+    for target, shares, test in zip(found.targets, shares_of, tests, strict=True):
+        (token,) = labels(lm, [target.token])
+        for source in np.argsort(-shares, kind="stable")[: min(5, target.position + 1)]:
+            rows.append([target.position + 1, token, names[source], float(shares[source]), *test])
+    return Look("saliency", f"{lm.name}: {method}", names, numbers, columns, rows)
+
+
+def compare(lm: "LanguageModel", other: "LanguageModel", text: str) -> Look:
+    """Two models on one text, token by token."""
+    ids = lm.encode(text)
+    if lm.tokenizer is not None and other.tokenizer is not None and other.encode(text) != ids:
+        raise InputError(f"{lm.name} and {other.name} cut this text into different tokens, so they cannot be compared on it")
+    found = difference(lm.model, other.model, ids)
+    names = labels(lm, ids)
+    ones, others = (np.exp(side.logprobs[-1, :-1]) for side in (found.one, found.other))
+    rows = [
+        [at + 1, names[at + 1], float(ones[at]), float(others[at]), float(found.logprobs[at]), *map(int, found.ranks[at])]
+        for at in range(len(ids) - 1)
+    ]
+    columns = ["position", "token", lm.name, other.name, "difference", "rank", "rank of the other"]
+    return Look("diff", f"{lm.name} and {other.name}", names, found, columns, rows)
