@@ -6,6 +6,7 @@ import os
 import statistics
 import subprocess
 import sys
+import sysconfig
 import time
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ BUSY = 0.10  # share of the machine that other processes may take during a sampl
 class Peer:
     """One side: a child that answers each line of JSON on its stdin with a line on its stdout."""
 
-    def __init__(self, script: str, *arguments: str, threads: int) -> None:
-        command = [sys.executable, script, "--serve", *arguments]
+    def __init__(self, script: str, *arguments: str, threads: int, python: Path | None = None) -> None:
+        command = [str(python or sys.executable), script, "--serve", *arguments]
         environment = os.environ | {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
         self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
         self._answer()
@@ -25,12 +26,16 @@ class Peer:
     def sample(self, work: Any) -> tuple[float, float]:
         """Seconds of one run, and the share of the machine that others took meanwhile."""
         began, before, own = time.perf_counter(), busy_seconds(), self._cpu()
-        assert self.child.stdin is not None
-        self.child.stdin.write(json.dumps(work) + "\n")
-        self.child.stdin.flush()
-        seconds = float(self._answer())
+        seconds = float(self.ask(work))
         others = (busy_seconds() - before) - (self._cpu() - own)
         return seconds, max(0.0, others) / (time.perf_counter() - began) / (os.cpu_count() or 1)
+
+    def ask(self, what: Any) -> Any:
+        """Its answer to a line."""
+        assert self.child.stdin is not None
+        self.child.stdin.write(json.dumps(what) + "\n")
+        self.child.stdin.flush()
+        return self._answer()
 
     def end(self) -> None:
         """Let it go."""
@@ -47,6 +52,21 @@ class Peer:
     def _cpu(self) -> float:
         fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def environment(folder: Path, *packages: str) -> Path:
+    """The Python of an environment, made if it is not there: what is installed here, and packages that may not live with it."""
+    python = folder / "bin" / "python"
+    if not (folder / "ready").exists():
+        print(f"installing {', '.join(packages)} into {folder}", file=sys.stderr, flush=True)
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        (inside,) = folder.glob("lib/python*/site-packages")
+        (inside / "here.pth").write_text(sysconfig.get_path("purelib") + "\n")
+        pins = Path(__file__).parents[1] / "constraints.txt"
+        wanted = [line for line in pins.read_text().splitlines() if line.startswith("torch==")]
+        subprocess.run([str(python), "-m", "pip", "install", "-q", *wanted, *packages], check=True)
+        (folder / "ready").touch()
+    return python
 
 
 def in_turn(peers: dict[str, Peer], work: Any, rounds: int) -> tuple[dict[str, list[float]], int]:
