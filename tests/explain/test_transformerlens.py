@@ -1,4 +1,4 @@
-"""TransformerLens as a witness: who spoke for a token, and every value under its names, on a random model and on the storyteller."""
+"""TransformerLens as a witness: who spoke for a token, and every value under its names; random weights and the storyteller."""
 
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,0 +1,116 @@
+"""A test that cannot fail is none: each comparison with an independent implementation is shown a fault, and sees it."""
+
+import importlib
+import inspect
+import itertools
+from collections.abc import Callable
+from types import FunctionType, ModuleType
+from typing import Any
+
+import pytest
+import torch
+from small import Pair
+
+import glassformer as gf
+
+CAPTUM, LENS, ATTENTION, NEURONS, WITNESS, SURGERY = (
+    f"explain.test_{name}" for name in ("saliency", "lens", "attention", "neurons", "transformerlens", "surgery")
+)
+# The fault: a module of ours, what stands there, what shall stand there; and the test that has to see it.
+MUTANTS = [
+    ("saliency", "gradients[:, 0] * words if", "gradients[:, 0] + words if", CAPTUM, "test_gradients_are_captums"),
+    ("saliency", "weight[[target.token for", "2 * weight[[target.token for", CAPTUM, "test_gradients_are_captums"),
+    ("saliency", "(places + 1) / 2", "(places + 1.01) / 2", CAPTUM, "test_integrated_gradients_are_captums"),
+    ("saliency", "fall = full - logits_with", "fall = 2 * full - logits_with", CAPTUM, "test_occlusion"),
+    ("lens", "model.head(model.norm(residual))", "model.head(residual)", LENS, "test_every_stage"),
+    ("lens", '"entropy": -_expected(logp, logp)', '"entropy": -_expected(final, logp)', LENS, "test_every_stage"),
+    ("lens", "(part - part.mean()) * scale", "part * scale", WITNESS, "test_who_spoke_for_a_token"),
+    ("lens", '"dhk,hk->hd", weight, mix', '"dhk,hk->hd", weight, mix.flip(0)', WITNESS, "test_who_spoke_for_a_token"),
+    (
+        "attention",
+        "seen[site][0] for site in sites",
+        "seen[site][0].flip(0) for site in sites",
+        ATTENTION,
+        "test_patterns_are_those_of_transformers",
+    ),
+    ("attention", "dots / np.sqrt(len(q))", "dots / len(q)", ATTENTION, "test_the_five_steps"),
+    (
+        "neurons",
+        "seen[site][0] for site in sites",
+        "seen[site][0] + 1e-3 for site in sites",
+        NEURONS,
+        "test_activations_are_those_of_transformers",
+    ),
+    ("neurons", "made.components_[order]", "made.components_[order[::-1]]", NEURONS, "test_factors_are_scikit_learns"),
+    ("surgery", "value + edit.by * given", "value + given", SURGERY, "test_every_kind_of_edit"),
+    (
+        "surgery",
+        "self.now - cache.padding[:, None]",
+        "self.now + cache.padding[:, None]",
+        SURGERY,
+        "test_edits_hold_while_a_text_is_written",
+    ),
+]
+
+
+def mutate(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: str) -> None:
+    """Give every function of a module the code that it would have if the module said something else."""
+    source = inspect.getsource(module)
+    assert source.count(old) == 1, f"{module.__name__} says {old!r} {source.count(old)} times"
+    scratch = ModuleType(module.__name__)
+    scratch.__file__ = module.__file__
+    exec(compile(source.replace(old, new), str(module.__file__), "exec"), vars(scratch))
+    for name, function in functions(module).items():
+        monkeypatch.setattr(function, "__code__", functions(scratch)[name].__code__)
+
+
+def functions(module: ModuleType) -> dict[str, FunctionType]:
+    """Its own functions, and the methods of its classes."""
+    found: dict[str, FunctionType] = {}
+    for name, thing in vars(module).items():
+        if getattr(thing, "__module__", None) != module.__name__:
+            continue
+        inner = vars(thing) if isinstance(thing, type) else {}
+        for label, value in {name: thing, **{f"{name}.{key}": value for key, value in inner.items()}}.items():
+            bare = inspect.unwrap(value) if callable(value) else None
+            if isinstance(bare, FunctionType) and bare.__code__.co_filename == str(module.__file__):
+                found[label] = bare
+    return found
+
+
+def settings(names: Any, values: Any) -> list[dict[str, Any]]:
+    """What a `parametrize` sets, each time."""
+    return [{names: one} if isinstance(names, str) else dict(zip(names, one, strict=True)) for one in values]
+
+
+def run(test: Callable[..., None], pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test with its fixtures and all its parameters."""
+    home = importlib.import_module(test.__module__)
+    words = pair.theirs.transformer.wte(torch.tensor([pair.ids])).detach().requires_grad_()
+    fixtures: dict[str, Any] = {"pair": pair, "words": words, "monkeypatch": monkeypatch}
+    if home.__name__ == LENS:
+        fixtures["right"] = inspect.unwrap(home.right)(pair)
+    if home.__name__ == WITNESS:
+        lm = gf.load("storyteller", dtype="float64")
+        fixtures["both"] = home.Both(lm, home.STORYTELLER, lm.encode("Once upon a time"))
+    marks = [mark.args for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
+    sets = [
+        [{names: one} if isinstance(names, str) else dict(zip(names, one, strict=True)) for one in values]
+        for names, values in marks
+    ]
+    for some in itertools.product(*sets):
+        known = fixtures | {name: value for one in some for name, value in one.items()}
+        test(**{name: known[name] for name in inspect.signature(test).parameters})
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("module", "old", "new", "home", "name"), MUTANTS, ids=[f"{one[0]}: {one[2]}" for one in MUTANTS])
+def test_a_fault_is_seen(
+    module: str, old: str, new: str, home: str, name: str, pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The test passes without the fault, and fails with it."""
+    test = getattr(importlib.import_module(home), name)
+    run(test, pair, monkeypatch)
+    mutate(monkeypatch, importlib.import_module(f"glassformer.explain.{module}"), old, new)
+    with pytest.raises(AssertionError):
+        run(test, pair, monkeypatch)
