@@ -52,7 +52,8 @@ def captum(folder: str) -> Any:
     from captum.attr import InputXGradient
     from transformers import AutoModelForCausalLM
 
-    model: Any = AutoModelForCausalLM.from_pretrained(folder).eval()
+    model: Any = AutoModelForCausalLM.from_pretrained(folder)
+    model.eval()
     ids = torch.tensor([ids_of(PROMPT + NEW)])
     method = InputXGradient(lambda embedded: model(inputs_embeds=embedded).logits[:, -1])
 
@@ -79,7 +80,8 @@ def inseq(folder: str) -> Any:
     vocabulary = Tokenizer(WordLevel({f"w{id}": id for id in range(theirs.config.vocab_size)}, unk_token="w0"))
     vocabulary.pre_tokenizer = WhitespaceSplit()
     marks = dict.fromkeys(("unk_token", "pad_token", "bos_token", "eos_token"), f"w{theirs.config.eos_token_id}")
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=vocabulary, **marks)
+    kind: Any = PreTrainedTokenizerFast
+    tokenizer = kind(tokenizer_object=vocabulary, **marks)
     model = peer.load_model(theirs, "input_x_gradient", tokenizer=tokenizer)
     words = [f"w{id}" for id in ids_of(PROMPT + NEW)]
 
@@ -102,17 +104,17 @@ def our_lens(folder: str) -> Any:
 def transformerlens(folder: str) -> Any:
     """run_with_cache, then the accumulated residual stream through the last norm and the output matrix."""
     import torch
-    from transformer_lens import HookedTransformer
+    from transformer_lens.model_bridge import TransformerBridge
     from transformers import AutoModelForCausalLM
 
-    theirs = AutoModelForCausalLM.from_pretrained(folder)
-    model = HookedTransformer.from_pretrained_no_processing("gpt2", hf_model=theirs, tokenizer=None, device="cpu")
+    model: Any = TransformerBridge.boot_transformers(folder, hf_model=AutoModelForCausalLM.from_pretrained(folder), device="cpu")
+    model.enable_compatibility_mode(disable_warnings=True, no_processing=True)
     ids = torch.tensor([ids_of(LENS)])
 
     @torch.inference_mode()
     def run() -> int:
         _, cache = model.run_with_cache(ids)
-        stages = cache.accumulated_resid(layer=-1, incl_mid=True, apply_ln=False)
+        stages = cache.accumulated_resid(layer=-1, incl_mid=True, apply_ln=False)  # (S, B, T, D)
         return int(model.unembed(model.ln_final(stages[:, 0])).shape[:2].numel())
 
     return run

@@ -49,50 +49,65 @@ def lens(model: Decoder, ids: Sequence[int], *, k: int = 5, watch: Sequence[int]
     row = as_row(model, ids)
     stages = ["embed", *(f"blocks.{layer}.{half}" for layer in range(len(model.blocks)) for half in ("mid", "out"))]
     with look(model, *stages) as seen:
-        model(row)
+        model(row, last=True)
     chosen = torch.cat([row[0, 1:], row.new_tensor([-1 if then is None else then])])
     parts = [_read(model, seen, stages, slice(at, at + CHUNK), chosen, k, list(watch)) for at in range(0, len(ids), CHUNK)]
     joined = {name: torch.cat([part[name] for part in parts], 1).cpu().numpy() for name in parts[0]}
     return Lens(stages=stages, ids=list(ids), chosen=joined.pop("chosen")[0], watched=list(watch), **joined)
 
 
+class _Said:
+    """What a stage says at some positions (t, V), and what follows from it. Every pass over so many numbers counts."""
+
+    def __init__(self, model: Decoder, residual: Tensor) -> None:
+        self.logits: Tensor = model.head(model.norm(residual)).float()
+        self.logits -= self.logits.amax(-1, keepdim=True)  # the likeliest is 0: nothing overflows, little is rounded
+        self.chances = self.logits.exp()
+        total = self.chances.sum(-1, keepdim=True)
+        self.chances /= total
+        self.norm = total.log()  # (t, 1): log-probability = logit - norm
+        self.entropy = self.norm[:, 0] - (self.chances * self.logits).sum(-1)
+
+    def logprobs(self, tokens: Tensor) -> Tensor:
+        """(t, n) of n tokens each."""
+        return self.logits.gather(1, tokens) - self.norm
+
+    def ranks(self, tokens: Tensor) -> Tensor:
+        """(t, n), 1 for the likeliest."""
+        mine = self.logits.gather(1, tokens)
+        return torch.stack([1 + (self.logits > one[:, None]).sum(-1) for one in mine.T], -1) if mine.shape[1] else tokens
+
+    def divergence(self, final: "_Said") -> Tensor:
+        """(t,) from the last stage to this one."""
+        return -final.entropy - (final.chances * self.logits).sum(-1) + self.norm[:, 0]
+
+
 def _read(
     model: Decoder, seen: Tracer, stages: list[str], where: slice, chosen: Tensor, k: int, watch: list[int]
 ) -> dict[str, Tensor]:
     """Some positions at every stage: (S, t, …). The last stage comes first: the others are compared with it."""
-    final = _logits(model, seen[stages[-1]][0, where]).float().log_softmax(-1)  # (t, V)
+    final = _Said(model, seen[stages[-1]][0, where])
     chosen = chosen[where].clone()
-    chosen[chosen < 0] = final.argmax(-1)[chosen < 0]
+    chosen[chosen < 0] = final.logits.argmax(-1)[chosen < 0]
+    watched = torch.tensor(watch, device=chosen.device, dtype=chosen.dtype).expand(len(chosen), -1)  # (t, W)
     rows: dict[str, list[Tensor]] = {}
     for stage in stages:
-        logp = final if stage == stages[-1] else _logits(model, seen[stage][0, where]).float().log_softmax(-1)
-        best = logp.topk(k)
-        mine = logp.gather(1, chosen[:, None])  # (t, 1)
-        others = logp[:, watch]  # (t, W)
+        said = final if stage == stages[-1] else _Said(model, seen[stage][0, where])
+        best = said.logits.topk(k)
         found = {
             "chosen": chosen,
             "top": best.indices,
-            "top_logprobs": best.values,
-            "ranks": 1 + (logp > mine).sum(-1),
-            "logprobs": mine[:, 0],
-            "entropy": -_expected(logp, logp),
-            "divergence": _expected(final, final - logp),
-            "watched_ranks": torch.stack([1 + (logp > logp[:, [w]]).sum(-1) for w in watch], -1) if watch else others.long(),
-            "watched_logprobs": others,
+            "top_logprobs": best.values - said.norm,
+            "ranks": said.ranks(chosen[:, None])[:, 0],
+            "logprobs": said.logprobs(chosen[:, None])[:, 0],
+            "entropy": said.entropy,
+            "divergence": said.divergence(final),
+            "watched_ranks": said.ranks(watched),
+            "watched_logprobs": said.logprobs(watched),
         }
         for name, value in found.items():
             rows.setdefault(name, []).append(value)
     return {name: torch.stack(values) for name, values in rows.items()}
-
-
-def _expected(logp: Tensor, value: Tensor) -> Tensor:
-    """The mean of a value under a distribution: (t, V) -> (t,). What cannot happen does not count."""
-    return torch.where(logp > -torch.inf, logp.exp() * value, 0.0).sum(-1)
-
-
-def _logits(model: Decoder, residual: Tensor) -> Tensor:
-    logits: Tensor = model.head(model.norm(residual))
-    return logits
 
 
 @dataclass(frozen=True)
