@@ -47,6 +47,14 @@ def gpt2_vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def stories() -> Path:
+    """The folder of the held-out stories."""
+    if not (DATA / "stories").is_dir():
+        pytest.skip(f"the held-out stories are not at {DATA / 'stories'}; set GLASSFORMER_DATA to the folder that holds stories")
+    return DATA / "stories"
+
+
+@pytest.fixture(scope="session")
 def gpt2(gpt2_vocabulary: Path) -> Tokenizer:
     """GPT-2's own tokenizer."""
     tokenizer = load_tokenizer(gpt2_vocabulary)
