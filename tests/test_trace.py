@@ -111,6 +111,20 @@ def test_an_edit_of_one_head_leaves_the_others(model: GPT) -> None:
         assert torch.equal(seen[f"blocks.1.attn.mix[{head}]"], plain[f"blocks.1.attn.mix[{head}]"])
 
 
+def test_traces_end_in_any_order(model: GPT) -> None:
+    """One that ends before one that began later leaves it alone, and nothing stays behind."""
+    one, other = trace(model, "blocks.0.out"), trace(model, "blocks.1.out")
+    first, second = one.__enter__(), other.__enter__()
+    model(IDS)
+    one.__exit__(None, None, None)
+    model(IDS)
+    other.__exit__(None, None, None)
+    model(IDS)
+    assert first["blocks.0.out"].shape == (*IDS.shape, 24)
+    assert second["blocks.1.out"].shape == (2, *IDS.shape, 24)
+    assert model.tracer is None
+
+
 def test_a_star_is_one_name_between_dots(model: GPT) -> None:
     """At the beginning and at the end it is whatever stands there."""
     right = {

@@ -13,7 +13,7 @@ An **address** is a site with, where one is meant, an index on its head or neuro
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from types import ModuleType
@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from glassformer.errors import InputError, UnknownSite
 
 Edit = Callable[[Tensor], Tensor]
+Edits = Mapping[str, Edit] | Sequence[tuple[str, Edit]]  # done in their order
 
 # Where the head or neuron axis of an indexable site sits.
 AXES = {"q": 1, "k": 1, "v": 1, "scores": 1, "pattern": 1, "mix": 1, "neurons": -1}
@@ -54,14 +55,15 @@ class Tapped(nn.Module):
 class Tracer(dict[str, Tensor]):
     """What one trace saw: site -> value. A site met many times (tokens, steps) gains a leading axis."""
 
-    def __init__(self, model: nn.Module, sites: Iterable[str], edits: Mapping[str, Edit], grad: bool) -> None:
+    def __init__(self, model: nn.Module, sites: Iterable[str], edits: Edits, grad: bool) -> None:
         super().__init__()
         self.grad = grad
         self.outer: dict[nn.Module, Tracer] = {}  # a trace around this one goes on listening and editing
         self.met: dict[str, None] = {}  # an ordered set
         self._names = {module: name for name, module in model.named_modules()}
         self._sites = [parse_address(site) for site in sites]
-        self._edits = [(*parse_address(site), edit) for site, edit in edits.items()]
+        pairs = edits.items() if isinstance(edits, Mapping) else edits
+        self._edits = [(*parse_address(site), edit) for site, edit in pairs]
         self._values: dict[str, list[Tensor]] = {}
 
     def __missing__(self, address: str) -> Tensor:
@@ -100,6 +102,19 @@ class Tracer(dict[str, Tensor]):
             self._values.setdefault(path, []).append(value if self.grad else value.detach())
         return value
 
+    def leave(self, module: Tapped) -> None:
+        """Listen to a module no longer. A trace that began later and has not ended goes on without this one."""
+        inner, outer = module.tracer, self.outer.get(module)
+        while inner is not None and inner is not self and inner.outer.get(module) is not self:
+            inner = inner.outer.get(module)
+        if inner is not None and inner is not self:
+            inner.outer = {one: tracer for one, tracer in inner.outer.items() if one is not module}
+            inner.outer |= {} if outer is None else {module: outer}
+        elif outer is not None:
+            module.tracer = outer  # type: ignore[misc]
+        else:
+            del module.tracer
+
     def close(self) -> None:
         """Check that every site that was asked for was met, if the model ran at all, and stack the repeated ones."""
         for glob in [glob for glob, *_ in (*self._sites, *self._edits)]:
@@ -135,7 +150,7 @@ class Tracer(dict[str, Tensor]):
 
 
 @contextmanager
-def trace(model: nn.Module, *sites: str, edits: Mapping[str, Edit] | None = None, grad: bool = False) -> Iterator[Tracer]:
+def trace(model: nn.Module, *sites: str, edits: Edits | None = None, grad: bool = False) -> Iterator[Tracer]:
     """Listen to `model` inside the block: read `sites` (globs; all if none is named), apply `edits`, keep gradients.
 
     With `grad=True` the values stay in the graph: after `loss.backward()` each has its `.grad`.
@@ -150,10 +165,7 @@ def trace(model: nn.Module, *sites: str, edits: Mapping[str, Edit] | None = None
         yield seen
     finally:
         for module in tapped:
-            if module in seen.outer:
-                module.tracer = seen.outer[module]  # type: ignore[misc]
-            else:
-                del module.tracer
+            seen.leave(module)
     seen.close()
 
 

@@ -98,12 +98,21 @@ def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["lens", "--token", " cat", TEXT], "--token needs --parts"),
         (["lens", "--parts", "-p", "all", TEXT], "--parts needs one --position"),
         (["edit", TEXT], "name an edit: --zero"),
+        (["edit", "--sweep", "--zero", "embed", TEXT], "--sweep and an edit are 2 questions"),
+        (["attention", "--rollout", "--cache", "2", TEXT], "--rollout and --cache are 2 questions"),
+        (["attention", "--words", TEXT], "--words joins what one layer looks at"),
+        (["attention", "-l", "1", "--head", "0", "--rollout", TEXT], "--head goes with"),
+        (["attention", "-l", "1", "--head", "0", "--query=--5", TEXT], "the word '--5' is not in the text"),
+        (["lens", "--ranks", "2", "-w", " cat", TEXT], "--ranks and --watch are 2 questions"),
+        (["saliency", "--method", "rollout", "--not", " cat", TEXT], "--not has no meaning for rollout"),
+        (["neurons", "-l", "3-1", TEXT], "neither a layer nor a range"),
+        (["neurons", "--clusters", "2", "Once"], "clusters must be between 1 and the 1 ways"),
         (["edit", "--zero", "blocks.99.mlp", TEXT], "no site matches 'blocks.99.mlp'"),
         (["edit", "--zero", "blocks.0.attn.mix[99]", TEXT], "entries, counted from 0"),
         (["edit", "--zero", "blocks.0.out[1]", TEXT], "take an index"),
         (["edit", "--scale", "blocks.0.mlp", TEXT], "is not ADDRESS=NUMBER"),
         (["edit", "--patch", "blocks.0.mlp", TEXT], "--patch needs --from"),
-        (["edit", "--patch", "blocks.0.mlp", "--from", "A", TEXT], "values for 1 positions do not fit"),
+        (["edit", "--patch", "blocks.0.mlp", "--from", "A", TEXT], "has not as many tokens as"),
         (["edit", "--toward", "good", TEXT], "--toward and --away belong together"),
         (["edit", "--sweep", TEXT], "--sweep needs --from, --answer and --not"),
         (["edit", "--sweep", "--from", "A", "--answer", " a", "--not", " the", TEXT], "as many tokens as each other"),
@@ -123,7 +132,7 @@ def test_where_a_neuron_fires(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     (tmp_path / "one.jsonl").write_text('{"text": "A dog ran."}\n{"text": "The cat sat on the mat."}\n')
     (tmp_path / "two.txt").write_text("Once upon a time there was a bird.")
     found = json.loads(said(capsys, "neurons", "--neuron", "1.17", "-k", "2", "--corpus", str(tmp_path), "--json"))
-    assert len(found["numbers"]) == 2
+    assert len(found["numbers"]) == len(found["rows"]) == 2
     assert found["numbers"][0]["activation"] >= found["numbers"][1]["activation"]
 
 

@@ -80,6 +80,12 @@ def test_kinds_of_heads() -> None:
     assert np.isnan(even.induction[0, 0])
 
 
+def test_nobody_follows_itself() -> None:
+    """In "no no no" a place that looks at itself is no induction."""
+    found = head_statistics(np.eye(3)[None, None], [5, 5, 5])
+    assert found.induction.tolist() == [[0.0]]
+
+
 def test_who_looks_from_here_to_there() -> None:
     """All heads, the one that looks most first."""
     pattern = np.zeros((2, 2, 3, 3))
@@ -88,6 +94,7 @@ def test_who_looks_from_here_to_there() -> None:
     found = find_heads(pattern, [2], [0, 1])
     assert [(one.layer, one.head) for one in found[:2]] in ([(1, 0), (0, 1)], [(0, 1), (1, 0)])
     assert [one.weight for one in found] == pytest.approx([0.9, 0.9, 0, 0])
+    assert find_heads(pattern, [0, 2], [1])[0].weight == 0.7  # the first cannot look there
     most = find_heads(pattern, [2], [1])[0]
     assert (most.layer, most.head, most.weight) == (1, 0, 0.7)
 

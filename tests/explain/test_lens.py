@@ -44,7 +44,7 @@ def test_every_stage(pair: Pair, right: np.ndarray, chunk: int, monkeypatch: pyt
     assert found.stages == ["embed", "blocks.0.mid", "blocks.0.out", "blocks.1.mid", "blocks.1.out"]
     order = np.argsort(-right, -1, kind="stable")
     np.testing.assert_array_equal(found.top, order[..., :4])
-    close = {"rtol": 0, "atol": 1e-5}  # logits are turned into probabilities in float32
+    close = {"rtol": 0, "atol": 1e-10}
     np.testing.assert_allclose(found.top_logprobs, np.take_along_axis(right, order[..., :4], -1), **close)
     chosen = [*pair.ids[1:], int(right[-1, -1].argmax())]
     assert found.chosen.tolist() == chosen

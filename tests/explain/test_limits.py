@@ -69,6 +69,13 @@ def test_long_texts() -> None:
         lens(model, [*ids, 1])
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(dtype: torch.dtype) -> None:
+    """Every explanation of a model in few bits, too."""
+    model = small_model(1).to(dtype)
+    explain(model, [5, 17, 5, 17, 60])
+
+
 def test_a_glob_keeps_only_what_was_asked_for(pair: Pair) -> None:
     """The values of other sites are not even computed where that costs something."""
     with gf.trace(pair.ours, "blocks.1.attn.pattern") as seen:

@@ -94,11 +94,7 @@ def run(test: Callable[..., None], pair: Pair, monkeypatch: pytest.MonkeyPatch) 
         lm = gf.load("storyteller", dtype="float64")
         fixtures["both"] = home.Both(lm, home.STORYTELLER, lm.encode("Once upon a time"))
     marks = [mark.args for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
-    sets = [
-        [{names: one} if isinstance(names, str) else dict(zip(names, one, strict=True)) for one in values]
-        for names, values in marks
-    ]
-    for some in itertools.product(*sets):
+    for some in itertools.product(*(settings(*mark) for mark in marks)):
         known = fixtures | {name: value for one in some for name, value in one.items()}
         test(**{name: known[name] for name in inspect.signature(test).parameters})
 

@@ -33,7 +33,7 @@ def words(pair: Pair) -> torch.Tensor:
     return pair.theirs.transformer.wte(torch.tensor([pair.ids])).detach().requires_grad_()
 
 
-@pytest.mark.parametrize("room", [module.ROOM, 1])
+@pytest.mark.parametrize("room", [module.ROOM, 1, 3 * 3 * 12 * 12])  # all four questions at once, one at a time, three and one
 @pytest.mark.parametrize("method", ["grad_x_input", "gradient"])
 def test_gradients_are_captums(pair: Pair, words: torch.Tensor, method: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """All questions side by side, or one after the other."""

@@ -9,6 +9,7 @@ import glassformer as gf
 from glassformer.errors import InputError
 from glassformer.explain import surgery
 from glassformer.explain.difference import difference
+from glassformer.explain.lens import contributions
 from glassformer.explain.surgery import Edit, direction, mean_over, sweep, values_at
 from glassformer.generation.decode import generate
 from glassformer.generation.options import Options
@@ -52,6 +53,34 @@ def test_edits_of_one_site_follow_each_other(pair: Pair) -> None:
     site = "blocks.0.out"
     found = edited(pair, Edit(site, "scale", by=2.0), Edit(site, "add", value=np.ones(24)))
     torch.testing.assert_close(found, logits(pair, pair.ids, {site: lambda x: 2 * x + 1}), rtol=0, atol=1e-12)
+    all_of_them, one = "blocks.0.attn.mix", "blocks.0.attn.mix[1]"
+    found = edited(pair, Edit(one, "scale", by=2.0), Edit(all_of_them, "zero"), Edit(one, "add", value=np.ones(8)))
+
+    def only_one(x: torch.Tensor) -> torch.Tensor:
+        x = torch.zeros_like(x)
+        x[:, 1] = 1
+        return x
+
+    torch.testing.assert_close(found, logits(pair, pair.ids, {all_of_them: only_one}), rtol=0, atol=1e-12)
+
+
+def test_nobody_sees_ahead(pair: Pair) -> None:
+    """Whatever is done to scores, a later token changes nothing before it."""
+    for edit in (Edit("blocks.0.attn.scores[1]", "zero"), Edit("blocks.1.attn.scores", "scale", by=-1.0)):
+        with surgery.edited(pair.ours, [edit]):
+            one, other = logits(pair, pair.ids), logits(pair, [*pair.ids[:-1], 3])
+        assert one.isfinite().all()
+        torch.testing.assert_close(one[:-1], other[:-1], rtol=0, atol=1e-12)
+
+
+def test_parts_under_edits(pair: Pair) -> None:
+    """What an edit puts on the stream is a part of its own, and all still add up."""
+    for edit in (Edit("blocks.0.attn", "zero"), Edit("blocks.0.out", "add", value=np.arange(24.0))):
+        with surgery.edited(pair.ours, [edit]):
+            found = contributions(pair.ours, pair.ids, -1, 40)
+        assert "edits" in found.parts
+        assert found.values.sum() == pytest.approx(found.logit, abs=1e-9)
+    assert "edits" not in contributions(pair.ours, pair.ids, -1, 40).parts
 
 
 def test_at_some_positions(pair: Pair) -> None:
@@ -65,6 +94,19 @@ def test_at_some_positions(pair: Pair) -> None:
     found = edited(pair, Edit("blocks.0.out", "zero", at=(1, -1)))
     torch.testing.assert_close(found, logits(pair, pair.ids, {"blocks.0.out": by_hand}), rtol=0, atol=1e-12)
     torch.testing.assert_close(found[0], logits(pair, pair.ids)[0], rtol=0, atol=1e-12)
+
+
+def by_hand(edit: Edit, prompt: int, size: int) -> Edit:
+    """The same edit for a text that is read at once, at positions from the beginning."""
+    if edit.at is None:
+        return edit
+    at = tuple(n + prompt if n < 0 else n for n in edit.at)
+    value = edit.value
+    if value is not None and edit.do == "patch":  # what is counted from the end is taken from the end
+        value = value.copy()
+        for n, place in zip(edit.at, at, strict=True):
+            value[:, place] = edit.value[:, n]  # type: ignore[index]
+    return Edit(edit.site, edit.do, edit.by, tuple(n for n in at if n < size), value)
 
 
 @pytest.mark.parametrize("prompts", [[[5]], [[5, 17, 5, 17]], [[5, 17, 60], [5], [9, 9, 9, 9, 9]]])
@@ -85,11 +127,13 @@ def test_edits_hold_while_a_text_is_written(pair: Pair, prompts: list[list[int]]
         tokens = [event.token for event in written]
         assert None not in tokens
         whole = [*prompt, *tokens[:-1]]  # type: ignore[list-item]
-        place = None if at is None else tuple(n + len(prompt) if n < 0 else n for n in at)
-        fixed = [Edit(e.site, e.do, e.by, None if e.at is None else place or e.at, e.value) for e in edits]
-        fixed = [Edit(e.site, e.do, e.by, e.at and tuple(n for n in e.at if n < len(whole)), e.value) for e in fixed]
+        with surgery.edited(pair.ours, edits), surgery.replayed(len(prompt)):
+            again = logits(pair, whole)
+        fixed = [by_hand(edit, len(prompt), len(whole)) for edit in edits]
         with surgery.edited(pair.ours, fixed):
-            right = logits(pair, whole).log_softmax(-1)[len(prompt) - 1 :]
+            right = logits(pair, whole)
+        torch.testing.assert_close(again, right, rtol=0, atol=1e-12)
+        right = right.log_softmax(-1)[len(prompt) - 1 :]
         assert tokens == right.argmax(-1).tolist()
         assert [event.logprob for event in written] == pytest.approx(right.max(-1).values.tolist(), abs=1e-5)
 
@@ -177,10 +221,11 @@ def test_a_difference(pair: Pair) -> None:
         (lambda pair: Edit("blocks.0.out", "burn"), "do 'burn' is none of zero, mean, scale, add, patch"),
         (lambda pair: Edit("blocks.0.out", "add"), "blocks.0.out: add needs a value"),
         (lambda pair: edited(pair, Edit("blocks.0.out", "add", value=np.ones(5))), r"a value of shape \(5,\) does not fit"),
-        (lambda pair: edited(pair, Edit("blocks.0.out", "zero", at=(12,))), "position 12 is not there"),
+        (lambda pair: edited(pair, Edit("blocks.0.out", "zero", at=(12,))), "no text had a position 12; the longest had 0 to 11"),
         (lambda pair: edited(pair, Edit("blocks.9.out", "zero")), "no site matches 'blocks.9.out'"),
         (lambda pair: edited(pair, Edit("blocks.0.attn.mix[3]", "zero")), "this axis has 3 entries"),
-        (lambda pair: edited(pair, Edit("blocks.0.out", "patch", value=np.ones((3, 24)))), "values for 3 positions do not fit"),
+        (lambda pair: edited(pair, Edit("blocks.0.out", "patch", value=np.ones((3, 24)), at=(3,))), "the other text has 0 to 2"),
+        (lambda pair: direction(pair.ours, [([1], [1, 2])], "blocks.0.attn.pattern"), "another shape for every text"),
         (lambda pair: Edit("blocks.0.out", "mean"), "blocks.0.out: mean needs a value"),
         (lambda pair: sweep(pair.ours, [1, 2], [1], ["embed"], 0, 1), "as many tokens as each other, not 2 and 1"),
         (lambda pair: sweep(pair.ours, [1], [2], ["embed"], 0, 97), "token 97 is not there"),

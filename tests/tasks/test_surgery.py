@@ -74,6 +74,21 @@ def test_a_file_is_a_list(lm: LanguageModel, tmp_path: Path) -> None:
     assert not np.array_equal(inside.logprobs, one.lens(k=1).numbers.logprobs)
 
 
+def test_a_result_is_asked_as_it_was_written(lm: LanguageModel) -> None:
+    """The end of the prompt stays where it was, and positions that were not there yet are no mistake."""
+    for edit in (
+        {"site": "blocks.1.out", "do": "zero", "at": [-1]},
+        {"site": "blocks.1.out", "do": "patch", "from": "The girl lost her"},
+        {"site": "blocks.0.mlp", "do": "scale", "by": 3, "at": [6]},
+    ):
+        with lm.edit([edit]):
+            out = lm.generate(TEXT, max_new_tokens=5, temperature=0)
+            found = out.rankings().numbers
+            out.saliency()
+        assert (found["ranks"][-1] == 1).all()
+        np.testing.assert_allclose(found["logprobs"][-1], out.logprobs, atol=1e-5)
+
+
 def test_which_places_matter(lm: LanguageModel) -> None:
     """Before the last layer it is the word that differs, behind it the last position."""
     found = trace_back(lm, "The girl lost", "The boy lost", " her", " his")
@@ -98,7 +113,7 @@ def test_which_places_matter(lm: LanguageModel) -> None:
         ([{"site": "embed", "do": "scale", "by": "much"}], "'by' must be a number, not 'much'"),
         ([{"site": "embed", "do": "zero", "at": 3}], "'at' must be a list of positions"),
         ([{"site": "embed", "do": "zero", "at": [1.5]}], "'at' must be a list of positions"),
-        ([{"site": "embed", "do": "zero", "at": [77]}], "position 77 is not there"),
+        ([{"site": "embed", "do": "zero", "at": [77]}], "no text had a position 77"),
         ([{"site": "embed", "do": "patch"}], "edit 0: patch needs 'from' or 'value', one of them"),
         ([{"site": "embed", "do": "patch", "from": 3}], "'from' must be a text"),
         ([{"site": "embed", "do": "mean", "over": "text"}], "'over' must be a list"),
@@ -106,6 +121,10 @@ def test_which_places_matter(lm: LanguageModel) -> None:
         ([{"site": "embed", "do": "mean", "over": []}], "at least one text"),
         ([{"site": "embed", "do": "add", "pairs": [["one"]]}], "'pairs' must be a list of two texts each"),
         ([{"site": "embed", "do": "add", "value": [[1], [1, 2]]}], "'value' must be numbers"),
+        ([{"site": "embed", "do": "add", "value": [None]}], "'value' must be numbers"),
+        ([{"site": "embed", "do": "scale", "by": float("nan")}], "'by' must be a number, not nan"),
+        ([{"site": "blocks.0.attn.pattern", "do": "mean", "over": ["A", "A dog"]}], "another shape for every text"),
+        ([{"site": "embed", "do": "patch", "from": "The girl", "at": [2]}], "the other text has 0 to 1"),
         ([{"site": "embed", "do": "add", "value": [1, 2]}], r"a value of shape \(2,\) does not fit"),
         ([{"site": "blocks.77.out", "do": "zero"}], "no site matches 'blocks.77.out'"),
     ],

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -48,7 +48,11 @@ SHARED: dict[str, tuple[Any, Any]] = {
     "offline": (Offline, False),
     "as_json": (Json, False),
 }
-WORDY = ("token", "source", "likeliest", "because of", "stage", "site", "part", "query", "step", "after")
+SHARES = (  # columns between 0 and 1
+    "probability", "weight", "softmax", "restored", "saved", "deletion", "insertion", "before", "after",
+    "previous", "first", "duplicate", "induction",
+)  # fmt: skip
+SIGNED = ("share", "difference", "logit")
 
 
 @dataclass(frozen=True)
@@ -122,31 +126,68 @@ def answer(found: "Look", as_json: bool, output: Path | None) -> None:
     elif as_json:
         print_json(found.to_dict())
     else:
-        console = out()
-        console.print(found.caption)
+        _print(found)
+
+
+def _print(found: "Look") -> None:
+    """The table; where it is wider than the terminal, in parts that each begin with its first column."""
+    console = out()
+    console.print(found.caption)
+    cells = [[_cell(value, name) for value, name in zip(row, found.columns, strict=True)] for row in found.rows]
+    widths = [2 + max([len(name), *(row[at].cell_len for row in cells)]) for at, name in enumerate(found.columns)]
+    for part in _parts(widths, console.width if console.is_terminal else sum(widths)):
         table = Table(box=None, pad_edge=False)
-        for name in found.columns:
-            wordy = name in WORDY or name.startswith("looks at")
+        for at in part:
+            name = found.columns[at]
+            wordy = all(isinstance(row[at], str) for row in found.rows)
             table.add_column(name, justify="left" if wordy else "right", no_wrap=True)
-        for row in found.rows:
-            table.add_row(*map(_cell, row))
+        for row in cells:
+            table.add_row(*(row[at] for at in part))
         if not console.is_terminal:
             console.width = 10_000  # in a pipe nothing is cut
         console.print(table)
+
+
+def _parts(widths: list[int], room: int) -> list[list[int]]:
+    """Columns side by side as far as there is room; the first one stands in every part."""
+    parts = [[0]]
+    for at, width in enumerate(widths[1:], 1):
+        if sum(widths[one] for one in parts[-1]) + width > room and len(parts[-1]) > 1:
+            parts.append([0])
+        parts[-1].append(at)
+    return parts
+
+
+def one_question(asked: dict[str, Any]) -> None:
+    """Refuse several questions at once."""
+    given = [name for name, value in asked.items() if value]
+    if len(given) > 1:
+        raise InputError(f"{' and '.join(given)} are {len(given)} questions; ask one at a time")
 
 
 @contextmanager
 def bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar on a terminal; inside, call with how much is done, and of how much."""
     console = log()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[done]}"), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
-        task = shown.add_task(what, total=None)
-        yield lambda done, total: shown.update(task, completed=done, total=total or None)  # 0: nobody knows
+        task = shown.add_task(what, total=None, done="")
+
+        def progress(done: int, total: int) -> None:  # of 0: nobody knows
+            shown.update(task, completed=done, total=total or None, done=f"{done / total:.0%}" if total else f"{done:,}")
+
+        yield progress
 
 
-def _cell(value: Any) -> Text:
+def _cell(value: Any, column: str) -> Text:
+    """A number of a scale in the colour of its size; one that has a sign in the colour of its sign."""
     if isinstance(value, float):
         shown = "−∞" if value == float("-inf") else "–" if value != value else f"{value:.3f}"
-        return Text(shown, style="bold" if value >= 0.5 else "dim" if abs(value) < 0.05 else "")
-    return Text(visible(value) if isinstance(value, str) else f"{value:,}" if isinstance(value, int) else str(value))
+        if column.startswith(SIGNED):
+            return Text(shown, style="dim" if abs(value) < 0.0005 else "blue" if value > 0 else "dark_orange")
+        if column.startswith(SHARES):
+            return Text(shown, style="bold cyan" if value >= 0.5 else "cyan" if value >= 0.1 else "dim" if value < 0.01 else "")
+        return Text(shown)
+    if isinstance(value, str):
+        return Text(visible(value))
+    return Text(f"{value:,}", style="bold cyan" if value == 1 and "rank" in column else "")

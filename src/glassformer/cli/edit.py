@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glassformer.cli.asked import Asked, bar, question
+from glassformer.cli.asked import Asked, bar, one_question, question
 from glassformer.cli.options import log
 from glassformer.errors import InputError
 
@@ -53,6 +53,8 @@ def edit(
     from glassformer.tasks import surgery
 
     prompt = asked.prompt
+    change = file_of_edits or zero or mean or scale or patch or toward
+    one_question({"--sweep": sweep, "an edit": change})
     if sweep:
         if source is None or answer is None or foil is None:
             raise InputError("--sweep needs --from, --answer and --not")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glassformer.cli.asked import Asked, bar, question
+from glassformer.cli.asked import Asked, bar, one_question, question
 from glassformer.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,7 +54,12 @@ def attention(
         raise InputError("--query needs --layer and --head")
     if layer is None and (head is not None or values):
         raise InputError(f"{'--head' if head is not None else '--values'} needs --layer")
-    lm, ids = asked.lm, asked.ids
+    one_question({"--query": query, "--from": source, "--rollout": rollout, "--cache": cache, "--values": values})
+    if by_word and (query or source or cache or (layer is None and not rollout)):
+        raise InputError("--words joins what one layer looks at: it goes with --layer or --rollout")
+    if head is not None and (rollout or source or cache):
+        raise InputError("--head goes with --layer alone, with --query or with --values")
+    ids, lm = asked.ids, asked.lm
     if cache:
         return questions.memory(lm, lm.generate(asked.prompt, max_new_tokens=cache, temperature=0))
     if source is not None and target is not None:
@@ -96,7 +101,8 @@ def lens(
         raise InputError(f"{'--token' if token is not None else '--not'} needs --parts")
     if parts and position == "all":
         raise InputError("--parts needs one --position, not all")
-    lm, ids = asked.lm, asked.ids
+    one_question({"--parts": parts, "--ranks": ranks, "--watch": watch})
+    ids, lm = asked.ids, asked.lm
     if ranks:
         return questions.rankings(lm, lm.generate(asked.prompt, max_new_tokens=ranks, temperature=0))
     if parts:
@@ -115,6 +121,7 @@ def saliency(
     ] = "grad_x_input",
     foil: Annotated[str | None, typer.Option("--not", help="Why not this token instead (' are')?")] = None,
     by_word: ByWord = False,
+    steps: Annotated[int, typer.Option(help="Of integrated gradients: more of them, and the gap closes.")] = 32,
     tested: Annotated[bool, typer.Option("--test/--no-test", help="Deletion, insertion, agreement with other methods.")] = True,
     temperature: Annotated[float, typer.Option(help="0 takes the likeliest token; higher is wilder.")] = 0.0,
     seed: Seed = 0,
@@ -126,19 +133,22 @@ def saliency(
     glass saliency --method occlusion "Once upon a"        by taking tokens away
     glass saliency -n 1 --not " are" "The keys to the"     why this one and not that one
 
+    A share below 0 speaks against the token. Gap: how far integrated gradients are from adding up.
     Deletion: how much of the token's probability is left on average while the tokens named are taken away (low is good).
     Insertion: how much is there on average while they are put back (high is good).
     """
+    if foil is not None and method == "rollout":
+        raise InputError("--not has no meaning for rollout, which knows no next token")
     prompt, lm = asked.prompt, asked.lm
     written = lm.generate(prompt, max_new_tokens=count, temperature=temperature, seed=seed)
     with bar(method) as progress:
-        return written.saliency(method, foil=foil, by_word=by_word, tested=tested, progress=progress)
+        return written.saliency(method, foil=foil, steps=steps, by_word=by_word, tested=tested, progress=progress)
 
 
 @question
 def neurons(
     asked: Asked,
-    layers: Annotated[list[int] | None, typer.Option("-l", "--layer", help="Only this layer; repeatable.")] = None,
+    layers: Annotated[list[str] | None, typer.Option("-l", "--layer", help="Only this layer, or 2-4; repeatable.")] = None,
     k: Annotated[int, typer.Option("-k", help="So many neurons a token; with --neuron, so many tokens or passages.")] = 3,
     factors: Annotated[int, typer.Option(help="Instead: so many factors (NMF) over all these neurons.")] = 0,
     clusters: Annotated[int, typer.Option(help="Instead: so many groups (k-means) that fire alike.")] = 0,
@@ -157,8 +167,7 @@ def neurons(
     """
     from glassformer.tasks import neurons as task
 
-    if sum(map(bool, (factors, clusters, neuron))) > 1:
-        raise InputError("--factors, --clusters and --neuron are three questions; ask one at a time")
+    one_question({"--factors": factors, "--clusters": clusters, "--neuron": neuron})
     if corpus and neuron is None:
         raise InputError("--corpus needs --neuron")
     if neuron is not None:
@@ -167,8 +176,17 @@ def neurons(
             return task.pushes(asked.lm, layer, number, k)
         with bar("tokens read") as progress:
             return task.passages(asked.lm, task.read(corpus), layer, number, k, progress=progress)
-    found = task.neurons(asked.lm, asked.ids, layers, k)
+    chosen = [layer for given in layers or [] for layer in _layers(given)]
+    ids, lm = asked.ids, asked.lm
+    found = task.neurons(lm, ids, chosen or None, k)
     return found.nmf(factors, seed=seed) if factors else found.clusters(clusters, seed=seed) if clusters else found
+
+
+def _layers(given: str) -> range:
+    first, dash, last = given.partition("-")
+    if not (first.isdecimal() and (last.isdecimal() or not dash)) or (dash and int(last) < int(first)):
+        raise InputError(f"--layer {given!r} is neither a layer nor a range such as 2-4")
+    return range(int(first), int(last or first) + 1)
 
 
 def _neuron(given: str) -> tuple[int, int]:

@@ -25,7 +25,8 @@ from glassformer.cli.options import (
 from glassformer.errors import InputError
 
 if TYPE_CHECKING:
-    from glassformer.tasks.complete import Candidate, LanguageModel
+    from glassformer.tasks.complete import LanguageModel
+    from glassformer.tasks.written import Candidate
     from glassformer.tokenizers import WatchedWord
 
 BAR = 40

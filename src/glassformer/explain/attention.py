@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 
 from glassformer.errors import InputError
-from glassformer.explain.decoder import Decoder, as_row, check_head, check_layer, look
-
-Array = np.ndarray[Any, Any]
+from glassformer.explain.decoder import Array, Decoder, as_row, check_head, check_layer, look, numbers
 
 
 @dataclass(frozen=True)
@@ -48,8 +46,8 @@ def query_steps(model: Decoder, ids: Sequence[int], layer: int, head: int, posit
         raise InputError(f"position {position} is not there; the text has positions 0 to {len(ids) - 1}")
     sites = [f"blocks.{layer}.attn.{name}" for name in "qkv"]
     with look(model, *sites) as seen:
-        model(as_row(model, ids))
-    q, k, v = (seen[site][0, head].cpu().numpy() for site in sites)
+        model(as_row(model, ids), last=True)
+    q, k, v = (numbers(seen[site][0, head]) for site in sites)
     return steps_of(q[position], k, v, position % len(ids))
 
 
@@ -70,8 +68,8 @@ def patterns(model: Decoder, ids: Sequence[int], layers: Sequence[int] | None = 
         check_layer(model, layer)
     sites = [f"blocks.{layer}.attn.pattern" for layer in layers]
     with look(model, *sites) as seen:
-        model(as_row(model, ids))
-    return torch.stack([seen[site][0] for site in sites]).cpu().numpy()
+        model(as_row(model, ids), last=True)
+    return numbers(torch.stack([seen[site][0] for site in sites]))
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ def head_statistics(pattern: Array, ids: Sequence[int]) -> HeadStatistics:
     tokens = np.asarray(ids)
     same = (tokens[:, None] == tokens) & np.tri(size, k=-1, dtype=bool)  # (T, T): an earlier place of the same token
     after = np.zeros_like(same)
-    after[:, 1:] = same[:, :-1]
+    after[:, 1:] = same[:, :-1] & np.tri(size, k=-1, dtype=bool)[:, 1:]  # also earlier: "no no" does not look back at itself
     back = np.arange(size)[:, None] - np.arange(size)
 
     def share(sources: Array) -> Array:
@@ -124,8 +122,12 @@ class Found:
 
 
 def find_heads(pattern: Array, queries: Sequence[int], sources: Sequence[int]) -> list[Found]:
-    """All heads by how much the queries (places of one word) give to the sources (places of another), most first."""
-    given = pattern[:, :, list(queries)][..., list(sources)].sum(-1).mean(-1)  # (L, H)
+    """All heads by how much the queries (places of one word) give to the sources (places of another), most first.
+
+    A query that stands before all sources cannot look at them, and does not count.
+    """
+    able = [query for query in queries if query >= min(sources)]
+    given = pattern[:, :, able][..., list(sources)].sum(-1).mean(-1)  # (L, H)
     order = np.argsort(-given, axis=None, kind="stable")
     places = (np.unravel_index(int(at), given.shape) for at in order)
     return [Found(int(layer), int(head), float(given[layer, head])) for layer, head in places]
@@ -149,9 +151,9 @@ def value_weighted(model: Decoder, ids: Sequence[int], layer: int) -> Array:
     check_layer(model, layer)
     site = f"blocks.{layer}.attn"
     with look(model, f"{site}.pattern", f"{site}.v") as seen:
-        model(as_row(model, ids))
+        model(as_row(model, ids), last=True)
     values = seen[f"{site}.v"][0]  # (H, S, K)
     block: Any = model.blocks[layer]
     weight = block.attn.proj.weight.view(-1, values.shape[0], values.shape[2])  # (D, H, K)
     lengths: Tensor = torch.einsum("dhk,hsk->hsd", weight, values).norm(dim=-1)  # (H, S)
-    return (seen[f"{site}.pattern"][0] * lengths[:, None]).cpu().numpy()
+    return numbers(seen[f"{site}.pattern"][0] * lengths[:, None])

@@ -1,14 +1,17 @@
 """What every explanation needs of a decoder, whatever its file: its blocks, and how the last of them becomes logits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from glassformer.errors import InputError
-from glassformer.trace import Edit, Tracer, trace
+from glassformer.trace import Edits, Tracer, trace
+
+Array = np.ndarray[Any, Any]
 
 
 class Decoder(Protocol):
@@ -40,7 +43,16 @@ def as_row(model: Decoder, ids: Sequence[int]) -> Tensor:
         raise InputError("there is no token to explain: the text is empty")
     if len(ids) > model.context:
         raise InputError(f"{len(ids)} tokens are {len(ids) - model.context} more than the model's context of {model.context}")
+    strange = next((id for id in ids if not 0 <= id < model.vocab), None)
+    if strange is not None:
+        raise InputError(f"{strange} is not a token id of this model (0 to {model.vocab - 1})")
     return torch.tensor([list(ids)], device=model.tokens.weight.device)
+
+
+def numbers(value: Tensor) -> Array:
+    """As NumPy has them: float64 where the model is, float32 otherwise."""
+    value = value.detach()
+    return np.asarray((value if value.dtype == torch.float64 or not value.is_floating_point() else value.float()).cpu().numpy())
 
 
 def check_layer(model: Decoder, layer: int) -> None:
@@ -55,8 +67,6 @@ def check_head(model: Decoder, head: int) -> None:
         raise InputError(f"head {head} is not there; a layer of this model has heads 0 to {model.config.heads - 1}")
 
 
-def look(
-    model: Decoder, *sites: str, edits: Mapping[str, Edit] | None = None, grad: bool = False
-) -> AbstractContextManager[Tracer]:
+def look(model: Decoder, *sites: str, edits: Edits | None = None, grad: bool = False) -> AbstractContextManager[Tracer]:
     """`trace`, for whatever is known to be a decoder."""
     return trace(cast(nn.Module, model), *sites, edits=edits, grad=grad)

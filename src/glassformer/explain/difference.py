@@ -2,16 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from glassformer.errors import InputError
 from glassformer.explain.attention import patterns
-from glassformer.explain.decoder import Decoder
+from glassformer.explain.decoder import Array, Decoder
 from glassformer.explain.lens import Lens, lens
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True)

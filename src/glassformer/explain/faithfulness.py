@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from glassformer.explain.decoder import Decoder, as_row
+from glassformer.explain.decoder import Array, Decoder, as_row, numbers
 from glassformer.explain.saliency import Saliency, Target, final_with
 
-Array = np.ndarray[Any, Any]
 Progress = Callable[[int, int], object]
 FRACTIONS = tuple(n / 10 for n in range(11))
 
@@ -58,9 +57,9 @@ def faithfulness(
     words = model.tokens(as_row(model, ids))[0]  # (T, D)
     void = torch.zeros_like(words[0]) if blank is None else model.tokens.weight[blank]
     curves = []
-    for number, (target, shares) in enumerate(zip(found.targets, found.shares, strict=True), 1):
+    for number, (target, scores) in enumerate(zip(found.targets, found.scores, strict=True), 1):
         size = target.position + 1
-        order = np.argsort(-shares[:size], kind="stable")
+        order = np.argsort(-scores[:size], kind="stable")  # what speaks against the token comes last
         place = np.empty(size, dtype=int)
         place[order] = np.arange(size)  # how important: 0 is the most
         counts = np.array([round(fraction * size) for fraction in fractions])
@@ -75,16 +74,16 @@ def faithfulness(
 def _probability(model: Decoder, ids: list[int], target: Target, words: Any) -> Array:
     """(B,) of the token asked about, for B ways to put in words (B, T, D)."""
     logits = model.head(final_with(model, as_row(model, ids), words)[:, -1])  # (B, V)
-    return logits.float().softmax(-1)[:, target.token].cpu().numpy()  # type: ignore[no-any-return]
+    return numbers(logits.float().softmax(-1)[:, target.token])
 
 
 def agreement(found: Mapping[str, Saliency]) -> dict[tuple[str, str], float]:
-    """How alike two explanations order the tokens: Spearman's correlation of their shares, mean over the questions."""
+    """How alike two explanations order the tokens: Spearman's correlation of their scores, mean over the questions."""
     names = list(found)
     return {
         (one, other): float(np.mean([
             _spearman(a[: target.position + 1], b[: target.position + 1])
-            for target, a, b in zip(found[one].targets, found[one].shares, found[other].shares, strict=True)
+            for target, a, b in zip(found[one].targets, found[one].scores, found[other].scores, strict=True)
         ]))
         for number, one in enumerate(names) for other in names[number + 1 :]
     }  # fmt: skip

@@ -4,7 +4,7 @@ The residual stream is read where it is after attention (`mid`) and after the fe
 the final norm and the output matrix as if it were the last.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from glassformer.errors import InputError
-from glassformer.explain.decoder import Decoder, as_row, look
+from glassformer.explain.decoder import Array, Decoder, as_row, look, numbers
 from glassformer.trace import Tracer
 
-Array = np.ndarray[Any, Any]
 CHUNK = 128  # positions whose logits are in memory at a time
+EDITED = 1e-3  # share of the stream that no part put there, from which it is not rounding
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def lens(model: Decoder, ids: Sequence[int], *, k: int = 5, watch: Sequence[int]
         model(row, last=True)
     chosen = torch.cat([row[0, 1:], row.new_tensor([-1 if then is None else then])])
     parts = [_read(model, seen, stages, slice(at, at + CHUNK), chosen, k, list(watch)) for at in range(0, len(ids), CHUNK)]
-    joined = {name: torch.cat([part[name] for part in parts], 1).cpu().numpy() for name in parts[0]}
+    joined = {name: numbers(torch.cat([part[name] for part in parts], 1)) for name in parts[0]}
     return Lens(stages=stages, ids=list(ids), chosen=joined.pop("chosen")[0], watched=list(watch), **joined)
 
 
@@ -60,7 +60,8 @@ class _Said:
     """What a stage says at some positions (t, V), and what follows from it. Every pass over so many numbers counts."""
 
     def __init__(self, model: Decoder, residual: Tensor) -> None:
-        self.logits: Tensor = model.head(model.norm(residual)).float()
+        logits: Tensor = model.head(model.norm(residual))
+        self.logits = logits if logits.dtype == torch.float64 else logits.float()
         self.logits -= self.logits.amax(-1, keepdim=True)  # the likeliest is 0: nothing overflows, little is rounded
         self.chances = self.logits.exp()
         total = self.chances.sum(-1, keepdim=True)
@@ -116,7 +117,7 @@ class Contributions:
 
     position: int
     token: int
-    parts: list[str]  # embed, blocks.0.attn.mix[0], …, blocks.0.attn.bias, blocks.0.mlp, …, norm.bias
+    parts: list[str]  # embed, blocks.0.attn.mix[0], …, blocks.0.attn.bias, blocks.0.mlp, …, norm.bias; edits, if there are any
     values: Array  # one a part
     logit: float
 
@@ -132,7 +133,7 @@ def contributions(model: Decoder, ids: Sequence[int], position: int, token: int,
     position %= len(ids)
     row = as_row(model, ids)[:, : position + 1]
     with look(model, "embed", "blocks.*.attn.mix", "blocks.*.mlp.out", "blocks.*.out", "logits") as seen:
-        model(row)
+        model(row, last=True)
     direction = model.head.weight[token] - (0 if against is None else model.head.weight[against])  # (D,)
     norm = model.norm
     last = seen[f"blocks.{len(model.blocks) - 1}.out"][0, -1]
@@ -142,9 +143,11 @@ def contributions(model: Decoder, ids: Sequence[int], position: int, token: int,
         """What a vector of the residual stream adds to the logit."""
         return float((part - part.mean()) * scale * norm.weight @ direction)
 
-    parts = {"embed": spoken(seen["embed"][0, -1])}
-    for layer, vectors in _added(model, seen):
-        parts |= {f"blocks.{layer}.{name}": spoken(vector) for name, vector in vectors.items()}
+    vectors = {"embed": seen["embed"][0, -1], **_added(model, seen)}
+    rest = last - torch.stack(list(vectors.values())).sum(0)
+    if rest.norm() > EDITED * last.norm():  # somebody changed the stream on the way
+        vectors["edits"] = rest
+    parts = {name: spoken(vector) for name, vector in vectors.items()}
     if norm.bias is not None:
         parts["norm.bias"] = float(norm.bias @ direction)
     logits = seen["logits"][0, -1]
@@ -152,14 +155,16 @@ def contributions(model: Decoder, ids: Sequence[int], position: int, token: int,
     return Contributions(position, token, list(parts), np.array(list(parts.values())), float(logit))
 
 
-def _added(model: Decoder, seen: Tracer) -> Iterator[tuple[int, dict[str, Tensor]]]:
+def _added(model: Decoder, seen: Tracer) -> dict[str, Tensor]:
     """What each block adds to the residual stream at the last position: every head, their bias, the feed-forward layer."""
+    vectors: dict[str, Tensor] = {}
     for layer, block in enumerate(model.blocks):
         mix = seen[f"blocks.{layer}.attn.mix"][0, :, -1]  # (H, K)
         project: Any = block.attn.proj  # type: ignore[union-attr]
         weight = project.weight.view(-1, *mix.shape)  # (D, H, K)
         heads = torch.einsum("dhk,hk->hd", weight, mix)  # (H, D)
-        vectors = {f"attn.mix[{head}]": vector for head, vector in enumerate(heads)}
+        vectors |= {f"blocks.{layer}.attn.mix[{head}]": vector for head, vector in enumerate(heads)}
         if project.bias is not None:
-            vectors["attn.bias"] = project.bias
-        yield layer, vectors | {"mlp": seen[f"blocks.{layer}.mlp.out"][0, -1]}
+            vectors[f"blocks.{layer}.attn.bias"] = project.bias
+        vectors[f"blocks.{layer}.mlp"] = seen[f"blocks.{layer}.mlp.out"][0, -1]
+    return vectors

@@ -9,9 +9,8 @@ import numpy as np
 import torch
 
 from glassformer.errors import InputError
-from glassformer.explain.decoder import Decoder, as_row, check_layer, look
+from glassformer.explain.decoder import Array, Decoder, as_row, check_layer, look, numbers
 
-Array = np.ndarray[Any, Any]
 SIZE = 128  # tokens of a passage that is searched, at most
 
 
@@ -57,10 +56,11 @@ class Activations:
 
         rows = self.rows
         alive = np.linalg.norm(rows, axis=1) > 0
-        if not 1 <= count <= int(alive.sum()):
-            raise InputError(f"clusters must be between 1 and the {int(alive.sum())} neurons that fire, not {count}")
         found = np.full(len(rows), -1)
         rows = rows[alive] / np.linalg.norm(rows[alive], axis=1, keepdims=True)
+        most = len(np.unique(rows.round(6), axis=0))
+        if not 1 <= count <= most:
+            raise InputError(f"clusters must be between 1 and the {most} ways in which neurons fire on this text, not {count}")
         found[alive] = KMeans(count, random_state=seed, n_init=4).fit_predict(rows)
         return found.reshape(len(self.layers), -1)
 
@@ -85,8 +85,8 @@ def activations(model: Decoder, ids: Sequence[int], layers: Sequence[int] | None
         raise InputError("name at least one layer")
     sites = [f"blocks.{layer}.mlp.neurons" for layer in chosen]
     with look(model, *sites) as seen:
-        model(as_row(model, ids))
-    return Activations(chosen, list(ids), torch.stack([seen[site][0] for site in sites]).float().cpu().numpy())
+        model(as_row(model, ids), last=True)
+    return Activations(chosen, list(ids), numbers(torch.stack([seen[site][0] for site in sites])))
 
 
 @torch.inference_mode()
@@ -97,7 +97,7 @@ def pushed(model: Decoder, layer: int, neuron: int, k: int = 10) -> tuple[Array,
     vector = block.mlp.down.weight[:, neuron]  # (D,)
     logits = model.head((vector - vector.mean()) * model.norm.weight)  # (V,)
     best = logits.topk(min(k, len(logits)))
-    return best.indices.cpu().numpy(), best.values.float().cpu().numpy()
+    return numbers(best.indices), numbers(best.values)
 
 
 def check_neuron(model: Decoder, layer: int, neuron: int) -> None:
@@ -127,7 +127,7 @@ def passages(
     around: int = 10,
     progress: Callable[[int], object] = lambda tokens: None,
 ) -> dict[tuple[int, int], list[Passage]]:
-    """For each (layer, neuron), the k documents in which it fires most, with the tokens around. Memory does not grow.
+    """For each (layer, neuron), the k passages in which it fires most, with the tokens around. Memory does not grow.
 
     Progress is told in tokens read so far.
     """
@@ -140,22 +140,18 @@ def passages(
     heaps: dict[tuple[int, int], list[Passage]] = {key: [] for key in neurons}
     read = 0
     for document, ids in enumerate(documents):
-        best: dict[tuple[int, int], Passage] = {}
         for start in range(0, len(ids), size):
             piece = list(ids[start : start + size])
             with look(model, *sites) as seen:
-                model(as_row(model, piece))
+                model(as_row(model, piece), last=True)
             for layer, neuron in neurons:
                 values = seen[f"blocks.{layer}.mlp.neurons"][0, :, neuron]
                 at = int(values.argmax())
-                if (layer, neuron) not in best or float(values[at]) > best[layer, neuron].activation:
-                    left = max(0, at - around)
-                    shown = piece[left : at + around + 1]
-                    best[layer, neuron] = Passage(float(values[at]), document, at - left, shown)
+                left = max(0, at - around)
+                heap = heaps[layer, neuron]
+                heapq.heappush(heap, Passage(float(values[at]), document, at - left, piece[left : at + around + 1]))
+                if len(heap) > k:
+                    heapq.heappop(heap)
             read += len(piece)
             progress(read)
-        for key, passage in best.items():
-            heapq.heappush(heaps[key], passage)
-            if len(heaps[key]) > k:
-                heapq.heappop(heaps[key])
     return {key: sorted(heap, reverse=True) for key, heap in heaps.items()}

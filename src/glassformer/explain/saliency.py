@@ -6,7 +6,6 @@ importance; `faithfulness.py` tests what they say by taking words away.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,9 +13,8 @@ from torch import Tensor
 
 from glassformer.errors import InputError
 from glassformer.explain.attention import patterns, rollout
-from glassformer.explain.decoder import Decoder, as_row, look
+from glassformer.explain.decoder import Array, Decoder, as_row, look, numbers
 
-Array = np.ndarray[Any, Any]
 Progress = Callable[[int, int], object]
 METHODS = ("grad_x_input", "gradient", "integrated_gradients", "occlusion", "rollout")
 ROOM = 1 << 26  # numbers that one layer's attention may take while passes run side by side
@@ -38,7 +36,7 @@ class Saliency:
 
     method: str
     targets: list[Target]
-    scores: Array  # (N, T) as the method gives them: lengths of vectors, or signed numbers
+    scores: Array  # (N, T) as the method gives them: lengths of vectors, or numbers below 0 for what speaks against the token
     gaps: Array | None = None  # (N,) integrated gradients: how far the scores are from adding up, as a share
 
     @property
@@ -80,7 +78,7 @@ def saliency(
     for gradients in _gradients(model, row, targets):
         found.append((gradients[:, 0] * words if method == "grad_x_input" else gradients[:, 0]).norm(dim=-1))
         progress(sum(map(len, found)), len(targets))
-    return Saliency(method, targets, torch.cat(found).cpu().numpy())
+    return Saliency(method, targets, numbers(torch.cat(found)))
 
 
 def check_targets(model: Decoder, ids: Sequence[int], targets: Sequence[Target]) -> list[Target]:
@@ -105,17 +103,22 @@ def directions(model: Decoder, targets: Sequence[Target]) -> Tensor:
 
 def _gradients(model: Decoder, row: Tensor, targets: Sequence[Target], words: Tensor | None = None) -> Iterator[Tensor]:
     """(n, B, T, D), some questions at a time: the gradient of the logit asked for by what is put in as words (B, T, D)."""
-    leaf: list[Tensor] = []
+    ends: list[Tensor] = []
 
     def put_in(embedded: Tensor) -> Tensor:
         """Words and positions; the words may be others than those of the text."""
         moved = embedded if words is None else embedded + (words - model.tokens(row))
-        leaf.append(moved.detach().requires_grad_())
-        return leaf[0]
+        ends.append(moved.detach().requires_grad_())
+        return ends[0]
 
-    with torch.enable_grad(), look(model, "final", EXPLICIT, edits={"embed": put_in}, grad=True) as seen:
-        model(row if words is None else row.expand(len(words), -1))
-    final = seen["final"]  # (B, T, D)
+    def take_out(stream: Tensor) -> Tensor:
+        ends.append(stream)
+        return stream
+
+    hands = {"embed": put_in, EXPLICIT: lambda pattern: pattern, _last(model): take_out}
+    with torch.enable_grad(), look(model, edits=hands):
+        model(row if words is None else row.expand(len(words), -1), last=True)
+        final = model.norm(ends[1])  # (B, T, D)
     wanted = directions(model, targets)
     together = max(1, ROOM // (final.shape[0] * model.config.heads * row.shape[1] ** 2))
     for start in range(0, len(targets), together):
@@ -123,8 +126,13 @@ def _gradients(model: Decoder, row: Tensor, targets: Sequence[Target], words: Te
         pulls = final.new_zeros(len(some), *final.shape)  # (n, B, T, D)
         for number, target in enumerate(some):
             pulls[number, :, target.position] = wanted[start + number]
-        (gradient,) = torch.autograd.grad(final, leaf[0], pulls, retain_graph=True, is_grads_batched=True)
+        (gradient,) = torch.autograd.grad(final, ends[0], pulls, retain_graph=True, is_grads_batched=True)
         yield gradient
+
+
+def _last(model: Decoder) -> str:
+    """Where the residual stream ends: behind it are the final norm and the output matrix, which few positions need."""
+    return f"blocks.{len(model.blocks) - 1}.out"
 
 
 def _integrated(model: Decoder, row: Tensor, targets: Sequence[Target], steps: int, progress: Progress) -> tuple[Array, Array]:
@@ -133,24 +141,24 @@ def _integrated(model: Decoder, row: Tensor, targets: Sequence[Target], steps: i
         raise InputError(f"steps must be at least 1, not {steps}")
     places, weights = np.polynomial.legendre.leggauss(steps)
     words = model.tokens(row).detach()[0]  # (T, D)
-    total = words.new_zeros(len(targets), len(words), dtype=torch.float64)
+    total = np.zeros((len(targets), len(words)))
     for number, (place, weight) in enumerate(zip((places + 1) / 2, weights / 2, strict=True), 1):
-        mean = torch.cat([part[:, 0] for part in _gradients(model, row, targets, float(place) * words[None])])  # (N, T, D)
-        total += weight * (mean.double() * words.double()).sum(-1)
+        parts = [numbers((part[:, 0] * words).sum(-1)) for part in _gradients(model, row, targets, float(place) * words[None])]
+        total += weight * np.concatenate(parts)  # (N, T)
         progress(number, steps)
-    end, start = logits_with(model, row, targets, torch.stack([words, torch.zeros_like(words)])).double()
-    rise = end - start  # (N,)
-    gaps = (total.sum(-1) - rise).abs() / rise.abs().clamp(min=1e-12)
-    return total.cpu().numpy(), gaps.cpu().numpy()
+    end, start = numbers(logits_with(model, row, targets, torch.stack([words, torch.zeros_like(words)])))
+    rise = np.float64(end) - np.float64(start)  # (N,)
+    return total, np.abs(total.sum(-1) - rise) / np.maximum(np.abs(rise), 1e-12)
 
 
 @torch.no_grad()
 def final_with(model: Decoder, row: Tensor, words: Tensor) -> Tensor:
     """(B, T, D): what comes out of the final norm, for B ways to put in words (B, T, D)."""
     edits = {"embed": lambda embedded: embedded + (words - model.tokens(row))}
-    with look(model, "final", edits=edits) as seen:
-        model(row.expand(len(words), -1))
-    return seen["final"]
+    with look(model, _last(model), edits=edits) as seen:
+        model(row.expand(len(words), -1), last=True)
+    final: Tensor = model.norm(seen[_last(model)])
+    return final
 
 
 def logits_with(model: Decoder, row: Tensor, targets: Sequence[Target], words: Tensor) -> Tensor:
@@ -172,7 +180,7 @@ def _occlusion(model: Decoder, row: Tensor, targets: Sequence[Target], blank: in
         without = words.repeat(len(away), 1, 1)
         without[torch.arange(len(away)), away] = void
         fall = full - logits_with(model, row, targets, without)  # (B, N)
-        scores[:, start : start + len(away)] = fall.T.cpu().numpy()
+        scores[:, start : start + len(away)] = numbers(fall).T
         progress(start + len(away), size)
     behind = np.arange(len(words)) > np.array([target.position for target in targets])[:, None]
     scores[behind] = 0.0

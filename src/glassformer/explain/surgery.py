@@ -9,7 +9,9 @@ It is plain data; inside `with edited(model, edits):` the model runs with them.
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -17,10 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.errors import InputError
-from glassformer.explain.decoder import Decoder, as_row, look
-from glassformer.trace import Tracer, sites_of
+from glassformer.explain.decoder import Array, Decoder, as_row, look, numbers
+from glassformer.trace import Tracer, parse_address, sites_of
 
-Array = np.ndarray[Any, Any]
 DOINGS = ("zero", "mean", "scale", "add", "patch")
 ROWS = 16  # patched runs side by side
 
@@ -42,13 +43,26 @@ class Edit:
             raise InputError(f"{self.site}: {self.do} needs a value")
 
 
+PROMPT: ContextVar[int] = ContextVar("PROMPT", default=0)  # tokens of the prompt, while what was written is read again
+
+
+@contextmanager
+def replayed(prompt: int) -> Iterator[None]:
+    """Inside, texts begin with a prompt of so many tokens: positions below 0 count from its end, as they did in the writing."""
+    before = PROMPT.set(prompt)
+    try:
+        yield
+    finally:
+        PROMPT.reset(before)
+
+
 class Places:
-    """Which positions of the text a pass reads: (B or 1, T), what is padding below 0. A hook tells before each pass."""
+    """Which positions of the text a pass reads; a hook that runs before each pass."""
 
     def __init__(self) -> None:
-        self.now = torch.zeros(0, 0)
-        self.first = True  # nothing was read before
-        self.last = True  # nothing will be read after: there is no cache
+        self.now = torch.zeros(0, 0)  # (B or 1, T); what is padding lies below 0
+        self.ends: Tensor | None = None  # (B or 1, 1) where prompts end; None in later steps, which lie behind them
+        self.most = 0  # as many positions had the longest text
 
     def __call__(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         ids, cache = given[0], given[1] if len(given) > 1 else named.get("cache")
@@ -56,22 +70,19 @@ class Places:
         self.now = torch.arange(start, start + ids.shape[1], device=ids.device)[None]
         if cache is not None and cache.padding is not None:
             self.now = self.now - cache.padding[:, None]
-        self.first, self.last = start == 0, cache is None
-
-
-def sites(model: Decoder) -> Tracer:
-    """All sites of a model, as one token meets them."""
-    return sites_of(cast(nn.Module, model), as_row(model, [0]))
+        whole = self.now[:, -1:] + 1  # all texts of a batch end together
+        self.ends = None if start else whole if cache is not None or not PROMPT.get() else torch.full_like(whole, PROMPT.get())
+        self.most = max(self.most, int(whole.max()))
 
 
 @contextmanager
 def edited(model: Decoder, edits: Sequence[Edit]) -> Iterator[None]:
-    """Inside, the model runs with the edits, done in their order; a site that is not there is refused at once."""
+    """Inside, the model runs with the edits, done in their order; a site that is not there is refused at once.
+
+    An edit at positions that no text had is a mistake, and is told at the end.
+    """
     places, seen = Places(), sites(model)
-    hands: dict[str, Callable[[Tensor], Tensor]] = {}
-    for edit in edits:
-        for address in seen.addresses(edit.site):
-            hands[address] = _after(hands.get(address), edit, places)
+    hands = [(address, partial(_apply, edit, places)) for edit in edits for address in seen.addresses(edit.site)]
     if not hands:
         yield
         return
@@ -81,55 +92,54 @@ def edited(model: Decoder, edits: Sequence[Edit]) -> Iterator[None]:
             yield
     finally:
         hook.remove()
+    for edit in edits if places.most else ():
+        if edit.at is not None and not any(-places.most <= position < places.most for position in edit.at):
+            raise InputError(f"{edit.site}: no text had a position {edit.at[0]}; the longest had 0 to {places.most - 1}")
 
 
-def _after(before: Callable[[Tensor], Tensor] | None, edit: Edit, places: Places) -> Callable[[Tensor], Tensor]:
-    return lambda value: _apply(edit, value if before is None else before(value), places)
+def sites(model: Decoder) -> Tracer:
+    """All sites of a model, as one token meets them."""
+    return sites_of(cast(nn.Module, model), as_row(model, [0]))
 
 
-def _apply(edit: Edit, value: Tensor, places: Places) -> Tensor:
-    """The new value of a site: (B, T, …), or (B, H, T, …) where all heads are meant."""
+def _apply(edit: Edit, places: Places, value: Tensor) -> Tensor:
+    """The new value of a site, (B, T, …), or (B, H, T, …) where all heads are meant."""
     axis = 2 if value.dim() == 4 else 1  # where positions run
     here = places.now[:, -value.shape[axis] :]  # the last one alone behind the final norm, while text is written
     given = None if edit.value is None else torch.as_tensor(edit.value, dtype=value.dtype, device=value.device)
-    chosen = _chosen(edit, here, places)  # (B or 1, T)
-    if given is not None and given.dim() == value.dim() - 1:  # one a position
-        given, there = _placed(edit, given, axis - 1, here, places)
-        chosen = chosen & there
-    elif given is not None and given.dim() == value.dim() - 2:  # one for all
-        given = given.unsqueeze(axis - 1)
+    apart = given is not None and given.dim() == value.dim() - 1  # one a position
+    size = given.shape[axis - 1] if given is not None and apart else 0
+    which = _which(edit, here, places.ends, size)  # (B or 1, T): the position to take it from, -1 for none
+    chosen = which >= 0
     if not chosen.any():
         return value
+    if given is not None and apart:
+        given = torch.stack([given.index_select(axis - 1, row) for row in which.clamp(min=0)])
+    elif given is not None and given.dim() == value.dim() - 2:
+        given = given.unsqueeze(axis - 1)
     new = _changed(edit, value, given)
     if chosen.all():
         return new
-    return torch.where(chosen.view(chosen.shape[0], *(1,) * (axis - 1), -1, *(1,) * (value.dim() - axis - 1)), new, value)
+    return torch.where(chosen.view(len(chosen), *(1,) * (axis - 1), -1, *(1,) * (value.dim() - axis - 1)), new, value)
 
 
-def _chosen(edit: Edit, here: Tensor, places: Places) -> Tensor:
-    """Which of these positions the edit is for. Below 0 counts from the end of the text, or of the prompt."""
+def _which(edit: Edit, here: Tensor, ends: Tensor | None, size: int) -> Tensor:
+    """Which position of the given values each of these positions takes; -1 where the edit is not for it.
+
+    Of values for another text, a position takes the same one, and one that is counted from the end takes the same from there.
+    """
     if edit.at is None:
-        return here >= 0
-    sizes = here[:, -1:] + 1  # (B or 1, 1): all texts end together
+        return here.masked_fill(here >= size, -1) if size else here
+    which = torch.full_like(here, -1)
     for position in edit.at:
-        size = int(sizes.max())
-        if places.last and not -size <= position < size:
-            raise InputError(f"{edit.site}: position {position} is not there; the text has positions 0 to {size - 1}")
-    chosen = torch.zeros_like(here, dtype=torch.bool)
-    for position in edit.at:
-        if position >= 0 or places.first:
-            chosen |= here == (position if position >= 0 else sizes + position)
-    return chosen & (here >= 0)
-
-
-def _placed(edit: Edit, given: Tensor, axis: int, here: Tensor, places: Places) -> tuple[Tensor, Tensor]:
-    """What was given for these positions, and for which of them something was."""
-    size = given.shape[axis]
-    if places.last and edit.at is None and size != here.shape[1]:
-        raise InputError(f"{edit.site}: values for {size} positions do not fit a text of {here.shape[1]}; name some by 'at'")
-    there = (here >= 0) & (here < size)
-    rows = [given.index_select(axis, row) for row in here.clamp(0, size - 1)]
-    return torch.stack(rows), there
+        source = position if position >= 0 else position + size
+        if size and not 0 <= source < size:
+            raise InputError(f"{edit.site}: there is no position {position} to take it from; the other text has 0 to {size - 1}")
+        if position >= 0:
+            which[here == position] = source
+        elif ends is not None:
+            which[(here == ends + position) & (here >= 0)] = max(source, 0)
+    return which
 
 
 def _changed(edit: Edit, value: Tensor, given: Tensor | None) -> Tensor:
@@ -158,15 +168,22 @@ def direction(model: Decoder, pairs: Sequence[tuple[Sequence[int], Sequence[int]
     """A steering vector: the mean way from the second text of a pair to the first, at the last token of each."""
     if not pairs:
         raise InputError("a direction needs at least one pair of texts")
+    _check_alike(site)
     ends = [[_along(values_at(model, ids, [site])[site])[-1] for ids in pair] for pair in pairs]
-    return torch.stack([one - other for one, other in ends]).mean(0).float().cpu().numpy()
+    return numbers(torch.stack([one - other for one, other in ends]).mean(0))
 
 
 def mean_over(model: Decoder, texts: Sequence[Sequence[int]], site: str) -> Array:
     """The mean of a site over all tokens of some texts."""
     if not texts:
         raise InputError("a mean needs at least one text")
-    return torch.cat([_along(values_at(model, ids, [site])[site]) for ids in texts]).mean(0).float().cpu().numpy()
+    _check_alike(site)
+    return numbers(torch.cat([_along(values_at(model, ids, [site])[site]) for ids in texts]).mean(0))
+
+
+def _check_alike(site: str) -> None:
+    if parse_address(site)[0].endswith((".scores", ".pattern")):
+        raise InputError(f"{site}: who looks at whom has another shape for every text; there is no mean of it and no direction")
 
 
 def _along(value: Tensor) -> Tensor:
@@ -210,18 +227,18 @@ def sweep(
     size, row = len(clean), as_row(model, broken)
 
     def lead(logits: Tensor) -> Tensor:
-        last: Tensor = logits[:, -1].double()
-        return last[:, answer] - last[:, foil]
+        return logits[:, -1, answer] - logits[:, -1, foil]
 
     given = values_at(model, clean, sites)
     patched = np.zeros((len(sites), size))
     for number, site in enumerate(sites):
+        last = site not in ("final", "logits")  # which are only there for all positions if nobody asks for the last alone
         for start in range(0, size, ROWS):
             where = torch.arange(start, min(start + ROWS, size), device=row.device)
             with look(model, edits={site: _one_each(given[site], where)}):
-                patched[number, start : start + len(where)] = lead(model(row.expand(len(where), -1))).cpu().numpy()
+                patched[number, start : start + len(where)] = numbers(lead(model(row.expand(len(where), -1), last=last)))
         progress(number + 1, len(sites))
-    ends = [float(lead(model(as_row(model, ids)))) for ids in (clean, broken)]
+    ends = [float(lead(model(as_row(model, ids), last=True))) for ids in (clean, broken)]
     return Sweep(list(sites), ends[0], ends[1], patched)
 
 

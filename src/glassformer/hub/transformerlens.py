@@ -47,7 +47,8 @@ class Activations(Mapping[str, Tensor]):
 
     def __getitem__(self, key: "str | tuple[str, int]") -> Tensor:
         if isinstance(key, tuple):
-            key = f"blocks.{key[1]}.{_long(key[0])}"
+            layers = {int(site.split(".")[1]) for site in self.seen if site.startswith("blocks.")}
+            key = f"blocks.{key[1] % (max(layers) + 1) if layers else key[1]}.{_long(key[0])}"
         site = our_site(key)
         theirs = site != key and site.partition(".")[2].partition(".")[2] in POSITIONS_FIRST
         return self.seen[site].transpose(1, 2) if theirs else self.seen[site]

@@ -35,6 +35,8 @@ def explicit_pattern(site: Tapped, q: Tensor, k: Tensor, mask: Tensor | None, ca
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)
     scores = site.tap("scores", scores)
+    if mask is not None and site.altered("scores"):
+        scores = scores.masked_fill(~mask, -torch.inf)  # an edit may change what a position sees, not let it see ahead
     return site.tap("pattern", scores.softmax(-1))
 
 

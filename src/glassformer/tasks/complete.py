@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,69 +22,15 @@ from glassformer.hub.locate import as_path, locate
 from glassformer.hub.lora import is_adapter, read_adapter
 from glassformer.hub.transformerlens import Activations, our_site
 from glassformer.models.gpt import GPT
-from glassformer.tasks.surgery import Edits, read_edits
-from glassformer.tasks.written import Written
+from glassformer.tasks import neurons, questions
+from glassformer.tasks.look import Look
+from glassformer.tasks.surgery import Edits, read_edits, trace_back
+from glassformer.tasks.written import Candidate, Completion
 from glassformer.tokenizers import TextStream, Tokenizer
 from glassformer.trace import trace
 from glassformer.training.lora import fold, insert
 
 Prompt = str | Sequence[int]
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A token that could come next."""
-
-    token: int
-    text: str
-    probability: float
-    logprob: float
-
-
-@dataclass
-class Completion(Written):
-    """What a model wrote, and how sure it was."""
-
-    prompt: str
-    prompt_tokens: list[int]
-    choice: int
-    seed: int
-    tokens: list[int] = field(default_factory=list)  # after a stop string, including those that it is made of
-    text: str = ""  # up to the stop string
-    logprobs: list[float] = field(default_factory=list)
-    finish_reason: str = ""  # "stop": ended by itself or by a stop string; "length"; "cancelled"
-    model: "LanguageModel | None" = field(default=None, repr=False, compare=False)
-
-    def __str__(self) -> str:
-        return self.prompt + self.text
-
-    @property
-    def pieces(self) -> list[str]:
-        """The text of every token of the answer."""
-        return [self.lm.piece(id) for id in self.tokens]
-
-    def top(self, k: int = 10) -> list[list[Candidate]]:
-        """For every token of the answer, the k likeliest tokens at its place: one replay of the whole text."""
-        if not self.tokens:
-            return []
-        if len(self.prompt_tokens) + len(self.tokens) - 1 > self.lm.model.context:
-            raise InputError("top(): this text slid over the edge of the context and cannot be replayed as a whole")
-        logits = self.lm.logits([*self.prompt_tokens, *self.tokens[:-1]])
-        return [self.lm.candidates(row, k) for row in logits[len(self.prompt_tokens) - 1 :]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything, as plain data."""
-        return {
-            "prompt": self.prompt,
-            "prompt_tokens": self.prompt_tokens,
-            "text": self.text,
-            "tokens": self.tokens,
-            "pieces": self.pieces,
-            "logprobs": self.logprobs,
-            "finish_reason": self.finish_reason,
-            "choice": self.choice,
-            "seed": self.seed,
-        }
 
 
 class Stream(Iterator[str]):
@@ -185,6 +131,22 @@ class LanguageModel:
         row = torch.tensor([list(ids)], device=self.model.tokens.weight.device)
         return np.asarray(self.model(row, last=last)[0].float().cpu().numpy())
 
+    def diff(self, other: "LanguageModel", text: str) -> Look:
+        """This model and another one on a text, token by token."""
+        return questions.compare(self, other, text)
+
+    def sweep(self, clean: str, broken: str, answer: str, foil: str, **how: Any) -> Look:
+        """Which places carry what tells two texts apart: each `sites` and position is patched from one into the other."""
+        return trace_back(self, clean, broken, answer, foil, **how)
+
+    def pushes(self, layer: int, neuron: int, k: int = 10) -> Look:
+        """The tokens that a neuron makes likelier when it fires."""
+        return neurons.pushes(self, layer, neuron, k)
+
+    def passages(self, texts: Iterable[str], layer: int, neuron: int, k: int = 5, **how: Any) -> Look:
+        """Where in many texts a neuron fires most."""
+        return neurons.passages(self, texts, layer, neuron, k, **how)
+
     @contextmanager
     def edit(self, edits: Edits) -> "Iterator[LanguageModel]":
         """Inside, the model is a changed one: parts off, patched, pushed. A list of edits, or a file that holds one."""
@@ -230,7 +192,7 @@ class LanguageModel:
             if stops:
                 raise InputError("stop: beam search looks at whole answers and knows no stop strings")
             return completions, self._search(completions, ids, options, cancelled)
-        streams = [TextStream(self._bytes_of, stops) for _ in completions]
+        streams = [TextStream(self.bytes_of, stops) for _ in completions]
         return completions, self._sample(completions, ids, options, streams, cancelled)
 
     def _sample(
@@ -294,12 +256,13 @@ class LanguageModel:
             raise InputError("this model has no vocabulary; give token ids, or convert it with --tokenizer")
         return self.tokenizer
 
-    def _bytes_of(self, id: int) -> bytes:
+    def bytes_of(self, id: int) -> bytes:
+        """The bytes of one token."""
         return f"<{id}>".encode() if self.tokenizer is None else self.tokenizer.bytes_of(id)
 
     def text_of(self, ids: Sequence[int]) -> str:
         """The text of token ids, special ones included."""
-        return b"".join(map(self._bytes_of, ids)).decode("utf-8", "replace")
+        return b"".join(map(self.bytes_of, ids)).decode("utf-8", "replace")
 
 
 def load(

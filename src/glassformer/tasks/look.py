@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -32,14 +33,22 @@ class Look:
 
     def at(self, position: int) -> "Look":
         """Only the lines of one position, counted from the end if it is below 0."""
-        size, column = len(self.tokens), self.columns.index("position")
+        size = len(self.tokens)
         if not -size <= position < size:
             raise InputError(f"position {position} is not there; the text has positions 0 to {size - 1}")
-        return dataclasses.replace(self, rows=[row for row in self.rows if row[column] == position % size])
+        return self.having("position", position % size)
+
+    def having(self, column: str, value: Any) -> "Look":
+        """Only the lines that have this in a column."""
+        rows = [row for row in self.rows if row[self.columns.index(column)] == value]
+        if not rows:
+            raise InputError(f"{column} {value!r} is not there")
+        return dataclasses.replace(self, rows=rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the table, as plain data."""
-        return {"kind": self.kind, "caption": self.caption, "tokens": self.tokens, "numbers": plain(self.numbers)}
+        """Everything, as plain data: the numbers, and the table that is made of them."""
+        table = {"columns": self.columns, "rows": plain(self.rows)}
+        return {"kind": self.kind, "caption": self.caption, "tokens": self.tokens, "numbers": plain(self.numbers), **table}
 
     def to_csv(self) -> str:
         """The table."""
@@ -62,10 +71,9 @@ def plain(value: Any) -> Any:
 
 
 def labels(lm: "LanguageModel", ids: Sequence[int]) -> list[str]:
-    """The text of every token; half a character is shown as its bytes."""
-    if lm.tokenizer is None:
-        return [f"<{id}>" for id in ids]
-    return [lm.tokenizer.bytes_of(id).decode("utf-8", "backslashreplace") for id in ids]
+    """The text of every token; half a character is shown as its bytes, an id that is no token as its number."""
+    known = 0 if lm.tokenizer is None else len(lm.tokenizer)
+    return [lm.bytes_of(id).decode("utf-8", "backslashreplace") if id < known else f"<{id}>" for id in ids]
 
 
 def words_of(lm: "LanguageModel", ids: Sequence[int]) -> tuple[list[range], list[str]]:
@@ -90,7 +98,7 @@ def find_token(lm: "LanguageModel", word: str | int) -> int:
 
 def places_of(lm: "LanguageModel", ids: Sequence[int], word: str) -> list[int]:
     """The positions of a word in a text: a number, or its text, with or without the blank before it."""
-    if word.lstrip("-").isdecimal():
+    if re.fullmatch(r"-?\d+", word, re.ASCII):
         return [int(word) % len(ids)] if -len(ids) <= int(word) < len(ids) else _nowhere(word, len(ids))
     if lm.tokenizer is None:
         raise InputError("this model has no vocabulary; name positions by their numbers")

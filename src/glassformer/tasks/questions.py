@@ -1,7 +1,7 @@
 """Questions about a text: who looked where, what each layer thought, who spoke for a token, why this one, what the cache kept."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from glassformer.tasks.look import Array, Look, Progress, find_token, labels, pl
 
 if TYPE_CHECKING:
     from glassformer.tasks.complete import LanguageModel
-    from glassformer.tasks.written import Written
+    from glassformer.tasks.written import Completion
 
 ROBOT = ["robot", "must", "obey", "orders"]
 ROBOT_SCORES = [[0.11, 0.00, 0.81, 0.79], [0.19, 0.50, 0.30, 0.48], [0.53, 0.98, 0.95, 0.14], [0.81, 0.86, 0.38, 0.90]]
@@ -122,7 +122,7 @@ def lens(
     return Look("lens", f"{lm.name}: logit lens", labels(lm, ids), found, [*columns, *(f"rank of {w!r}" for w in watch)], rows)
 
 
-def rankings(lm: "LanguageModel", written: "Written") -> Look:
+def rankings(lm: "LanguageModel", written: "Completion") -> Look:
     """At which rank every layer had each token that was written: 1 is the likeliest."""
     ids, first = _read(written)
     found = lensing.lens(lm.model, ids, k=1, then=written.tokens[-1])
@@ -161,7 +161,7 @@ def parts(lm: "LanguageModel", ids: Sequence[int], position: int = -1, token: in
     return Look("parts", caption, labels(lm, ids), found, ["part", "logit"], rows)
 
 
-def memory(lm: "LanguageModel", written: "Written") -> Look:
+def memory(lm: "LanguageModel", written: "Completion") -> Look:
     """What the key-value cache kept and saved while a text was written, step by step."""
     found = kept(lm.model, written.prompt_tokens, written.tokens)
     names = labels(lm, written.tokens)
@@ -173,7 +173,7 @@ def memory(lm: "LanguageModel", written: "Written") -> Look:
     return Look("cache", f"{lm.name}: keys and values of {len(lm.model.blocks)} layers", names, found, columns, rows)
 
 
-def _read(written: "Written") -> tuple[list[int], int]:
+def _read(written: "Completion") -> tuple[list[int], int]:
     """What the model read while it wrote, and the position after which the first token came."""
     if not written.tokens:
         raise InputError("there is no token to explain: nothing was written")
@@ -182,39 +182,62 @@ def _read(written: "Written") -> tuple[list[int], int]:
 
 def why(
     lm: "LanguageModel",
-    written: "Written",
+    written: "Completion",
     method: str = "grad_x_input",
     *,
     foil: int | None = None,
+    steps: int = 32,
     tested: bool = True,
     by_word: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> Look:
-    """Which tokens made the written ones likely, with the test of the explanation and its agreement with the other methods."""
+    """Which tokens made the written ones likely, with the test of the explanation and its agreement with the other methods.
+
+    What speaks against a token has a share below 0. `steps` is for integrated gradients.
+    """
     ids, first = _read(written)
     targets = [Target(first + number, token, foil) for number, token in enumerate(written.tokens)]
     blank = None if lm.tokenizer is None else lm.tokenizer.end
-    found = saliency(lm.model, ids, targets, method, blank=blank, progress=progress)
-    names, shares_of = labels(lm, ids), found.shares
+    others = [name for name in METHODS if name != method] if tested else []
+    pace = _paced(progress, 1 + (1 + len(others) if tested else 0))
+    found = saliency(lm.model, ids, targets, method, steps=steps, blank=blank, progress=next(pace))
+    names, shares = labels(lm, ids), np.sign(found.scores) * found.shares  # (N, T)
+    ends = np.arange(len(ids)) + 1
     if by_word:
         groups, names = words_of(lm, ids)
-        shares_of = np.stack([shares_of[:, list(group)].sum(1) for group in groups], 1)
-    numbers: dict[str, Any] = {"saliency": found, "shares": shares_of}
-    columns = ["position", "token", "because of", "share"]
-    tests: list[list[float]] = [[] for _ in found.targets]
+        shares = np.stack([shares[:, list(group)].sum(1) for group in groups], 1)
+        ends = np.array([group.start + 1 for group in groups])
+    numbers: dict[str, Any] = {"saliency": found, "shares": shares}
+    columns, tests, caption = ["position", "token", "because of", "share"], np.zeros((len(targets), 0)), f"{lm.name}: {method}"
+    if found.gaps is not None:
+        columns, tests = [*columns, "gap"], found.gaps[:, None]
     if tested:
-        curves = faithfulness(lm.model, list(ids), found, blank=blank)
-        others = {name: saliency(lm.model, ids, targets, name, blank=blank) for name in METHODS if name != method}
-        agreed = {pair: value for pair, value in agreement({method: found, **others}).items() if method in pair}
+        curves = faithfulness(lm.model, list(ids), found, blank=blank, progress=next(pace))
+        all_of_them = {method: found} | {
+            name: saliency(lm.model, ids, targets, name, steps=steps, blank=blank, progress=next(pace)) for name in others
+        }
+        agreed = {pair[1]: value for pair, value in agreement(all_of_them).items() if pair[0] == method}
         numbers |= {"curves": curves, "agreement": agreed}
         columns += ["deletion", "insertion"]
-        tests = [[float(a), float(b)] for a, b in zip(curves.deletion_area, curves.insertion_area, strict=True)]
+        tests = np.column_stack([tests, curves.deletion_area, curves.insertion_area])
+        caption += "; agrees with " + ", ".join(f"{name} {value:.2f}" for name, value in agreed.items())
     rows: list[list[Any]] = []
-    for target, shares, test in zip(found.targets, shares_of, tests, strict=True):
+    for target, row, test in zip(found.targets, shares, tests, strict=True):
         (token,) = labels(lm, [target.token])
-        for source in np.argsort(-shares, kind="stable")[: min(5, target.position + 1)]:
-            rows.append([target.position + 1, token, names[source], float(shares[source]), *test])
-    return Look("saliency", f"{lm.name}: {method}", names, numbers, columns, rows)
+        there = np.flatnonzero(ends <= target.position + 1)
+        for source in there[np.argsort(-row[there], kind="stable")][:5]:
+            rows.append([target.position + 1, token, names[source], float(row[source]), *map(float, test)])
+    return Look("saliency", caption, names, numbers, columns, rows)
+
+
+def _paced(progress: Progress, count: int) -> Iterator[Progress]:
+    """One progress for work of several parts."""
+    for number in range(count):
+
+        def part(done: int, total: int, number: int = number) -> None:
+            progress(round(100 * (number + done / max(1, total))), 100 * count)
+
+        yield part
 
 
 def compare(lm: "LanguageModel", other: "LanguageModel", text: str) -> Look:

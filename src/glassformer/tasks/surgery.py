@@ -10,6 +10,7 @@ Instead of `over`, `from` and `pairs` there may be a `value`: numbers.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ import numpy as np
 
 from glassformer.errors import InputError
 from glassformer.explain import surgery
+from glassformer.explain.decoder import numbers
 from glassformer.generation.sampling import log_softmax
 from glassformer.tasks.look import Look, Progress, find_token, labels
 
@@ -67,7 +69,7 @@ def _edits(lm: "LanguageModel", seen: "Tracer", where: str, given: Any) -> list[
         if key not in ("site", "do", "at", *KNOWN[do]):
             raise InputError(f"{where}: {do} takes no {key!r}; it takes {', '.join(('site', 'do', 'at', *KNOWN[do]))}")
     by = given.get("by", 1.0)
-    if isinstance(by, bool) or not isinstance(by, int | float):
+    if isinstance(by, bool) or not isinstance(by, int | float) or not math.isfinite(by):
         raise InputError(f"{where}: 'by' must be a number, not {by!r}")
     if do == "scale" and "by" not in given:
         raise InputError(f"{where}: scale needs 'by', a number")
@@ -89,14 +91,17 @@ def _value(lm: "LanguageModel", where: str, given: Mapping[str, Any], site: str)
         raise InputError(f"{where}: {given['do']} needs {source!r} or 'value', one of them")
     if "value" in given:
         try:
-            return np.array(given["value"], dtype=np.float64)
+            value = np.array(given["value"], dtype=np.float64)
         except (TypeError, ValueError):
-            raise InputError(f"{where}: 'value' must be numbers, in lists of equal length") from None
+            value = np.array(np.nan)
+        if not np.isfinite(value).all():
+            raise InputError(f"{where}: 'value' must be numbers, in lists of equal length")
+        return value
     texts = given[source]
     if source == "from":
         if not isinstance(texts, str):
             raise InputError(f"{where}: 'from' must be a text")
-        return surgery.values_at(lm.model, lm.encode(texts), [site])[site].cpu().numpy()
+        return numbers(surgery.values_at(lm.model, lm.encode(texts), [site])[site])
     if not isinstance(texts, list | tuple):
         raise InputError(f"{where}: {source!r} must be a list")
     if source == "over":
@@ -120,6 +125,10 @@ def operate(
 ) -> Look:
     """What comes after a text, with and without edits: the next token, and what would be written."""
     ids = lm.encode(prompt)
+    edits = read_file(Path(edits)) if isinstance(edits, str | Path) else edits
+    for one in edits:
+        if "from" in one and "at" not in one and len(lm.encode(one["from"])) != len(ids):
+            raise InputError(f"{one['from']!r} has not as many tokens as {prompt!r}: name the positions to patch by 'at'")
     how: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
     before, plain = lm.logits(ids, last=True)[0], lm.generate(prompt, **how).text
     with lm.edit(edits):
@@ -130,11 +139,11 @@ def operate(
     chances = [[float(np.exp(row[id])) for row in (one, other)] for id in best]
     rows = [[name, a, b, b - a] for name, (a, b) in zip(labels(lm, best), chances, strict=True)]
     apart = float((np.exp(one) * (one - other)).sum())
-    numbers = {"ids": best, "before": one[best], "after": other[best], "divergence": apart, "text": plain, "edited": changed}
+    found = {"ids": best, "before": one[best], "after": other[best], "divergence": apart, "text": plain, "edited": changed}
     caption = f"{lm.name}: the next token, before and after ({apart:.3f} nats apart)"
     if max_new_tokens:
         caption += f"\n\nbefore  {prompt}{plain}\n\nafter   {prompt}{changed}\n"
-    return Look("edit", caption, labels(lm, ids), numbers, ["token", "before", "after", "difference"], rows)
+    return Look("edit", caption, labels(lm, ids), found, ["token", "before", "after", "difference"], rows)
 
 
 def trace_back(
