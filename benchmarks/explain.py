@@ -12,7 +12,6 @@ captum and TransformerLens come with the development tools; inseq gets an enviro
 import ast
 import inspect
 import json
-import resource
 import sys
 import time
 from pathlib import Path
@@ -180,20 +179,27 @@ WORK = {  # name -> sides, what is counted
 
 
 def serve(side: str, folder: str) -> None:
-    """A child: load, then answer every line on stdin with seconds; an empty object asks for the peak memory in MB."""
+    """A child: load, then answer every line on stdin with seconds, or, where it says memory, with the peak since loading in MB."""
     import torch
 
     torch.set_num_threads(THREADS)
     run = SIDES[side](folder)
-    idle = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    idle = memory("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
     print(json.dumps("ready"), flush=True)
     for line in sys.stdin:
         if json.loads(line) == "memory":
-            print(json.dumps((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - idle) / 1024), flush=True)
+            print(json.dumps(memory("VmHWM") - idle), flush=True)
             continue
         began = time.perf_counter()
         run()
         print(json.dumps(time.perf_counter() - began), flush=True)
+
+
+def memory(kind: str) -> float:
+    """Megabytes of this process: VmRSS now, VmHWM at most."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(kind))
+    return int(line.split()[1]) / 1024
 
 
 def main() -> None:
@@ -210,8 +216,8 @@ def main() -> None:
         peers = {side: Peer(__file__, side, str(given.checkpoint), threads=THREADS, python=pythons.get(side)) for side in sides}
         samples, disturbed = in_turn(peers, "run", given.rounds)
         report[name] = compare(name, count, samples, disturbed)
-        report[name]["peak MB above idle"] = memory = {side: peer.ask("memory") for side, peer in peers.items()}
-        print(f"{'':<28} memory above idle: " + ", ".join(f"{side} {size:,.0f} MB" for side, size in memory.items()), flush=True)
+        report[name]["peak MB above idle"] = most = {side: peer.ask("memory") for side, peer in peers.items()}
+        print(f"{'':<28} memory above idle: " + ", ".join(f"{side} {size:,.0f} MB" for side, size in most.items()), flush=True)
         for peer in peers.values():
             peer.end()
     if given.json:

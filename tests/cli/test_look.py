@@ -62,6 +62,7 @@ def test_tables(arguments: list[str], words: list[str], capsys: pytest.CaptureFi
     for word in words:
         assert word in shown
     assert "…" not in shown
+    assert "(0.000 nats apart)" not in shown  # an edit that does nothing
 
 
 def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
