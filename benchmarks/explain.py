@@ -179,7 +179,7 @@ WORK = {  # name -> sides, what is counted
 
 
 def serve(side: str, folder: str) -> None:
-    """A child: load, then answer every line on stdin with seconds, or, where it says memory, with the peak since loading in MB."""
+    """A child: load, then answer every line on stdin with seconds; where it says memory, with the peak since loading, in MB."""
     import torch
 
     torch.set_num_threads(THREADS)
