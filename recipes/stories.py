@@ -3,8 +3,9 @@
     python recipes/stories.py DATA runs/stories
 
 DATA holds synthetic_train, tinystories_train and tales_train (.jsonl.gz). What is written: simple (stories by a small model),
-tinystories (those it learned from), tales (told in minutes) and books (told in hours), each in an order of its own, and a
-vocabulary, learned from three parts of stories and one of tales. The hashes of all that is read and written are printed.
+tinystories (those it learned from), tales (told in minutes) and books (told in hours), each in an order of its own; a
+vocabulary, learned from three parts of stories and one of tales; and credits.md, who wrote the tales. The hashes of all that
+is read and written are printed.
 """
 
 import argparse
@@ -34,8 +35,11 @@ def main() -> None:
         files["simple"].append({"text": tidy(record["text"]), "whole": record["whole"]})
     for record in read(asked.data / "tinystories_train.jsonl.gz"):
         files["tinystories"].append({"text": record["text"]})
+    owed: dict[str, set[str]] = {}
     for record in read(asked.data / "tales_train.jsonl.gz"):
         files["books" if record["kind"] == "book" else "tales"].append({"text": record["text"]})
+        owed.setdefault(licence(record["licence"]), set()).add(record["author"])
+    (asked.out / "credits.md").write_text(credits(owed), encoding="utf-8")
     for name, records in files.items():
         random.Random(SEED).shuffle(records)
         path = asked.out / f"{name}.jsonl"
@@ -48,6 +52,23 @@ def main() -> None:
     folder.mkdir(exist_ok=True)
     (folder / "tokenizer.json").write_text(train_tokenizer([*stories, tales], asked.vocab).to_json(), encoding="utf-8")
     print(f"{asked.vocab:7,} tokens               sha256 {hash_file(folder / 'tokenizer.json')[:16]}  {folder}")
+
+
+def licence(said: str) -> str:
+    """Under which of a few licences a tale came."""
+    if "StoryWeaver" in said:
+        return "CC BY 4.0, Pratham Books' StoryWeaver"
+    if "African Storybook" in said:
+        return "CC BY, African Storybook"
+    return "public domain in the United States, or CC0"
+
+
+def credits(owed: dict[str, set[str]]) -> str:
+    """Who is owed thanks, licence by licence."""
+    parts = ["# Who wrote the tales that the storyteller read\n"]
+    for under, authors in sorted(owed.items()):
+        parts.append(f"**{under}**: {'; '.join(sorted(filter(None, authors), key=str.casefold))}.\n")
+    return "\n".join(parts)
 
 
 def tidy(text: str) -> str:

@@ -43,7 +43,9 @@ def test_stories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     stories = [{"text": f"“No,” said Tom’s cat {i}.\nIt ran – home. ", "whole": i != 2} for i in range(5)]
     pack(tmp_path / "synthetic_train.jsonl.gz", *stories)
     pack(tmp_path / "tinystories_train.jsonl.gz", {"text": "One day.\n\nThe end."})
-    pack(tmp_path / "tales_train.jsonl.gz", *({"text": kind, "kind": kind, "tier": 1} for kind in ("tale", "book", "short")))
+    kinds = {"tale": "CC BY (African Storybook)", "book": "Public domain", "short": "CC BY 4.0 (StoryWeaver)"}
+    tales = [{"text": kind, "kind": kind, "author": f"Who told a {kind}", "licence": under} for kind, under in kinds.items()]
+    pack(tmp_path / "tales_train.jsonl.gz", *tales)
     for out in ("one", "two"):
         run("stories", monkeypatch, tmp_path, tmp_path / out, "--vocab", 270)
     one, two = (re.sub("one|two", "", text) for text in capsys.readouterr().out.split("vocabulary\n")[:2])
@@ -58,6 +60,9 @@ def test_stories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert found["tinystories"] == [{"text": "One day.\n\nThe end."}]
     assert sorted(record["text"] for record in found["tales"]) == ["short", "tale"]
     assert found["books"] == [{"text": "book"}]
+    credits = (tmp_path / "one" / "credits.md").read_text()
+    assert "CC BY, African Storybook**: Who told a tale." in credits
+    assert "StoryWeaver**: Who told a short." in credits
     vocabulary = load_tokenizer(tmp_path / "one" / "vocabulary")
     assert vocabulary is not None
     assert len(vocabulary) == 270

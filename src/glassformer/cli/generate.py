@@ -31,7 +31,7 @@ def generate(
     prompt: Annotated[str | None, typer.Argument(help="The text to continue; '-' or a pipe reads stdin. None: ramble.")] = None,
     model: Model = DEFAULT_MODEL,
     file: File = None,
-    max_new_tokens: Annotated[int, typer.Option("-n", "--max-new-tokens", help="Write at most so many tokens.")] = 256,
+    max_new_tokens: Annotated[int, typer.Option("-n", "--max-new-tokens", help="Write at most so many tokens.")] = 384,
     min_new_tokens: Annotated[int, typer.Option(help="Do not end before so many tokens.")] = 0,
     temperature: Annotated[float, typer.Option(help="0 takes the likeliest token; higher is wilder.")] = 0.8,
     top_k: Annotated[int, typer.Option(help="Draw among the k likeliest tokens; 0: all.")] = 40,

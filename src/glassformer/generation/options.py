@@ -14,7 +14,7 @@ Overflow = Literal["stop", "slide"]
 class Options:
     """Names and meanings as in Hugging Face's `generate`, and OpenAI's for the two penalties it does not have."""
 
-    max_new_tokens: int = 256
+    max_new_tokens: int = 384
     min_new_tokens: int = 0
     do_sample: bool = True  # False: always the likeliest token
     temperature: float = 0.8  # 0: always the likeliest token
