@@ -68,14 +68,21 @@ def inside(lm: LanguageModel, data: Path) -> Iterator[str]:
         bits = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), rows[:, 1:].flatten()) / torch.log(torch.tensor(2))
         yield f"| {layer} | {same:.0%} | {chance:.0%} | {bits:.2f} |"
     draw = torch.Generator().manual_seed(0)
-    row = torch.randint(0, lm.model.vocab - 1, (TRIES, REPEATED), generator=draw)
+    random = torch.randint(0, lm.model.vocab - 1, (TRIES, REPEATED), generator=draw)
+    yield from twice(lm, random, f"{TRIES} rows of {REPEATED} tokens drawn at random")
+    yield from twice(lm, rows[:, 1 : REPEATED + 1], f"The first {REPEATED} tokens of each story")
+
+
+def twice(lm: LanguageModel, rows: torch.Tensor, what: str) -> Iterator[str]:
+    """Rows that are said twice: which heads look at what followed last time, and whether that helps."""
+    both = torch.cat([rows, rows], 1)
     with gf.trace(lm.model, "blocks.*.attn.pattern") as seen:
-        logits = lm.model(torch.cat([row, row], 1))
-    yield f"\n{TRIES} rows of {REPEATED} tokens drawn at random, each said twice:\n"
+        logits = lm.model(both)
+    yield f"\n{what}, each said twice:\n"
     for site, pattern in seen.items():
         after = pattern.diagonal(1 - REPEATED, dim1=2, dim2=3)[..., 1:].mean((0, 2))  # from a token to what followed it before
         yield f"- {site}: what followed last time {shares(after)}"
-    right = (logits[:, :-1].argmax(-1) == torch.cat([row, row], 1)[:, 1:]).float()
+    right = (logits[:, :-1].argmax(-1) == both[:, 1:]).float()
     once, again = right[:, : REPEATED - 1].mean(), right[:, REPEATED:].mean()
     yield f"\nGuessed right: {once:.0%} of the first saying, {again:.0%} of the second."
 

@@ -67,8 +67,8 @@ def draw(steps: Sequence[Point], held_out: Sequence[Point]) -> str:
     parts.append(f'<polyline fill="none" stroke="{HELD_OUT}" stroke-width="2" points="{" ".join(map(place, held_out))}"/>')
     for number, (name, colour) in enumerate({"steps": STEPS, "held-out text": HELD_OUT}.items()):
         line_y = TOP + 16 + 18 * number
-        parts.append(f'<path d="M{WIDTH - 170} {line_y}h24" stroke="{colour}" stroke-width="2"/>')
-        parts.append(f'<text x="{WIDTH - 138}" y="{line_y}" dy="4">{name}, nats a token</text>')
+        parts.append(f'<path d="M{WIDTH - 240} {line_y}h24" stroke="{colour}" stroke-width="2"/>')
+        parts.append(f'<text x="{WIDTH - 208}" y="{line_y}" dy="4">{name}, nats a token</text>')
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12"'
     return "\n".join([f'{head} fill="{INK}">', "<title>Loss over tokens</title>", *parts, "</svg>\n"])
 

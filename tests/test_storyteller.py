@@ -44,7 +44,7 @@ def test_it_keeps_names_straight(lm: LanguageModel) -> None:
     """Who is named in a given first sentence comes up again."""
     for name, sentence in (
         ("Pip", "One rainy day, a cat named Pip wanted to learn how to swim."),
-        ("Mia", "Mia was a little girl who had a red ball."),
+        ("Mia", "Once upon a time, there was a girl named Mia. Mia had a red ball."),
     ):
         told = lm.generate_many([sentence], num_return_sequences=6, seed=2, max_new_tokens=80)
         assert sum(name in out.text for out in told) >= 5

@@ -1,5 +1,7 @@
 """The verbs that look inside: tables for people, numbers for programs, one sentence for mistakes."""
 
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -72,7 +74,7 @@ def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     said(capsys, "lens", TEXT, "-o", str(tmp_path / "lens.json"))
     assert json.loads((tmp_path / "lens.json").read_text()) == found
     said(capsys, "lens", "-p", "all", TEXT, "-o", str(tmp_path / "lens.csv"))
-    lines = (tmp_path / "lens.csv").read_text().splitlines()
+    lines = list(csv.reader(io.StringIO((tmp_path / "lens.csv").read_text())))
     assert len(lines) == 1 + len(found["tokens"]) * len(found["numbers"]["stages"])
 
 

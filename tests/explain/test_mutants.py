@@ -4,12 +4,13 @@ import importlib
 import inspect
 import itertools
 from collections.abc import Callable
+from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
 import pytest
 import torch
-from small import Pair
+from small import Pair, hugging_face, save_hugging_face
 
 import glassformer as gf
 
@@ -83,7 +84,7 @@ def settings(names: Any, values: Any) -> list[dict[str, Any]]:
     return [{names: one} if isinstance(names, str) else dict(zip(names, one, strict=True)) for one in values]
 
 
-def run(test: Callable[..., None], pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def run(test: Callable[..., None], pair: Pair, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     """A test with its fixtures and all its parameters."""
     home = importlib.import_module(test.__module__)
     words = pair.theirs.transformer.wte(torch.tensor([pair.ids])).detach().requires_grad_()
@@ -91,8 +92,8 @@ def run(test: Callable[..., None], pair: Pair, monkeypatch: pytest.MonkeyPatch) 
     if home.__name__ == LENS:
         fixtures["right"] = inspect.unwrap(home.right)(pair)
     if home.__name__ == WITNESS:
-        lm = gf.load("storyteller", dtype="float64")
-        fixtures["both"] = home.Both(lm, home.STORYTELLER, lm.encode("Once upon a time"))
+        folder = save_hugging_face(hugging_face(3), folder)
+        fixtures["both"] = home.Both(gf.load(str(folder), dtype="float64"), folder, pair.ids)
     marks = [mark.args for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
     for some in itertools.product(*(settings(*mark) for mark in marks)):
         known = fixtures | {name: value for one in some for name, value in one.items()}
@@ -102,11 +103,11 @@ def run(test: Callable[..., None], pair: Pair, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("module", "old", "new", "home", "name"), MUTANTS, ids=[f"{one[0]}: {one[2]}" for one in MUTANTS])
 def test_a_fault_is_seen(
-    module: str, old: str, new: str, home: str, name: str, pair: Pair, monkeypatch: pytest.MonkeyPatch
+    module: str, old: str, new: str, home: str, name: str, pair: Pair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The test passes without the fault, and fails with it."""
     test = getattr(importlib.import_module(home), name)
-    run(test, pair, monkeypatch)
+    run(test, pair, monkeypatch, tmp_path)
     mutate(monkeypatch, importlib.import_module(f"glassformer.explain.{module}"), old, new)
     with pytest.raises(AssertionError):
-        run(test, pair, monkeypatch)
+        run(test, pair, monkeypatch, tmp_path)

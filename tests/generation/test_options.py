@@ -89,7 +89,7 @@ def test_good_values_are_taken_as_they_are(name: str, value: Any) -> None:
 def test_the_defaults_are_good() -> None:
     """Nothing given is fine, and what is given by name alone cannot be given by place or changed later."""
     options = Options()
-    assert (options.max_new_tokens, options.temperature, options.top_k, options.seed) == (384, 0.8, 40, 0)
+    assert (options.max_new_tokens, options.temperature, options.top_k, options.seed) == (384, 0.7, 40, 0)
     with pytest.raises(FrozenInstanceError):
         options.seed = 1  # type: ignore[misc]
     with pytest.raises(TypeError):

@@ -362,8 +362,9 @@ def test_many_answers_come_prompt_by_prompt_and_choice_by_choice(lm: LanguageMod
 def test_many_answers_stop_one_by_one(lm: LanguageModel) -> None:
     """A stop string ends the answer in which it stands, and no other."""
     prompts = ["Once", "the cat", "She", "a"]
-    free = lm.generate_many(prompts, seed=5, num_return_sequences=2, max_new_tokens=20)
-    got = lm.generate_many(prompts, seed=5, num_return_sequences=2, max_new_tokens=20, stop="h")
+    how = {"seed": 5, "num_return_sequences": 2, "max_new_tokens": 20, "temperature": 0.8}
+    free = lm.generate_many(prompts, **how)
+    got = lm.generate_many(prompts, **how, stop="h")
     assert {each.finish_reason for each in got} == {"stop", "length"}
     for with_stop, without in zip(got, free, strict=True):
         assert with_stop.text == without.text.split("h")[0]

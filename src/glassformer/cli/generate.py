@@ -33,7 +33,7 @@ def generate(
     file: File = None,
     max_new_tokens: Annotated[int, typer.Option("-n", "--max-new-tokens", help="Write at most so many tokens.")] = 384,
     min_new_tokens: Annotated[int, typer.Option(help="Do not end before so many tokens.")] = 0,
-    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token; higher is wilder.")] = 0.8,
+    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token; higher is wilder.")] = 0.7,
     top_k: Annotated[int, typer.Option(help="Draw among the k likeliest tokens; 0: all.")] = 40,
     top_p: Annotated[float, typer.Option(help="Draw among the likeliest tokens that make up this share.")] = 1.0,
     min_p: Annotated[float, typer.Option(help="Draw among tokens at least so likely as this share of the likeliest.")] = 0.0,

@@ -17,7 +17,7 @@ class Options:
     max_new_tokens: int = 384
     min_new_tokens: int = 0
     do_sample: bool = True  # False: always the likeliest token
-    temperature: float = 0.8  # 0: always the likeliest token
+    temperature: float = 0.7  # 0: always the likeliest token
     top_k: int = 40  # 0: off
     top_p: float = 1.0
     min_p: float = 0.0
