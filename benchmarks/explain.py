@@ -1,6 +1,6 @@
 """Looking inside beside the peers: GPT-2 small, fp32, 2 threads, random weights, all in one run.
 
-    python benchmarks/explain.py [--rounds 5] [--json FILE]
+    python benchmarks/explain.py [--rounds 5] [--only lens] [--json FILE]
 
 - gradient × input for 50 tokens behind a prompt of 20: captum and inseq, which run forward and backward for each token;
 - the logit lens over all layers and positions: TransformerLens' run_with_cache and unembed;
@@ -136,7 +136,8 @@ def untapped(folder: str) -> Any:
     lm = gf.load(folder)
     bare = without_taps(gpt, without_taps(attention), without_taps(feedforward))
     model = bare.GPT(lm.model.config).eval()
-    model.load_state_dict(lm.model.state_dict())
+    model.load_state_dict(lm.model.state_dict(), assign=True)  # the very same memory
+    model.tie()
     lm.model = model
     return lambda: len(lm.generate(ids_of(64), max_new_tokens=64, temperature=0.0).tokens)
 
@@ -205,6 +206,7 @@ def memory(kind: str) -> float:
 def main() -> None:
     parser = arguments(__doc__, rounds=5)
     parser.add_argument("--checkpoint", type=Path, default=Path("runs/bench/gpt2"))
+    parser.add_argument("--only", default="", help="only the comparisons whose name has this in it")
     given = parser.parse_args()
     if given.serve:
         serve(*given.serve)
@@ -212,7 +214,7 @@ def main() -> None:
     make_checkpoint(given.checkpoint)
     pythons = {"inseq": environment(given.checkpoint.parent / "inseq", "inseq")}
     report: dict[str, Any] = {}
-    for name, (sides, count) in WORK.items():
+    for name, (sides, count) in ((name, work) for name, work in WORK.items() if given.only in name):
         peers = {side: Peer(__file__, side, str(given.checkpoint), threads=THREADS, python=pythons.get(side)) for side in sides}
         samples, disturbed = in_turn(peers, "run", given.rounds)
         report[name] = compare(name, count, samples, disturbed)

@@ -23,7 +23,7 @@ MUTANTS = [
     ("saliency", "weight[[target.token for", "2 * weight[[target.token for", CAPTUM, "test_gradients_are_captums"),
     ("saliency", "(places + 1) / 2", "(places + 1.01) / 2", CAPTUM, "test_integrated_gradients_are_captums"),
     ("saliency", "fall = full - logits_with", "fall = 2 * full - logits_with", CAPTUM, "test_occlusion"),
-    ("lens", "model.head(model.norm(residual))", "model.head(1 * residual)", LENS, "test_every_stage"),
+    ("lens", "model.norm(states), model.head", "1 * states, model.head", LENS, "test_every_stage"),
     ("lens", '"entropy": said.entropy', '"entropy": final.entropy', LENS, "test_every_stage"),
     ("lens", "(part - part.mean()) * scale", "part * scale", WITNESS, "test_who_spoke_for_a_token"),
     ("lens", '"dhk,hk->hd", weight, mix', '"dhk,hk->hd", weight, mix.flip(0)', WITNESS, "test_who_spoke_for_a_token"),

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from glassformer.errors import InputError
 from glassformer.explain.decoder import Array, Decoder, as_row, look, numbers
 from glassformer.trace import Tracer
 
-CHUNK = 128  # positions whose logits are in memory at a time
+CHUNK = 32  # positions whose logits, of all stages, are in memory at a time
+BLOCK = 2048  # of the vocabulary
 EDITED = 1e-3  # share of the stream that no part put there, from which it is not rounding
 
 
@@ -51,23 +52,27 @@ def lens(model: Decoder, ids: Sequence[int], *, k: int = 5, watch: Sequence[int]
     with look(model, *stages) as seen:
         model(row, last=True)
     chosen = torch.cat([row[0, 1:], row.new_tensor([-1 if then is None else then])])
-    parts = [_read(model, seen, stages, slice(at, at + CHUNK), chosen, k, list(watch)) for at in range(0, len(ids), CHUNK)]
+    kind = torch.promote_types(model.head.weight.dtype, torch.float32)
+    room = torch.empty((len(stages) + 3) * min(CHUNK, len(ids)) * model.vocab, dtype=kind, device=row.device)
+    parts = [_read(model, seen, stages, slice(at, at + CHUNK), chosen, k, list(watch), room) for at in range(0, len(ids), CHUNK)]
     joined = {name: numbers(torch.cat([part[name] for part in parts], 1)) for name in parts[0]}
     return Lens(stages=stages, ids=list(ids), chosen=joined.pop("chosen")[0], watched=list(watch), **joined)
 
 
 class _Said:
-    """What a stage says at some positions (t, V), and what follows from it. Every pass over so many numbers counts."""
+    """What a stage says at some positions, logits (t, V), and what follows from them. Every pass over so many numbers counts."""
 
-    def __init__(self, model: Decoder, residual: Tensor) -> None:
-        logits: Tensor = model.head(model.norm(residual))
-        self.logits = logits if logits.dtype == torch.float64 else logits.float()
-        self.logits -= self.logits.amax(-1, keepdim=True)  # the likeliest is 0: nothing overflows, little is rounded
-        self.chances = self.logits.exp()
-        total = self.chances.sum(-1, keepdim=True)
-        self.chances /= total
-        self.norm = total.log()  # (t, 1): log-probability = logit - norm
-        self.entropy = self.norm[:, 0] - (self.chances * self.logits).sum(-1)
+    def __init__(self, logits: Tensor, weights: Tensor, room: Tensor) -> None:
+        self.logits, self.room = logits, room
+        self.logits -= logits.amax(-1, keepdim=True)  # the likeliest is 0: nothing overflows, little is rounded
+        self.weights = torch.exp(logits, out=weights)  # probability × total
+        self.total = self.weights.sum(-1)  # (t,)
+        self.norm = self.total.log()[:, None]  # (t, 1): log-probability = logit - norm
+        self.entropy = self.norm[:, 0] - self.mean(self)
+
+    def mean(self, of: "_Said") -> Tensor:
+        """(t,): the mean of the logits as somebody else weighs them."""
+        return torch.mul(of.weights, self.logits, out=self.room).sum(-1) / of.total
 
     def logprobs(self, tokens: Tensor) -> Tensor:
         """(t, n) of n tokens each."""
@@ -75,25 +80,33 @@ class _Said:
 
     def ranks(self, tokens: Tensor) -> Tensor:
         """(t, n), 1 for the likeliest."""
-        mine = self.logits.gather(1, tokens)
-        return torch.stack([1 + (self.logits > one[:, None]).sum(-1) for one in mine.T], -1) if mine.shape[1] else tokens
+        mine = self.logits.gather(1, tokens).T  # (n, t)
+        better = [torch.gt(self.logits, one[:, None], out=self.room).sum(-1) for one in mine]  # ones and noughts, as floats
+        return 1 + torch.stack(better, -1).long() if better else tokens
 
     def divergence(self, final: "_Said") -> Tensor:
         """(t,) from the last stage to this one."""
-        return -final.entropy - (final.chances * self.logits).sum(-1) + self.norm[:, 0]
+        return -final.entropy - self.mean(final) + self.norm[:, 0]
 
 
 def _read(
-    model: Decoder, seen: Tracer, stages: list[str], where: slice, chosen: Tensor, k: int, watch: list[int]
+    model: Decoder, seen: Tracer, stages: list[str], where: slice, chosen: Tensor, k: int, watch: list[int], room: Tensor
 ) -> dict[str, Tensor]:
-    """Some positions at every stage: (S, t, …). The last stage comes first: the others are compared with it."""
-    final = _Said(model, seen[stages[-1]][0, where])
+    """Some positions at every stage: (S, t, …). The last stage comes first: the others are compared with it.
+
+    `room` is memory for the logits of all stages and for work: what is there already is faster than new memory.
+    """
     chosen = chosen[where].clone()
+    size = len(chosen) * model.vocab
+    *logits, kept, weights, work = room[: (len(stages) + 3) * size].view(len(stages) + 3, len(chosen), -1)  # each (t, V)
+    states = torch.cat([seen[stage][0, where] for stage in stages])  # (S·t, D)
+    _say(model, states, room[: len(stages) * size].view(len(states), -1))
+    final = _Said(logits[-1], kept, work)
     chosen[chosen < 0] = final.logits.argmax(-1)[chosen < 0]
     watched = torch.tensor(watch, device=chosen.device, dtype=chosen.dtype).expand(len(chosen), -1)  # (t, W)
     rows: dict[str, list[Tensor]] = {}
-    for stage in stages:
-        said = final if stage == stages[-1] else _Said(model, seen[stage][0, where])
+    for number in range(len(stages)):
+        said = final if number == len(stages) - 1 else _Said(logits[number], weights, work)
         best = said.logits.topk(k)
         found = {
             "chosen": chosen,
@@ -109,6 +122,14 @@ def _read(
         for name, value in found.items():
             rows.setdefault(name, []).append(value)
     return {name: torch.stack(values) for name, values in rows.items()}
+
+
+def _say(model: Decoder, states: Tensor, logits: Tensor) -> None:
+    """Write the logits (n, V) of many states, some of the vocabulary at a time: nearly twice as fast as all of it at once."""
+    states, weight, bias = model.norm(states), model.head.weight, model.head.bias
+    for start in range(0, len(weight), BLOCK):
+        part = slice(start, start + BLOCK)
+        logits[:, part] = nn.functional.linear(states, weight[part], None if bias is None else bias[part])
 
 
 @dataclass(frozen=True)
