@@ -119,27 +119,30 @@ def transformerlens(folder: str) -> Any:
     return run
 
 
-def tapped(folder: str) -> Any:
-    """Plain generation, as everybody runs it."""
-    import glassformer as gf
+def taps(folder: str, rounds: int) -> dict[str, Any]:
+    """Plain generation beside the same with every tap taken out of the source: in one process, on the very same weights."""
+    import torch
 
-    lm = gf.load(folder)
-    return lambda: len(lm.generate(ids_of(64), max_new_tokens=64, temperature=0.0).tokens)
-
-
-def untapped(folder: str) -> Any:
-    """The same, with every tap taken out of the source."""
     import glassformer as gf
     from glassformer.models import gpt
     from glassformer.nn import attention, feedforward
 
+    torch.set_num_threads(THREADS)
     lm = gf.load(folder)
     bare = without_taps(gpt, without_taps(attention), without_taps(feedforward))
     model = bare.GPT(lm.model.config).eval()
-    model.load_state_dict(lm.model.state_dict(), assign=True)  # the very same memory
+    model.load_state_dict(lm.model.state_dict(), assign=True)
     model.tie()
-    lm.model = model
-    return lambda: len(lm.generate(ids_of(64), max_new_tokens=64, temperature=0.0).tokens)
+    models = {"taps": lm.model, "no taps": model}
+    samples: dict[str, list[float]] = {name: [] for name in models}
+    for turn in range(2 * rounds + 1):
+        for name in models if turn % 2 else reversed(models):
+            lm.model = models[name]
+            began = time.perf_counter()
+            lm.generate(ids_of(64), max_new_tokens=64, temperature=0.0)
+            if turn:
+                samples[name].append(time.perf_counter() - began)
+    return compare("generate (64 + 64)", 64, samples, 0)
 
 
 def without_taps(module: ModuleType, *others: ModuleType) -> Any:
@@ -169,13 +172,10 @@ SIDES = {
     "inseq": inseq,
     "glassformer lens": our_lens,
     "TransformerLens": transformerlens,
-    "taps": tapped,
-    "no taps": untapped,
 }
 WORK = {  # name -> sides, what is counted
     f"gradient × input ({PROMPT} + {NEW})": (("glassformer", "captum", "inseq"), NEW),
     f"lens, {LENS} positions": (("glassformer lens", "TransformerLens"), LENS),
-    "generate (64 + 64)": (("taps", "no taps"), 64),
 }
 
 
@@ -222,6 +222,8 @@ def main() -> None:
         print(f"{'':<28} memory above idle: " + ", ".join(f"{side} {size:,.0f} MB" for side, size in most.items()), flush=True)
         for peer in peers.values():
             peer.end()
+    if given.only in "generate (64 + 64)":
+        report["generate (64 + 64)"] = taps(str(given.checkpoint), given.rounds)
     if given.json:
         given.json.write_text(json.dumps(report, indent=2) + "\n")
 
