@@ -139,6 +139,16 @@ def test_where_a_neuron_fires(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert found["numbers"][0]["activation"] >= found["numbers"][1]["activation"]
 
 
+def test_a_file_that_holds_no_edits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A list of something else is one sentence, too."""
+    for content, words in (
+        ('["from"]', "edit 0 is 'from', not an object"),
+        ('[{"site": "embed", "do": "patch", "from": 3}]', "a text"),
+    ):
+        (tmp_path / "edits.json").write_text(content)
+        assert words in said(capsys, "edit", "--edit", str(tmp_path / "edits.json"), TEXT, code=2)
+
+
 def test_edits_are_kept_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """What was tried by flags, `glass edit --edit` and `glass generate --edit` do again."""
     kept = tmp_path / "edits.json"

@@ -126,12 +126,13 @@ def operate(
     """What comes after a text, with and without edits: the next token, and what would be written."""
     ids = lm.encode(prompt)
     edits = read_file(Path(edits)) if isinstance(edits, str | Path) else edits
+    chosen = read_edits(lm, edits)
     for one in edits:
         if "from" in one and "at" not in one and len(lm.encode(one["from"])) != len(ids):
             raise InputError(f"{one['from']!r} has not as many tokens as {prompt!r}: name the positions to patch by 'at'")
     how: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
     before, plain = lm.logits(ids, last=True)[0], lm.generate(prompt, **how).text
-    with lm.edit(edits):
+    with surgery.edited(lm.model, chosen):
         after, changed = lm.logits(ids, last=True)[0], lm.generate(prompt, **how).text
     one, other = log_softmax(before), log_softmax(after)
     best = list(dict.fromkeys(int(id) for row in (one, other) for id in np.argsort(-row, kind="stable")[:k]))
