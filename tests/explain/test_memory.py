@@ -10,11 +10,12 @@ from glassformer.explain.memory import kept
 def test_the_cache_fills(pair: Pair) -> None:
     """The prompt at once, then a token a step; the last token written is never read."""
     found = kept(pair.ours, pair.ids[:5], pair.ids[5:])
-    assert [(one.computed, one.reused) for one in found] == [(5, 0)] + [(1, 5 + step) for step in range(6)]
-    assert [one.layer_bytes for one in found] == [2 * 24 * 8 * (5 + step) for step in range(7)]
-    assert all(one.total_bytes == 2 * one.layer_bytes for one in found)
+    layers = len(pair.ours.blocks)
+    assert [one.computed.tolist() for one in found] == [[5] * layers] + [[1] * layers] * 6
+    assert [one.reused.tolist() for one in found] == [[0] * layers] + [[5 + step] * layers for step in range(6)]
+    assert [one.bytes.tolist() for one in found] == [[2 * 24 * 8 * (5 + step)] * layers for step in range(7)]
     assert found[-1].saved == pytest.approx(10 / 11)
-    assert sum(one.computed for one in found) == len(pair.ids) - 1
+    assert sum(one.computed[0] for one in found) == len(pair.ids) - 1
 
 
 def test_what_is_not_there(pair: Pair) -> None:

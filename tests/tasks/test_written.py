@@ -53,7 +53,7 @@ def test_the_other_questions(out: Completion) -> None:
     assert parts.values.sum() == pytest.approx(parts.logit, abs=1e-4)
     assert parts.logit == pytest.approx(float(out.lm.logits(out.ids)[len(out.prompt_tokens) + 2, out.tokens[3]]), abs=1e-4)
     assert out.neurons([0]).nmf(3).numbers.patterns.shape == (3, size)
-    assert [one.computed for one in out.cache().numbers] == [len(out.prompt_tokens), 1, 1, 1, 1, 1]
+    assert [one.computed[0] for one in out.cache().numbers] == [len(out.prompt_tokens), 1, 1, 1, 1, 1]
 
 
 def test_names_that_ecco_gave(out: Completion) -> None:

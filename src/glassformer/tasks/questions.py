@@ -166,11 +166,17 @@ def memory(lm: "LanguageModel", written: "Completion") -> Look:
     found = kept(lm.model, written.prompt_tokens, written.tokens)
     names = labels(lm, written.tokens)
     rows = [
-        [one.step, name, one.computed, one.reused, one.saved, one.layer_bytes, one.total_bytes]
+        [one.step, name, _each(one.computed), _each(one.reused), one.saved, _each(one.bytes), int(one.bytes.sum())]
         for one, name in zip(found, names, strict=True)
     ]
     columns = ["step", "token", "computed", "reused", "saved", "bytes a layer", "bytes"]
     return Look("cache", f"{lm.name}: keys and values of {len(lm.model.blocks)} layers", names, found, columns, rows)
+
+
+def _each(layers: Array) -> int | str:
+    """One number where all layers are alike, and all of them where not."""
+    first, *others = layers.tolist()
+    return first if all(one == first for one in others) else " ".join(map(str, (first, *others)))
 
 
 def _read(written: "Completion") -> tuple[list[int], int]:
