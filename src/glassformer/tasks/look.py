@@ -1,16 +1,20 @@
-"""An answer to a question about a model: numbers and a table; and the names by which people ask: words, tokens, positions."""
+"""An answer to a question about a model: numbers, a table and a picture; and the names by which people ask."""
 
 import csv
 import dataclasses
 import io
+import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from glassformer.errors import InputError
+from glassformer.figures.show import bundle, show
+from glassformer.figures.view import PICTURES, View, write
 from glassformer.tokenizers.words import words
 
 if TYPE_CHECKING:
@@ -22,7 +26,7 @@ Progress = Callable[[int, int], object]
 
 @dataclass(frozen=True)
 class Look:
-    """An answer: the numbers as they are, and a table of them for people."""
+    """An answer: the numbers as they are, a table of them for people, and a picture."""
 
     kind: str
     caption: str
@@ -30,6 +34,8 @@ class Look:
     numbers: Any
     columns: list[str]
     rows: list[list[Any]] = field(repr=False)
+    seen: Any = field(default=None, repr=False, compare=False)  # what only a picture needs
+    made: str = ""  # how the text came about
 
     def at(self, position: int) -> "Look":
         """Only the lines of one position, counted from the end if it is below 0."""
@@ -47,14 +53,64 @@ class Look:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain data: the numbers, and the table that is made of them."""
-        table = {"columns": self.columns, "rows": plain(self.rows)}
-        return {"kind": self.kind, "caption": self.caption, "tokens": self.tokens, "numbers": plain(self.numbers), **table}
+        about = {"kind": self.kind, "caption": self.caption, "made": self.made, "tokens": self.tokens}
+        return about | {"numbers": plain(self.numbers)} | self.table()
+
+    def table(self) -> dict[str, Any]:
+        """The table, as plain data."""
+        return {"columns": self.columns, "rows": plain(self.rows)}
 
     def to_csv(self) -> str:
         """The table."""
         out = io.StringIO()
         csv.writer(out, lineterminator="\n").writerows([self.columns, *self.rows])
         return out.getvalue()
+
+    def to_frame(self) -> Any:
+        """The table, as pandas has it."""
+        try:
+            import pandas
+        except ImportError:
+            raise InputError("a frame needs one more library: pip install 'glassformer[notebook]'") from None
+        return pandas.DataFrame(self.rows, columns=self.columns)
+
+    def to_numpy(self) -> Any:
+        """The numbers: one array, or several by their names."""
+        if isinstance(self.numbers, np.ndarray):
+            return self.numbers
+        given = vars(self.numbers) if dataclasses.is_dataclass(self.numbers) else self.numbers
+        return {name: np.asarray(value) for name, value in given.items()} if isinstance(given, dict) else np.asarray(given)
+
+    def view(self, drawing: str | None = None) -> View:
+        """The picture, as data; of some kinds of answers there are several."""
+        from glassformer.tasks.drawing import view_of
+
+        return view_of(self, drawing)
+
+    def to_html(self, drawing: str | None = None) -> str:
+        """One page that needs nothing else, with the live picture."""
+        return self.view(drawing).html()
+
+    def save(self, path: str | Path, *, drawing: str | None = None, **how: Any) -> Path:
+        """Write a picture (.svg, .png, .pdf, .html) or the numbers (.json, .csv). How: `width`, `theme` ("dark")."""
+        path = Path(path)
+        kind = path.suffix.lower()
+        if kind == ".csv":
+            write(path, self.to_csv().encode())
+        elif kind == ".json":
+            write(path, (json.dumps(self.to_dict() | {"view": self.view(drawing).spec}, ensure_ascii=False) + "\n").encode())
+        elif kind in PICTURES:
+            self.view(drawing).save(path, **how)
+        else:
+            raise InputError(f"{path}: a picture is saved as {', '.join(PICTURES)}, numbers as .json or .csv")
+        return path
+
+    def show(self, drawing: str | None = None) -> None:
+        """Show the picture: live in a notebook, as text on a terminal."""
+        show(self.view(drawing))
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        return bundle(self.view())
 
 
 def plain(value: Any) -> Any:

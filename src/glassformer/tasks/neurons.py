@@ -25,7 +25,9 @@ class Neurons(Look):
             found = self.numbers.nmf(factors, seed=seed)
         rows = [[n, at, name, float(found.patterns[n, at])] for n in range(factors) for at, name in enumerate(self.tokens)]
         caption = f"{self.caption}: {factors} factors, seed {seed}, {1 - found.error:.0%} of the activations"
-        return Look("factors", caption, self.tokens, found, ["factor", "position", "token", "strength"], rows)
+        return Look(
+            "factors", caption, self.tokens, found, ["factor", "position", "token", "strength"], rows, seen=found.patterns
+        )
 
     def clusters(self, count: int, *, seed: int = 0) -> Look:
         """Neurons that fire at the same tokens, in groups: at which tokens each group fires, on average."""
@@ -33,13 +35,14 @@ class Neurons(Look):
             found = self.numbers.clusters(count, seed=seed)
         values = np.maximum(self.numbers.values, 0)  # (L, T, N)
         rows: list[list[Any]] = []
-        for number in range(count):
+        means = [values.transpose(0, 2, 1)[found == number].mean(0) for number in range(count)]  # (T,) each
+        for number, mean in enumerate(means):
             members = found == number  # (L, N)
-            mean = values.transpose(0, 2, 1)[members].mean(0)  # (T,)
             for at in np.argsort(-mean, kind="stable")[:3]:
                 rows.append([number, int(members.sum()), int(at), self.tokens[at], float(mean[at])])
         columns = ["cluster", "neurons", "position", "token", "activation"]
-        return Look("clusters", f"{self.caption}: {count} clusters, seed {seed}", self.tokens, found, columns, rows)
+        caption = f"{self.caption}: {count} clusters, seed {seed}"
+        return Look("clusters", caption, self.tokens, found, columns, rows, seen=means)
 
 
 @contextmanager

@@ -34,7 +34,8 @@ def robot() -> Look:
 
 def heads(lm: "LanguageModel", ids: Sequence[int]) -> Look:
     """What kind of head each is, on this text."""
-    found = attending.head_statistics(attending.patterns(lm.model, ids), ids)
+    patterns = attending.patterns(lm.model, ids)
+    found = attending.head_statistics(patterns, ids)
     kinds = [one.name for one in dataclasses.fields(found)]
     layers, count = found.previous.shape
     rows = [
@@ -42,9 +43,8 @@ def heads(lm: "LanguageModel", ids: Sequence[int]) -> Look:
         for layer in range(layers)
         for head in range(count)
     ]
-    return Look(
-        "heads", f"{lm.name}: kinds of heads on {len(ids)} tokens", labels(lm, ids), found, ["layer", "head", *kinds], rows
-    )
+    caption = f"{lm.name}: kinds of heads on {len(ids)} tokens"
+    return Look("heads", caption, labels(lm, ids), found, ["layer", "head", *kinds], rows, seen=patterns)
 
 
 def search(lm: "LanguageModel", ids: Sequence[int], source: str, target: str, k: int = 10) -> Look:
@@ -111,15 +111,16 @@ def lens(
     """What each stage would say at each position."""
     found = lensing.lens(lm.model, ids, k=k, watch=[find_token(lm, word) for word in watch], then=then)
     rows: list[list[Any]] = []
+    likeliest = [labels(lm, row) for row in found.top[..., 0].tolist()]
     for stage, name in enumerate(found.stages):
-        for at in range(len(ids)):
-            (first,) = labels(lm, [int(found.top[stage, at, 0])])
+        for at, first in enumerate(likeliest[stage]):
             numbers = [float(one[stage, at]) for one in (found.logprobs, found.entropy, found.divergence)]
             watched = found.watched_ranks[stage, at].tolist()
             chance = float(np.exp(found.top_logprobs[stage, at, 0]))
             rows.append([name, at, first, chance, int(found.ranks[stage, at]), *numbers, *watched])
     columns = ["stage", "position", "likeliest", "probability", "rank", "logprob", "entropy", "divergence"]
-    return Look("lens", f"{lm.name}: logit lens", labels(lm, ids), found, [*columns, *(f"rank of {w!r}" for w in watch)], rows)
+    columns += [f"rank of {word!r}" for word in watch]
+    return Look("lens", f"{lm.name}: logit lens", labels(lm, ids), found, columns, rows, seen=likeliest)
 
 
 def rankings(lm: "LanguageModel", written: "Completion") -> Look:
@@ -170,7 +171,8 @@ def memory(lm: "LanguageModel", written: "Completion") -> Look:
         for one, name in zip(found, names, strict=True)
     ]
     columns = ["step", "token", "computed", "reused", "saved", "bytes a layer", "bytes"]
-    return Look("cache", f"{lm.name}: keys and values of {len(lm.model.blocks)} layers", names, found, columns, rows)
+    caption = f"{lm.name}: keys and values of {len(lm.model.blocks)} layers"
+    return Look("cache", caption, names, found, columns, rows, seen=labels(lm, [*written.prompt_tokens, *written.tokens]))
 
 
 def _each(layers: Array) -> int | str:
@@ -213,7 +215,7 @@ def why(
         groups, names = words_of(lm, ids)
         shares = np.stack([shares[:, list(group)].sum(1) for group in groups], 1)
         ends = np.array([group.start + 1 for group in groups])
-    numbers: dict[str, Any] = {"saliency": found, "shares": shares}
+    numbers: dict[str, Any] = {"saliency": found, "shares": shares, "ends": ends}
     columns, tests, caption = ["position", "token", "because of", "share"], np.zeros((len(targets), 0)), f"{lm.name}: {method}"
     if found.gaps is not None:
         columns, tests = [*columns, "gap"], found.gaps[:, None]
@@ -233,7 +235,7 @@ def why(
         there = np.flatnonzero(ends <= target.position + 1)
         for source in there[np.argsort(-row[there], kind="stable")][:5]:
             rows.append([target.position + 1, token, names[source], float(row[source]), *map(float, test)])
-    return Look("saliency", caption, names, numbers, columns, rows)
+    return Look("saliency", caption, names, numbers, columns, rows, seen=labels(lm, [one.token for one in found.targets]))
 
 
 def _paced(progress: Progress, count: int) -> Iterator[Progress]:

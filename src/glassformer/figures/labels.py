@@ -1,0 +1,76 @@
+"""Texts in pictures: what cannot be seen is marked, and every label knows its width."""
+
+import unicodedata
+from itertools import takewhile
+
+MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
+WIDE = (  # two columns: East Asian scripts and emoji
+    (0x1100, 0x115F), (0x2E80, 0x303E), (0x3041, 0xA4CF), (0xAC00, 0xD7A3), (0xF900, 0xFAFF), (0xFE30, 0xFE6F),
+    (0xFF00, 0xFF60), (0xFFE0, 0xFFE6), (0x1F300, 0x1FAFF), (0x20000, 0x3FFFD),
+)  # fmt: skip
+
+
+def visible(piece: str) -> str:
+    """A token's text with its blanks, control characters and other invisible ones made visible."""
+    shown = "".join(MARKS.get(char) or (char if char.isprintable() else f"‹U+{ord(char):04X}›") for char in piece)
+    return "◌" + shown if shown and unicodedata.category(shown[0]).startswith("M") else shown
+
+
+def width(char: str) -> int:
+    """Columns of one character: 0, 1 or 2."""
+    if unicodedata.category(char) in ("Mn", "Me"):
+        return 0
+    return 2 if any(low <= ord(char) <= high for low, high in WIDE) else 1
+
+
+def cells(text: str) -> int:
+    """Columns of a text."""
+    return sum(map(width, text))
+
+
+def cut(text: str, room: int) -> str:
+    """A text in at most so many columns; where something is left out there stands "…"."""
+    if cells(text) <= room:
+        return text
+    taken = 0
+
+    def fits(char: str) -> bool:
+        nonlocal taken
+        taken += width(char)
+        return taken < room
+
+    return "".join(takewhile(fits, text)) + "…"
+
+
+def wrap(text: str, room: int) -> list[str]:
+    """A text in lines of at most so many columns, broken at blanks; a word that is longer is cut."""
+    lines = [""]
+    for word in text.split():
+        word = cut(word, room)
+        if lines[-1] and cells(lines[-1]) + 1 + cells(word) > room:
+            lines.append(word)
+        else:
+            lines[-1] = f"{lines[-1]} {word}".strip()
+    return lines
+
+
+def number(value: float) -> str:
+    """A number as it stands in a picture: about three digits."""
+    size = abs(value)
+    decimals = 0 if size >= 100 or value == int(value) else 1 if size >= 10 else 2 if size >= 1 else 3
+    power = 10.0**decimals
+    rounded = int(size * power + 0.5) / power
+    return ("−" if value < 0 and rounded else "") + f"{rounded:,.{decimals}f}"
+
+
+def percent(value: float) -> str:
+    """A share as it stands in a picture."""
+    tenths = int(abs(value) * 1000 + 0.5)
+    whole = f"{tenths // 10:,}" if tenths % 10 == 0 else f"{tenths // 10:,}.{tenths % 10}"
+    return ("−" if value < 0 and tenths else "") + whole + " %"
+
+
+def tick(value: float) -> str:
+    """A round number on an axis: no digit more than it needs."""
+    told = number(value)
+    return told.rstrip("0").rstrip(".") if "." in told else told

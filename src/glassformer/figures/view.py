@@ -1,0 +1,128 @@
+"""A view: plain data that says what a picture shows. It can be drawn, shown and saved."""
+
+import base64
+import json
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glassformer.errors import InputError
+from glassformer.figures.layout import ROOM, figure
+from glassformer.figures.marks import Spec
+from glassformer.figures.svg import svg
+
+VERSION = 1
+PICTURES = (".svg", ".png", ".pdf", ".html")
+MANY = 4096  # numbers that are packed
+SCALE = 2.0  # pixels of a PNG for one of the drawing
+
+
+def packed(values: "np.ndarray[Any, Any]") -> Any:
+    """Rows of numbers as a view holds them: four digits each, or as halves in base64 if they are many; null is masked."""
+    values = np.asarray(values, dtype=np.float64)
+    values = np.where(np.isfinite(values), values, np.nan)
+    if values.size > MANY:
+        halves = np.clip(values, -65504, 65504).astype("<f2")
+        return {"shape": list(values.shape), "half": base64.b64encode(halves.tobytes()).decode()}
+    return [[None if value != value else short(value) for value in row] for row in values.tolist()]
+
+
+def short(value: float) -> float:
+    """A number with four digits; a whole one as it is."""
+    return value if value == int(value) else float(f"{value:.4g}")
+
+
+@dataclass(frozen=True)
+class View:
+    """A picture as data; `spec` is what `docs/views.md` describes."""
+
+    spec: Spec
+
+    def svg(self, *, width: float = ROOM, theme: str = "light") -> str:
+        """A vector picture that is at most so wide."""
+        return svg(figure(self.spec, _width(width), _theme(theme)), self.spec["sentence"])
+
+    def text(self, width: int = 80, *, colour: bool = True) -> str:
+        """The drawing for a terminal of so many columns; with escape codes, or with other marks in their place."""
+        from glassformer.figures.terminal import drawn
+
+        return drawn(self.spec, width, colour)
+
+    def html(self) -> str:
+        """One page that needs nothing else: the live drawing, its table, and no network."""
+        from glassformer.figures.page import page
+
+        return page(self.spec)
+
+    def png(self, *, width: float = ROOM, theme: str = "light") -> bytes:
+        """Pixels, two for each unit of the drawing."""
+        return bytes(_converter().svg_to_png(self.svg(width=width, theme=theme), scale=SCALE))
+
+    def pdf(self, *, width: float = ROOM, theme: str = "light") -> bytes:
+        """Vectors for a paper."""
+        return bytes(_converter().svg_to_pdf(self.svg(width=width, theme=theme)))
+
+    def save(self, path: str | Path, *, width: float = ROOM, theme: str = "light") -> Path:
+        """Write a picture; its name says what kind: .svg, .png, .pdf, .html, or .json for the view itself."""
+        path = Path(path)
+        kind = path.suffix.lower()
+        if kind == ".html":
+            data = self.html().encode()
+        elif kind == ".json":
+            data = (json.dumps(self.spec, ensure_ascii=False, allow_nan=False) + "\n").encode()
+        elif kind in PICTURES:
+            made = getattr(self, kind[1:])(width=width, theme=theme)
+            data = made.encode() if isinstance(made, str) else made
+        else:
+            raise InputError(f"{path}: a picture is saved as {', '.join(PICTURES)}, the view as .json")
+        write(path, data)
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> "View":
+        """A view that was saved as .json."""
+        try:
+            spec = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+        except ValueError:
+            raise InputError(f"{path}: is not JSON") from None
+        if not isinstance(spec, dict) or spec.get("view") != VERSION:
+            raise InputError(f"{path}: is not a view that this version can draw")
+        return cls(spec)
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write a file, or say why not."""
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def script() -> str:
+    """`views.js`, which draws views live."""
+    return resources.files("glassformer.figures").joinpath("views.js").read_text(encoding="utf-8")
+
+
+def _width(width: float) -> float:
+    if not 120 <= width <= 10_000:
+        raise InputError(f"width must be between 120 and 10,000, not {width}")
+    return float(width)
+
+
+def _theme(theme: str) -> str:
+    if theme not in ("light", "dark"):
+        raise InputError(f"theme must be light or dark, not {theme!r}")
+    return theme
+
+
+def _converter() -> Any:
+    try:
+        import vl_convert
+    except ImportError:
+        raise InputError("PNG and PDF need one more library: pip install 'glassformer[figures]'; .svg needs none") from None
+    return vl_convert

@@ -1,0 +1,431 @@
+"""Which picture an answer is: of every kind of answer, its drawings as views. The first one is the usual."""
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from glassformer.errors import InputError
+from glassformer.figures.colour import magnitude, signed
+from glassformer.figures.labels import number, percent, visible
+from glassformer.figures.view import VERSION, View, packed
+
+if TYPE_CHECKING:
+    from glassformer.tasks.look import Look
+
+Spec = dict[str, Any]
+MOST_BARS, MOST_NEURONS, MOST_STRIPS = 24, 40, 12
+LITTLE = 16  # rows and columns of a head among many
+NEAR = 48  # tokens whose bows are drawn one by one
+WEAK = 0.04  # attention below which there is no bow
+
+
+def view_of(look: "Look", drawing: str | None = None) -> View:
+    """An answer as a view; `drawing` names one of several."""
+    known = DRAWINGS[look.kind]
+    if drawing is None:
+        drawing = next(iter(known))
+    if drawing not in known:
+        raise InputError(f"{drawing!r} is not a drawing of {look.kind}; there is {', '.join(known)}")
+    title, _, rest = look.caption.partition("\n")
+    spec = {"view": VERSION, "title": title, "sentence": title, "caption": " · ".join(filter(None, [rest.strip(), look.made]))}
+    spec["caption"] = " · ".join(filter(None, [spec["caption"], f"Glassformer {version('glassformer')}"]))
+    return View(spec | known[drawing](look) | {"table": look.table()})
+
+
+def names(tokens: Sequence[str]) -> list[str]:
+    """Tokens as they stand in pictures."""
+    return [visible(token) for token in tokens]
+
+
+def said(name: str, value: float) -> str:
+    """A token and its share, in a sentence."""
+    return f"{name!r} {percent(value)}"
+
+
+def matrix(rows: Sequence[str], columns: Sequence[str], values: Any, scale: Spec, **more: Any) -> Spec:
+    """Rows by columns."""
+    return {"kind": "matrix", "rows": list(rows), "columns": list(columns), "values": packed(values), "scale": scale, **more}
+
+
+def panels(parts: Sequence[Spec], **more: Any) -> Spec:
+    """Several drawings."""
+    return {"kind": "panels", "panels": list(parts), **more}
+
+
+def bars(labels: Sequence[str], values: Any, **more: Any) -> Spec:
+    """One bar a label."""
+    return {"kind": "bars", "labels": list(labels), "series": [{"name": "", "values": _plain(values)}], **more}
+
+
+def strip(tokens: Sequence[str], values: Any, scale: Spec, **more: Any) -> Spec:
+    """Tokens in colours."""
+    return {"kind": "tokens", "tokens": names(tokens), "values": _plain(values), "scale": scale, **more}
+
+
+def curves(x: Sequence[Any], series: dict[str, Any], **more: Any) -> Spec:
+    """Named lines over x."""
+    made = [{"name": name, "values": _plain(values)} for name, values in series.items()]
+    return {"kind": "lines", "x": list(x), "series": made, **more}
+
+
+def _plain(values: Any) -> list[float | None]:
+    (row,) = packed(np.asarray(values, dtype=np.float64)[None]) if len(values) <= 4096 else ([*map(float, values)],)
+    return list(row)
+
+
+def _ahead(table: Any) -> Any:
+    """What lies ahead is masked."""
+    return np.where(np.tri(*table.shape, dtype=bool), table, np.nan)
+
+
+def attention(look: "Look") -> Spec:
+    """Who looks at whom: a row looks, a column is looked at."""
+    tokens, table = names(look.tokens), np.asarray(look.numbers)
+    shares = table.max(initial=0) <= 1.001
+    scale = magnitude("of the attention of a row" if shares else "handed over", float(table.max(initial=0)))
+    return matrix(tokens, tokens, _ahead(table), scale, unit="percent" if shares else "", sentence=_strongest(look, shares))
+
+
+def _strongest(look: "Look", shares: bool) -> str:
+    table = np.asarray(look.numbers)[1:]
+    if not len(table):
+        return look.caption
+    row, column = np.unravel_index(int(table.argmax()), table.shape)
+    value = float(table[row, column])
+    given = percent(value) if shares else number(value)
+    return f"{look.caption}; {look.tokens[row + 1]!r} gives {given} to {look.tokens[column]!r}, the most of all."
+
+
+def arcs(look: "Look") -> Spec:
+    """Bows from every token to where it looks; of a long text in groups, and the last tokens one by one."""
+    tokens, table = names(look.tokens), np.asarray(look.numbers)
+    top = float(table.max(initial=0)) or 1.0
+    shares = top <= 1.001
+    more = {"scale": magnitude("attention", top), "unit": "percent" if shares else "", "sentence": _strongest(look, shares)}
+    if len(tokens) <= NEAR:
+        return {"kind": "arcs", "tokens": tokens, "edges": _edges(table, top), **more}
+    size = -(-len(tokens) // NEAR)
+    groups = [range(at, min(at + size, len(tokens))) for at in range(0, len(tokens), size)]
+    pooled = np.array([[table[one.start : one.stop, two.start : two.stop].sum(1).mean() for two in groups] for one in groups])
+    labels = [f"{group.start} {''.join(tokens[group.start : group.stop])}" for group in groups]
+    whole = {
+        "kind": "arcs",
+        "tokens": labels,
+        "edges": _edges(pooled, top),
+        **more,
+        "title": f"by {size} tokens",
+        "legend": False,
+    }
+    last = len(tokens) - NEAR
+    detail = {"kind": "arcs", "tokens": tokens[last:], "edges": _edges(table[last:, last:], top), **more}
+    return panels([whole, detail | {"title": f"the last {NEAR} tokens"}], sentence=more["sentence"])
+
+
+def _edges(table: Any, top: float, most: int = 4) -> list[list[float]]:
+    """The strongest bows of every token."""
+    found = []
+    for query, row in enumerate(table):
+        for source in np.argsort(-row, kind="stable")[:most]:
+            if row[source] >= WEAK * top:
+                found.append([query, int(source), float(f"{row[source]:.4g}")])
+    return found
+
+
+def heads(look: "Look") -> Spec:
+    """All heads in little, a layer a row; each with the kind that it is most."""
+    patterns = look.seen  # (L, H, T, T)
+    count, size = patterns.shape[1], patterns.shape[-1]
+    by = -(-size // LITTLE)
+    side = float(max(3, 84 // -(-size // by)))
+    parts = []
+    for layer, row in enumerate(patterns):
+        for head, table in enumerate(row):
+            little = np.array([[table[r : r + by, c : c + by].max() for c in range(0, size, by)] for r in range(0, size, by)])
+            kind, share = max(
+                (
+                    (kind, float(getattr(look.numbers, kind)[layer, head]))
+                    for kind in ("previous", "first", "duplicate", "induction")
+                ),
+                key=lambda one: -1 if one[1] != one[1] else one[1],
+            )
+            title = f"{layer}.{head} {kind} {share:.0%}" if share == share else f"{layer}.{head}"
+            rows = [f"{r * by}" for r in range(len(little))]
+            more = {"cell": [side, side], "row_labels": False, "column_labels": False, "legend": False, "unit": "percent"}
+            parts.append(matrix(rows, rows, _ahead(little), magnitude("attention"), title=title, small=True, **more))
+    title = f"{look.caption}; LAYER.HEAD, what it gives most to"
+    return panels(parts, across=count, gap=8, title=title, scale=magnitude("attention"), unit="percent")
+
+
+def statistics(look: "Look") -> Spec:
+    """What kind of head each is, as a table in colours."""
+    kinds = [name for name in look.columns[2:] if name not in ("entropy", "distance")]
+    rows = [f"{row[0]}.{row[1]}" for row in look.rows]
+    values = np.array([[row[look.columns.index(kind)] for kind in kinds] for row in look.rows])
+    texts = [["" if value != value else percent(value) for value in row] for row in values.tolist()]
+    return matrix(rows, kinds, np.nan_to_num(values), magnitude("of its attention"), texts=texts, numeric=True, unit="percent")
+
+
+def search(look: "Look") -> Spec:
+    """The heads that look there most."""
+    return bars(
+        [f"layer {one.layer}, head {one.head}" for one in look.numbers], [one.weight for one in look.numbers], unit="percent"
+    )
+
+
+def robot(look: "Look") -> Spec:
+    """The four tables of the article, with the step between."""
+    titles = {"raw": "1 raw scores", "scaled": "2 ÷ √16", "masked": "3 masked", "weights": "4 softmax"}
+    parts = []
+    for step, title in titles.items():
+        table = np.asarray(look.numbers[step])
+        texts = [["−∞" if value == -np.inf else f"{value:.2f}" for value in row] for row in table.tolist()]
+        more = {"texts": texts, "numeric": True, "legend": False, "title": title, "cell": [44.0, 24.0]}
+        parts.append(matrix(look.tokens, look.tokens, table, magnitude("score"), **more))
+    return panels(parts, across=2, title="robot must obey orders: from scores to shares")
+
+
+def steps(look: "Look") -> Spec:
+    """One query from its keys to its values, token by token."""
+    found, tokens = look.numbers, names(look.tokens)
+    most = float(np.abs(found.dots).max()) or 1.0
+    lengths = np.linalg.norm(found.weighted, axis=1)
+    columns = [found.dots, found.scaled, found.masked, found.weights, lengths]
+    scales = [
+        signed("q·k", most), signed("÷ √K", most), signed("masked", most), magnitude("softmax"),
+        magnitude("|w·v|", float(lengths.max()) or 1.0),
+    ]  # fmt: skip
+    texts = [["−∞" if value == -np.inf else number(float(value)) for value in row] for row in zip(*columns, strict=True)]
+    more = {"scales": scales, "texts": texts, "numeric": True, "legend": False, "column_hues": {"0": "q", "4": "v"}}
+    more |= {"cell": [54.0, 18.0]}
+    five = matrix(tokens, ["q·k", "÷ √K", "masked", "softmax", "|w·v|"], np.stack(columns, 1), scales[0], **more)
+    width = float(max(2, 160 // found.values.shape[1]))
+    thin = {"cell": [width, 18.0], "row_labels": False, "column_labels": False, "legend": False}
+    across = [str(n) for n in range(found.values.shape[1])]
+    top = float(np.abs(found.weighted).max()) or 1.0
+    given = matrix(tokens, across, found.weighted, signed("weight × value", top), banner=["v", "softmax × v"], **thin)
+    mixed = matrix(["sum"], across, found.mix[None], signed("weight × value", top), banner=["v", "their sum"], **thin)
+    return panels([five, panels([given, mixed | {"legend": True}], gap=6)], across=2)
+
+
+def _lens(what: str) -> Callable[["Look"], Spec]:
+    """What every layer would say, the last one on top: the likeliest token, and in colour how sure, or how near it is."""
+
+    def drawn(look: "Look") -> Spec:
+        found = look.numbers
+        values, scale, unit = {
+            "probability": (np.exp(found.top_logprobs[..., 0]), magnitude("probability of the likeliest"), "percent"),
+            "rank": (1 / found.ranks, magnitude("1 ÷ rank of the token that came"), ""),
+            "entropy": (found.entropy, magnitude("entropy, nats", float(found.entropy.max())), ""),
+            "divergence": (found.divergence, magnitude("divergence from the last, nats", float(found.divergence.max())), ""),
+        }[what]
+        texts = [names(row) for row in look.seen[::-1]]
+        rows = [stage.removeprefix("blocks.") for stage in found.stages[::-1]]
+        return matrix(rows, names(look.tokens), values[::-1], scale, texts=texts, unit=unit)
+
+    return drawn
+
+
+def rankings(look: "Look") -> Spec:
+    """The rank of every written token in every layer."""
+    ranks = np.asarray(look.numbers["ranks"])[::-1]
+    rows = [stage.removeprefix("blocks.") for stage in look.numbers["stages"][::-1]]
+    scale = magnitude("1 ÷ (1 + log₁₀ rank); rank 1 is full")
+    texts = [[f"{rank:,}" for rank in row] for row in ranks.tolist()]
+    return matrix(rows, names(look.tokens), 1 / (1 + np.log10(ranks)), scale, texts=texts, numeric=True)
+
+
+def watched(look: "Look") -> Spec:
+    """Ranks over the layers, 1 on top."""
+    x = [stage.removeprefix("blocks.") for stage in look.numbers["stages"]]
+    words = names([name[1:-1] for name in look.columns[1:]])
+    series = dict(zip(words, np.asarray(look.numbers["ranks"]).T, strict=True))
+    return curves(x, series, log=True, down=True, y_title="rank", low=1)
+
+
+def parts(look: "Look") -> Spec:
+    """Who spoke for a token, and against it."""
+    return bars([row[0] for row in look.rows[:MOST_BARS]], [row[1] for row in look.rows[:MOST_BARS]])
+
+
+def journey(look: "Look") -> Spec:
+    """A vector on its way up: how long it is, what each half of a block added, and what it would say."""
+    found = look.numbers
+    rows = [stage.removeprefix("blocks.") for stage in found["stages"][::-1]]
+    columns = {"length": found["length"], "added": found["added"], "kept": found["kept"], "probability": found["probability"]}
+    values = np.stack([np.asarray(one)[::-1] for one in columns.values()], 1)
+    high = max(float(values[:, :2].max()), 1e-9)
+    scales: list[Any] = [magnitude("", high), magnitude("", high), magnitude(""), magnitude("")]
+    words = names(found["likeliest"][::-1])
+    texts = [
+        [number(a), number(b), number(c), f"{word} {percent(d)}"]
+        for (a, b, c, d), word in zip(values.tolist(), words, strict=True)
+    ]
+    names_of = ["length", "added", "cosine", "would say"]
+    return matrix(
+        rows, names_of, values, magnitude(""), scales=scales, texts=texts, numeric=True, legend=False, cell=[96.0, 18.0]
+    )
+
+
+def embedding(look: "Look") -> Spec:
+    """The token's row, the position's row, and their sum, which goes in."""
+    tokens, made = names(look.tokens), []
+    most = max(float(np.abs(look.numbers[name]).max()) for name in ("token", "position", "sum"))
+    size = look.numbers["sum"].shape[1]
+    by = -(-size // 800)
+    wide = float(max(1, 720 // -(-size // by)))
+    for at, token in enumerate(tokens[:MOST_STRIPS]):
+        rows = np.stack([look.numbers[name][at] for name in ("token", "position", "sum")])
+        rows = np.stack([rows[:, n : n + by].mean(1) for n in range(0, size, by)], 1)
+        labels = [token, f"+ position {at}", "= input"]
+        more = {"cell": [wide, 16.0], "column_labels": False, "legend": False}
+        made.append(matrix(labels, [str(n * by) for n in range(rows.shape[1])], rows, signed("", most), **more))
+    return panels(made, gap=6, scale=signed("each number of a vector", most))
+
+
+def cache(look: "Look") -> Spec:
+    """Every step a row, every position a column: outlined where keys and values are new, solid where they were kept."""
+    found, tokens = look.numbers, names(look.seen)
+    size = int(found[-1].computed[0] + found[-1].reused[0])
+    reused = np.array([[1.0 if at < one.reused[0] else 0.0 for at in range(size)] for one in found])
+    new = [[n, at] for n, one in enumerate(found) for at in range(one.reused[0], one.reused[0] + one.computed[0])]
+    rows = [f"{one.step}: writes {token}" for one, token in zip(found, names(look.tokens), strict=True)]
+    scale = magnitude("kept (solid); outlined: computed in this step")
+    filled = matrix(rows, tokens[:size], reused, scale, outlined=new, title="which keys and values a step finds", legend=False)
+    sizes = {f"layer {n}": float(part) for n, part in enumerate(found[-1].bytes)}
+    kept = bars(list(sizes), list(sizes.values()), title="bytes in the drawer of every layer at the end")
+    return panels([filled, kept])
+
+
+def saliency(look: "Look") -> Spec:
+    """For every written token, what it is owed to, and the test: how fast it falls when that is taken away."""
+    shares, found = np.asarray(look.numbers["shares"]), look.numbers["saliency"]
+    most = float(np.abs(shares).max()) or 1.0
+    against = bool((shares < 0).any())
+    scale = signed("share, for or against", most) if against else magnitude("share", most)
+    tested, parts = look.numbers.get("curves"), []
+    for n, target in enumerate(found.targets[:MOST_STRIPS]):
+        there = [
+            value if end <= target.position + 1 else None for value, end in zip(shares[n], look.numbers["ends"], strict=True)
+        ]
+        upto = [at for at, value in enumerate(there) if value is not None]
+        title = f"{visible(look.seen[n])}, because of"
+        values = [shares[n][at] for at in upto]
+        parts.append(strip([look.tokens[at] for at in upto], values, scale, title=title, unit="percent", legend=False, room=560))
+        if tested is not None:
+            both = {"deletion": tested.deletion[n], "insertion": tested.insertion[n]}
+            more = {
+                "height": 60,
+                "width": 300,
+                "low": 0,
+                "high": max(1e-9, float(max(map(max, both.values())))),
+                "unit": "percent",
+            }
+            parts.append(curves([float(x) for x in tested.fractions], both, **more))
+    return panels(parts, across=1 if tested is None else 2, scale=scale, unit="percent")
+
+
+def neurons(look: "Look") -> Spec:
+    """The neurons that fire most, token by token."""
+    found = look.numbers
+    best = {(row[2], row[3]): 0.0 for row in sorted(look.rows, key=lambda row: -row[4])[:MOST_NEURONS]}
+    rows = [f"layer {layer} neuron {neuron}" for layer, neuron in best]
+    values = np.stack([found.values[found.layers.index(layer), :, neuron] for layer, neuron in best])
+    return matrix(rows, names(look.tokens), values, signed("activation", float(np.abs(values).max())))
+
+
+def sparks(look: "Look") -> Spec:
+    """One curve over the tokens for each factor or group."""
+    name = look.columns[0]
+    series = [{"name": f"{name} {n}", "values": _plain(row)} for n, row in enumerate(look.seen)]
+    return {"kind": "sparks", "tokens": names(look.tokens), "series": series}
+
+
+def pushes(look: "Look") -> Spec:
+    """The tokens that a neuron pushes."""
+    return bars(names(look.tokens), [row[1] for row in look.rows])
+
+
+def passages(look: "Look") -> Spec:
+    """Stretches of text around the token at which a neuron fires."""
+    scale = magnitude("activation", max(row[0] for row in look.rows))
+    parts = [
+        strip(row[2:5], [np.nan, row[0], np.nan], scale, title=f"{number(row[0])} in text {row[1]}", legend=False)
+        for row in look.rows
+    ]
+    return panels(parts, scale=scale, gap=8)
+
+
+def edit(look: "Look") -> Spec:
+    """The next token with and without the edits."""
+    both = [{"name": name, "values": _plain([row[at] for row in look.rows])} for at, name in ((1, "before"), (2, "after"))]
+    return {"kind": "bars", "labels": names([row[0] for row in look.rows]), "series": both, "unit": "percent"}
+
+
+def sweep(look: "Look") -> Spec:
+    """How much of the answer comes back, place by place."""
+    restored = look.numbers.restored[::-1]
+    most = float(np.nanmax(np.abs(restored), initial=1.0))
+    sites = [site.removeprefix("blocks.") for site in look.numbers.sites[::-1]]
+    return matrix(sites, names(look.tokens), restored, signed("restored", most), unit="percent")
+
+
+def diff(look: "Look") -> Spec:
+    """Where the other model likes a token more, or less; and how far apart their heads look."""
+    found = look.numbers
+    most = float(np.abs(found.logprobs).max()) or 1.0
+    scale = signed("log-probability, the other less this one, nats", most)
+    parts = [strip(look.tokens, [np.nan, *found.logprobs], scale, title="token by token")]
+    if found.attention is not None:
+        layers, heads = found.attention.shape
+        rows, columns = [f"layer {n}" for n in range(layers)], [f"head {n}" for n in range(heads)]
+        far = magnitude("of the attention goes elsewhere", float(found.attention.max()) or 1.0)
+        parts.append(matrix(rows, columns, found.attention, far, unit="percent", title="how far apart their heads look"))
+    return panels(parts)
+
+
+def written(look: "Look") -> Spec:
+    """What was written, each token in the colour of its probability."""
+    return strip(look.tokens, look.numbers["probability"], magnitude("probability"), unit="percent")
+
+
+def top(look: "Look") -> Spec:
+    """The likeliest next tokens, and where the choice is cut off."""
+    more: Spec = {"unit": "percent"}
+    if look.numbers["cut"] is not None:
+        more["cut"] = look.numbers["cut"]
+    return bars(names(look.tokens), look.numbers["probability"], **more)
+
+
+def merges(look: "Look") -> Spec:
+    """A word from its bytes to its tokens."""
+    rows = [{"note": row[1], "pieces": names(row[2]), "made": row[3]} for row in look.seen]
+    return {"kind": "boxes", "rows": rows}
+
+
+def parameters(look: "Look") -> Spec:
+    """Where the parameters are."""
+    return bars([row[0] for row in look.rows], [row[3] for row in look.rows])
+
+
+def curve(look: "Look") -> Spec:
+    """Loss over tokens."""
+    x, series = look.numbers["millions of tokens"], {name: look.numbers[name] for name in ("training", "held out")}
+    high = {} if look.numbers["high"] is None else {"high": look.numbers["high"]}
+    return curves(x, series, x_title="millions of tokens", y_title="loss, nats a token", height=260, **high)
+
+
+DRAWINGS: dict[str, dict[str, Callable[["Look"], Spec]]] = {
+    "attention": {"matrix": attention, "arcs": arcs},
+    "heads": {"patterns": heads, "table": statistics},
+    "lens": {what: _lens(what) for what in ("probability", "rank", "entropy", "divergence")},
+    "factors": {"curves": sparks},
+    "clusters": {"curves": sparks},
+} | {
+    one.__name__: {one.__name__: one}
+    for one in (
+        search, robot, steps, rankings, watched, parts, journey, embedding, cache, saliency, neurons, pushes, passages,
+        edit, sweep, diff, written, top, merges, parameters, curve,
+    )
+}  # fmt: skip
