@@ -18,6 +18,7 @@ Spec = dict[str, Any]
 MOST_BARS, MOST_NEURONS, MOST_STRIPS = 24, 40, 12
 LITTLE = 16  # rows and columns of a head among many
 NEAR = 48  # tokens whose bows are drawn one by one
+SHORT = {"previous": "prev.", "first": "first", "duplicate": "same", "induction": "induct."}  # kinds of heads
 WEAK = 0.04  # attention below which there is no bow
 
 
@@ -143,14 +144,9 @@ def heads(look: "Look") -> Spec:
     for layer, row in enumerate(patterns):
         for head, table in enumerate(row):
             little = np.array([[table[r : r + by, c : c + by].max() for c in range(0, size, by)] for r in range(0, size, by)])
-            kind, share = max(
-                (
-                    (kind, float(getattr(look.numbers, kind)[layer, head]))
-                    for kind in ("previous", "first", "duplicate", "induction")
-                ),
-                key=lambda one: -1 if one[1] != one[1] else one[1],
-            )
-            title = f"{layer}.{head} {kind} {share:.0%}" if share == share else f"{layer}.{head}"
+            shares = {kind: float(np.nan_to_num(getattr(look.numbers, kind)[layer, head])) for kind in SHORT}
+            kind = max(shares, key=shares.__getitem__)
+            title = f"{layer}.{head} {SHORT[kind]} {shares[kind]:.0%}"
             rows = [f"{r * by}" for r in range(len(little))]
             more = {"cell": [side, side], "row_labels": False, "column_labels": False, "legend": False, "unit": "percent"}
             parts.append(matrix(rows, rows, _ahead(little), magnitude("attention"), title=title, small=True, **more))
