@@ -24,15 +24,16 @@ MAY_IMPORT = {
     "training": {"trace", "nn"},
     "generation": set(),
     "explain": {"trace"},
-    "tasks": {"hub", "models", "tokenizers", "data", "training", "generation", "explain", "trace"},
-    "cli": {"tasks"},
+    "figures": set(),
+    "tasks": {"hub", "models", "tokenizers", "data", "training", "generation", "explain", "figures", "trace"},
+    "cli": {"tasks", "figures"},
     "errors": set(),
     "machine": set(),
     "durable": set(),
     "__main__": {"cli"},
     "__init__": {"tasks", "tokenizers", "trace", "training"},
 }
-NO_TORCH = {"generation", "tokenizers", "data", "cli", "errors", "machine", "durable", "__init__"}
+NO_TORCH = {"generation", "tokenizers", "data", "figures", "cli", "errors", "machine", "durable", "__init__"}
 
 
 def room_of(path: Path) -> str:

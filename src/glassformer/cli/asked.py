@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,21 +26,33 @@ from glassformer.cli.options import (
     out,
     print_json,
     read_prompt,
-    visible,
 )
 from glassformer.errors import InputError
+from glassformer.figures.labels import visible
+from glassformer.figures.terminal import lines
+from glassformer.figures.view import PICTURES
 
 if TYPE_CHECKING:
     from glassformer.tasks.complete import LanguageModel
     from glassformer.tasks.look import Look
 
 Words = Annotated[str | None, typer.Argument(help="The text; '-' or a pipe reads stdin.")]
-Output = Annotated[Path | None, typer.Option("-o", "--output", help="Write the numbers to a file: .json or .csv.")]
+FILES = (*PICTURES, ".json", ".csv")
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="Save a picture (.svg, .png, .pdf, .html) or the numbers (.json, .csv)."),
+]
+Drawing = Annotated[str | None, typer.Option("--as", help="Another drawing of the answer, where there are several: arcs, rank …")]
+Dark = Annotated[bool, typer.Option("--dark", help="Save the picture on a dark ground.")]
+Width = Annotated[int, typer.Option(help="How wide a saved picture may be; 360 suits one column of a paper.")]
 SHARED: dict[str, tuple[Any, Any]] = {
     "text": (Words, None),
     "model": (Model, DEFAULT_MODEL),
     "file": (File, None),
     "output": (Output, None),
+    "drawing": (Drawing, None),
+    "dark": (Dark, False),
+    "width": (Width, 960),
     "device": (Device, "cpu"),
     "dtype": (Dtype, "float32"),
     "revision": (Revision, None),
@@ -102,11 +113,10 @@ def question(function: Callable[..., "Look"], *, without: Sequence[str] = ()) ->
     @functools.wraps(function)
     def verb(**given: Any) -> None:
         flags = {one.name: given.pop(one.name) for one in own}
-        as_json, output = given.pop("as_json"), given.pop("output")
+        how = {name: given.pop(name) for name in ("as_json", "output", "drawing", "dark", "width")}
         asked = Asked(given.pop("text"), given.pop("file"), given.pop("model", DEFAULT_MODEL), given)
-        if output is not None and output.suffix not in (".json", ".csv"):
-            raise InputError(f"{output}: numbers are written as .json or .csv")
-        answer(function(asked, **flags), as_json, output)
+        check_file(how["output"])
+        answer(function(asked, **flags), **how)
 
     parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + shared
     verb.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -114,25 +124,38 @@ def question(function: Callable[..., "Look"], *, without: Sequence[str] = ()) ->
     return verb
 
 
-def answer(found: "Look", as_json: bool, output: Path | None) -> None:
-    """Print the table, or the numbers as JSON, or write them to a file."""
+def check_file(output: Path | None) -> None:
+    """Refuse a file that is neither a picture nor numbers, before anything is computed."""
+    if output is not None and output.suffix.lower() not in FILES:
+        raise InputError(f"{output}: a picture is saved as {', '.join(PICTURES)}, numbers as .json or .csv")
+
+
+def answer(
+    found: "Look", as_json: bool, output: Path | None, drawing: str | None = None, dark: bool = False, width: int = 960
+) -> None:
+    """Draw it on the terminal and print its table, or print the numbers as JSON, or save a picture or the numbers."""
     if output is not None:
-        data = found.to_csv() if output.suffix == ".csv" else json.dumps(found.to_dict(), ensure_ascii=False) + "\n"
-        try:
-            output.write_text(data, encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"{output}: cannot be written ({error.strerror})") from None
-        log().print(f"{output}")
+        log().print(f"{found.save(output, drawing=drawing, theme='dark' if dark else 'light', width=width)}")
     elif as_json:
         print_json(found.to_dict())
     else:
-        _print(found)
+        _print(found, drawing)
 
 
-def _print(found: "Look") -> None:
-    """The table; where it is wider than the terminal, in parts that each begin with its first column."""
+def _print(found: "Look", drawing: str | None) -> None:
+    """The drawing, if somebody looks; and the table, unless the drawing says it all.
+
+    A table that is wider than the terminal comes in parts that each begin with its first column.
+    """
     console = out()
     console.print(found.caption)
+    if console.is_terminal:
+        view = found.view(drawing).spec
+        for line in lines(view, console.width, console.color_system is not None):
+            console.print(line)
+        if view["kind"] in ("bars", "boxes") or view.get("numeric"):
+            return
+        console.print()
     cells = [[_cell(value, name) for value, name in zip(row, found.columns, strict=True)] for row in found.rows]
     widths = [2 + max([len(name), *(row[at].cell_len for row in cells)]) for at, name in enumerate(found.columns)]
     for part in _parts(widths, console.width if console.is_terminal else sum(widths)):

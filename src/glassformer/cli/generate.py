@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from glassformer.cli.asked import Dark, Output, answer, check_file
 from glassformer.cli.options import (
     DEFAULT_MODEL,
     Device,
@@ -25,6 +26,7 @@ from glassformer.errors import InputError
 
 if TYPE_CHECKING:
     from glassformer.tasks.complete import LanguageModel
+    from glassformer.tasks.written import Completion
 
 
 def generate(
@@ -57,6 +59,8 @@ def generate(
     dtype: Dtype = "float32",
     revision: Revision = None,
     offline: Offline = False,
+    output: Output = None,
+    dark: Dark = False,
     as_json: Json = False,
 ) -> None:
     """Write on from a prompt, or from nothing.
@@ -67,10 +71,14 @@ def generate(
     glass generate --temperature 0 "The cat"     always the likeliest token
     glass generate -m gpt2 --num-beams 4 "In a"  beam search with GPT-2
     echo "One day" | glass generate --json       prompt from a pipe, result as JSON
+    glass generate -o story.svg "Once upon a"    also a picture: every token in the colour of its probability
     glass generate --interactive                 prompt after prompt
     """
     if interactive and (prompt is not None or file is not None or as_json or num_return_sequences > 1):
         raise InputError("--interactive asks for its prompts; it takes no prompt, --file, --json or --num-return-sequences")
+    if output is not None and (interactive or num_return_sequences > 1):
+        raise InputError("-o saves one answer; it does not go with --interactive or --num-return-sequences")
+    check_file(output)
     if engine not in ("auto", "torch"):
         raise InputError(f"engine {engine!r} is neither auto nor torch")
     options: dict[str, Any] = {
@@ -91,15 +99,19 @@ def generate(
             converse(lm, options)
         elif num_return_sequences > 1 or as_json or no_stream or num_beams > 1:
             found = lm.generate_many([text or ""], num_return_sequences=num_return_sequences, **options)
+            if output is not None:
+                answer(found[0].probabilities(), False, output, dark=dark)
             if as_json:
                 print_json([one.to_dict() for one in found] if num_return_sequences > 1 else found[0].to_dict())
             else:
                 print(f"\n{'─' * 20}\n".join(map(str, found)))
         else:
-            show(lm, text or "", options)
+            written = show(lm, text or "", options)
+            if output is not None:
+                answer(written.probabilities(), False, output, dark=dark)
 
 
-def show(lm: "LanguageModel", prompt: str, options: dict[str, Any]) -> None:
+def show(lm: "LanguageModel", prompt: str, options: dict[str, Any]) -> "Completion":
     """Print a text while it is written; Ctrl-C keeps what is there."""
     stream = lm.stream(prompt, **options)
     sys.stdout.write(prompt)
@@ -112,6 +124,7 @@ def show(lm: "LanguageModel", prompt: str, options: dict[str, Any]) -> None:
         sys.stdout.flush()
     if stream.completion.finish_reason == "length" and sys.stderr.isatty():
         log().print(f"({len(stream.completion.tokens)} tokens, seed {stream.completion.seed}; -n asks for more)", style="dim")
+    return stream.completion
 
 
 def converse(lm: "LanguageModel", options: dict[str, Any]) -> None:

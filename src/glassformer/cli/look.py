@@ -42,6 +42,7 @@ def attention(
     glass attention --rollout --words "The cat sat"      through all layers, word by word
     glass attention --cache 8 "Once upon a time"         what each step computes, and what it finds in the cache
     glass attention --robot                              the article's table, with its missing step
+    glass attention -l 2 --head 1 --as arcs -o arcs.svg "The cat sat"   a picture, with bows from token to token
     """
     from glassformer.tasks import questions
     from glassformer.tasks.look import places_of
@@ -81,6 +82,9 @@ def lens(
     parts: Annotated[bool, typer.Option("--parts", help="Who speaks for the next token: embedding, heads, MLPs.")] = False,
     token: Annotated[str | None, typer.Option(help="With --parts: for this token (' is'), not the likeliest.")] = None,
     foil: Annotated[str | None, typer.Option("--not", help="With --parts: for its lead over this one.")] = None,
+    journey: Annotated[
+        bool, typer.Option("--journey", help="The vector's way up: its length, what was added, what it says.")
+    ] = False,
     ranks: Annotated[int, typer.Option("--ranks", help="Write so many tokens: at which rank has every layer each?")] = 0,
     k: Annotated[int, typer.Option("-k", help="So many candidates (in --json).")] = 5,
 ) -> "Look":
@@ -92,6 +96,8 @@ def lens(
     glass lens -w " is" -w " are" "The keys to the cabinet"    two words against each other
     glass lens --parts --token " are" --not " is" "The keys to the cabinet"   who speaks for one of them
     glass lens --ranks 8 "Once upon a"               the rank of each written token in every layer
+    glass lens --journey "Once upon a"               one vector from the embedding to the last layer
+    glass lens --as divergence -o lens.svg "Once upon a time"   a picture: probability, rank, entropy or divergence
     glass lens -p all -o lens.csv "Once upon a time"           every layer and position
     """
     from glassformer.tasks import questions
@@ -99,15 +105,19 @@ def lens(
 
     if not parts and (token is not None or foil is not None):
         raise InputError(f"{'--token' if token is not None else '--not'} needs --parts")
-    if parts and position == "all":
-        raise InputError("--parts needs one --position, not all")
-    one_question({"--parts": parts, "--ranks": ranks, "--watch": watch})
+    one_question({"--parts": parts, "--ranks": ranks, "--watch": watch, "--journey": journey})
+    if (parts or journey) and position == "all":
+        raise InputError(f"{'--parts' if parts else '--journey'} needs one --position, not all")
     ids, lm = asked.ids, asked.lm
     if ranks:
         return questions.rankings(lm, lm.generate(asked.prompt, max_new_tokens=ranks, temperature=0))
+    if journey:
+        return questions.journey(lm, ids, places_of(lm, ids, position)[-1])
     if parts:
         one, other = (None if word is None else find_token(lm, word) for word in (token, foil))
         return questions.parts(lm, ids, places_of(lm, ids, position)[-1], one, other)
+    if watch and position != "all":
+        return questions.watched(lm, ids, watch, places_of(lm, ids, position)[-1])
     found = questions.lens(lm, ids, k=k, watch=watch or [])
     return found if position == "all" else found.at(places_of(lm, ids, position)[-1])
 

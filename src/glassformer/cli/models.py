@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from glassformer.cli.asked import Dark, Output, Width, answer, check_file
 from glassformer.cli.options import Json, Offline, Revision, out, print_json
 from glassformer.errors import InputError
 from glassformer.tasks import library
@@ -41,6 +42,12 @@ def models(as_json: Json = False) -> None:
 
 def show(
     model: Annotated[str, typer.Argument(help="A shipped name, a folder, a hub id or a name kept at home.")] = "storyteller",
+    curve: Annotated[
+        bool, typer.Option("--curve", help="Instead: the loss of a training (its folder or metrics.jsonl).")
+    ] = False,
+    output: Output = None,
+    dark: Dark = False,
+    width: Width = 960,
     revision: Revision = None,
     offline: Offline = False,
     as_json: Json = False,
@@ -50,8 +57,21 @@ def show(
     \b
     glass show                    the model that ships
     glass show gpt2               GPT-2 small, and why it says 124M and not 117M
+    glass show -o parameters.svg  a picture of where they are
+    glass show --curve runs/mine  how a training went; with -o as a picture
     """
+    check_file(output)
+    if curve:
+        from glassformer.tasks.pictures import curve as curve_of
+
+        answer(curve_of([metrics_of(model)]), as_json, output, dark=dark, width=width)
+        return
     table = library.describe(model, revision=revision, offline=offline)
+    if output is not None:
+        from glassformer.tasks.pictures import parameters
+
+        answer(parameters(table), as_json, output, dark=dark, width=width)
+        return
     if as_json:
         print_json(table.to_dict())
         return
@@ -71,6 +91,15 @@ def show(
     console.print(f"\n{_size(table.size)} on disk, {table.dtype}")
     if table.total == 124_439_808:
         console.print(NOTE_124M)
+
+
+def metrics_of(name: str) -> Path:
+    """The log of a training: the file itself, or that in its folder."""
+    path = Path(name)
+    file = path / "metrics.jsonl" if path.is_dir() else path
+    if not file.is_file():
+        raise InputError(f"{file}: there is no such log of a training")
+    return file
 
 
 def pull(

@@ -54,12 +54,6 @@ def read_prompt(text: str | None, file: Path | None) -> str:
     return (text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # an argument may be any bytes
 
 
-def visible(piece: str) -> str:
-    """A token's text with its blanks and control characters made visible."""
-    shown = piece.replace(" ", "␣").replace("\n", "⏎").replace("\t", "⇥")
-    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in shown)
-
-
 def _unended(text: str) -> str:
     """Without the one line end that editors and `echo` put at the end of a text."""
     return text.removesuffix("\n").removesuffix("\r")

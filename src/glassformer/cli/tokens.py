@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from glassformer.cli.asked import Dark, Drawing, Output, Width, answer, check_file
 from glassformer.cli.options import (
     DEFAULT_MODEL,
     Device,
@@ -20,17 +21,16 @@ from glassformer.cli.options import (
     out,
     print_json,
     read_prompt,
-    visible,
 )
 from glassformer.errors import InputError
+from glassformer.figures.labels import cells, visible
 
 if TYPE_CHECKING:
     from glassformer.tasks.complete import LanguageModel
-    from glassformer.tasks.written import Candidate
+    from glassformer.tasks.look import Look
     from glassformer.tokenizers import WatchedWord
 
 BAR = 40
-MOST_PIECES = 1_000_000
 
 
 def tokenize(
@@ -42,7 +42,13 @@ def tokenize(
     special: Annotated[bool, typer.Option("--special", help="Read <|endoftext|> as the token.")] = False,
     train: Annotated[list[Path] | None, typer.Option(help="Learn a new vocabulary from this text file; repeatable.")] = None,
     vocab_size: Annotated[int, typer.Option(help="With --train: how many tokens it shall have.")] = 4096,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="With --train: the folder for tokenizer.json.")] = None,
+    vectors: Annotated[bool, typer.Option("--vectors", help="The row of each token + the row of its position.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Save --merges or --vectors (.svg, .html, .csv …); with --train: a folder."),
+    ] = None,
+    dark: Dark = False,
+    width: Width = 960,
     revision: Revision = None,
     offline: Offline = False,
     as_json: Json = False,
@@ -52,6 +58,8 @@ def tokenize(
     \b
     glass tokenize "unbelievable"                 each token with its id
     glass tokenize --merges "unbelievable"        the merges that made them, in order
+    glass tokenize --merges -o merges.svg "unbelievable"   the same as a picture
+    glass tokenize --vectors "unbelievable"       what goes into the first block
     glass tokenize -m gpt2 --ids "Hello world"    only the ids
     glass tokenize --train book.txt -o my-vocab   learn a vocabulary from a text
     """
@@ -60,11 +68,24 @@ def tokenize(
     if train:
         learn(train, vocab_size, output)
         return
+    if output is not None:
+        if not (merges or vectors):
+            raise InputError("-o saves --merges or --vectors, or with --train a vocabulary")
+        check_file(output)
     prompt = read_prompt(text, file)
+    if vectors:
+        from glassformer.tasks.complete import load
+
+        answer(load(model, revision=revision, offline=offline).embedding(prompt), as_json, output, dark=dark, width=width)
+        return
     tokenizer = task.load_tokenizer(model, revision=revision, offline=offline)
     tokens = tokenizer.encode(prompt, special=special)
     watched = tokenizer.watch(prompt, special=special) if merges else []
-    if as_json:
+    if output is not None:
+        from glassformer.tasks.pictures import merges as drawn
+
+        answer(drawn(tokenizer, prompt, special=special), as_json, output, dark=dark, width=width)
+    elif as_json:
         rows: list[dict[str, Any]] = [{"id": id, "text": tokenizer.decode([id])} for id in tokens]
         print_json({"tokens": rows, "merges": [_word(word) for word in watched]} if merges else {"tokens": rows})
     elif ids:
@@ -116,6 +137,13 @@ def top(
     file: File = None,
     k: Annotated[int, typer.Option("-k", help="How many tokens to show.")] = 10,
     interactive: Annotated[bool, typer.Option("-i", "--interactive", help="Pick one and go on.")] = False,
+    temperature: Annotated[float, typer.Option(help="As generate would: above 0; 1 is the model's own opinion.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Show the cut after the k likeliest; 0: none.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Show the cut after those that reach p together; 1: none.")] = 1.0,
+    output: Output = None,
+    drawing: Drawing = None,
+    dark: Dark = False,
+    width: Width = 960,
     device: Device = "cpu",
     dtype: Dtype = "float32",
     revision: Revision = None,
@@ -127,23 +155,30 @@ def top(
     \b
     glass top "Once upon a"                  ten tokens with bars
     glass top -k 3 --json "The dragon"       three, as data
+    glass top --top-p 0.9 "Once upon a time, there was a"    and those that would be cut off
+    glass top -o top.svg "Once upon a"       a picture
     glass top --interactive "One day"        pick a token by its number, go on, 0 to go back
     """
-    from glassformer.tasks.complete import load
+    from glassformer.tasks.complete import check_options, load
 
     prompt = "" if interactive and text is None and file is None else read_prompt(text, file)
     if k < 1:
         raise InputError(f"-k must be at least 1, not {k}")
+    check_file(output)
+    knobs = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
+    check_options(knobs)
     lm = load(model, revision=revision, device=device, dtype=dtype, offline=offline)
     if interactive:
-        explore(lm, prompt, k)
+        explore(lm, prompt, k, knobs)
     elif as_json:
         print_json({"text": prompt, "next": [vars(one) for one in lm.top(prompt, k)]})
+    elif output is not None:
+        answer(lm.choices(prompt, k, **knobs), False, output, drawing, dark, width)
     else:
-        _print_top(lm.top(prompt, k))
+        _print_top(lm.choices(prompt, k, **knobs))
 
 
-def explore(lm: "LanguageModel", prompt: str, k: int) -> None:
+def explore(lm: "LanguageModel", prompt: str, k: int, knobs: dict[str, Any]) -> None:
     """Show, let a person pick, go on; 0 takes the last token back, an empty line or Ctrl-D ends."""
     start = lm.encode(prompt)
     picked: list[int] = []
@@ -151,58 +186,55 @@ def explore(lm: "LanguageModel", prompt: str, k: int) -> None:
         written = prompt + lm.text_of(picked)
         out().print(f"\n{written}▏")
         try:
-            found = lm.top([*start, *picked], k)
+            found = lm.choices([*start, *picked], k, **knobs)
         except InputError as edge:
             log().print(f"glass: {edge}")
             print(written)
             return
         _print_top(found)
-        sys.stderr.write(f"1–{len(found)} picks, 0 goes back, Enter ends: ")
+        ids = found.numbers["ids"].tolist()
+        sys.stderr.write(f"1–{len(ids)} picks, 0 goes back, Enter ends: ")
         sys.stderr.flush()
-        answer = sys.stdin.readline().strip()
-        if not answer:
+        given = sys.stdin.readline().strip()
+        if not given:
             print(written)
             return
-        if answer == "0":
+        if given == "0":
             del picked[-1:]
-        elif answer.isdecimal() and 1 <= int(answer) <= len(found):
-            picked.append(found[int(answer) - 1].token)
+        elif given.isdecimal() and 1 <= int(given) <= len(ids):
+            picked.append(ids[int(given) - 1])
         else:
-            log().print(f"{answer!r} is not a number from 0 to {len(found)}")
+            log().print(f"{given!r} is not a number from 0 to {len(ids)}")
 
 
-def _print_top(found: "list[Candidate]") -> None:
+def _print_top(found: "Look") -> None:
     console = out()
-    width = max(len(visible(one.text)) for one in found)
-    for rank, one in enumerate(found, 1):
-        eighths = round(one.probability * BAR * 8)
+    width = max(cells(visible(name)) for name in found.tokens)
+    for rank, token, chance, kept in found.rows:
+        eighths = round(chance * BAR * 8)
         bar = "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
-        console.print(f"{rank:>3}  {visible(one.text):<{width}}  {one.probability:>6.1%}  {bar}".rstrip())
-
-
-def _steps(word: "WatchedWord") -> list[tuple[tuple[str, str], int, list[str]]]:
-    """(pair, rank, pieces after it) of every merge; of a very long word only the first, for each has all its pieces."""
-    pieces = list(word.symbols)
-    steps = []
-    for pair, rank, at in word.steps[: MOST_PIECES // max(1, len(pieces))]:
-        pieces[at : at + 2] = ["".join(pair)]
-        steps.append((pair, rank, list(pieces)))
-    return steps
+        shown = visible(token)
+        line = f"{rank:>3}  {shown}{' ' * (width - cells(shown))}  {chance:>6.1%}  {bar}".rstrip()
+        console.print(line if kept else f"{line}  (cut off)", style="" if kept else "dim")
 
 
 def _word(word: "WatchedWord") -> dict[str, Any]:
-    steps = [{"pair": pair, "rank": rank, "pieces": pieces} for pair, rank, pieces in _steps(word)]
+    from glassformer.tasks.pictures import steps_of
+
+    steps = [{"pair": pair, "rank": rank, "pieces": pieces} for pair, rank, pieces in steps_of(word)]
     omitted = len(word.steps) - len(steps)
     return {"symbols": word.symbols, "steps": steps, "omitted": omitted, "pieces": word.pieces, "ids": word.ids}
 
 
 def _print_merges(word: "WatchedWord", text_of: Callable[[str], str]) -> None:
+    from glassformer.tasks.pictures import steps_of
+
     def shown(symbols: str) -> str:
         return visible(text_of(symbols))
 
     console = out()
     console.print(" ".join(map(shown, word.symbols if word.steps else word.pieces)))
-    steps = _steps(word)
+    steps = steps_of(word)
     for pair, rank, pieces in steps:
         console.print(f"  rank {rank:>6}  {shown(pair[0])} + {shown(pair[1])}  →  {' '.join(map(shown, pieces))}")
     if len(word.steps) > len(steps):

@@ -39,6 +39,11 @@ class Lens:
     watched_logprobs: Array  # (S, T, W)
 
 
+def stages_of(model: Decoder) -> list[str]:
+    """The sites of the residual stream, from the embedding to the last block."""
+    return ["embed", *(f"blocks.{layer}.{half}" for layer in range(len(model.blocks)) for half in ("mid", "out"))]
+
+
 @torch.inference_mode()
 def lens(model: Decoder, ids: Sequence[int], *, k: int = 5, watch: Sequence[int] = (), then: int | None = None) -> Lens:
     """Read every stage of the residual stream at every position. `then` is the token after the last one, if it is known."""
@@ -48,7 +53,7 @@ def lens(model: Decoder, ids: Sequence[int], *, k: int = 5, watch: Sequence[int]
     if not 1 <= k <= model.vocab:
         raise InputError(f"k must be between 1 and {model.vocab:,}, not {k}")
     row = as_row(model, ids)
-    stages = ["embed", *(f"blocks.{layer}.{half}" for layer in range(len(model.blocks)) for half in ("mid", "out"))]
+    stages = stages_of(model)
     with look(model, *stages) as seen:
         model(row, last=True)
     chosen = torch.cat([row[0, 1:], row.new_tensor([-1 if then is None else then])])
@@ -57,6 +62,37 @@ def lens(model: Decoder, ids: Sequence[int], *, k: int = 5, watch: Sequence[int]
     parts = [_read(model, seen, stages, slice(at, at + CHUNK), chosen, k, list(watch), room) for at in range(0, len(ids), CHUNK)]
     joined = {name: numbers(torch.cat([part[name] for part in parts], 1)) for name in parts[0]}
     return Lens(stages=stages, ids=list(ids), chosen=joined.pop("chosen")[0], watched=list(watch), **joined)
+
+
+@dataclass(frozen=True)
+class Path:
+    """The residual stream of one position, stage by stage: S stages."""
+
+    length: Array  # (S,) of the vector
+    added: Array  # (S,) length of what this stage added
+    kept: Array  # (S,) cosine between the vector and the one before
+
+
+@torch.inference_mode()
+def path(model: Decoder, ids: Sequence[int], position: int) -> Path:
+    """How a position's vector changes on its way up."""
+    names = stages_of(model)
+    with look(model, *names) as seen:
+        model(as_row(model, ids), last=True)
+    way = torch.stack([seen[name][0, position].double() for name in names])  # (S, D)
+    before = torch.cat([torch.zeros_like(way[:1]), way[:-1]])
+    alike = torch.cosine_similarity(way, before, dim=-1)
+    return Path(numbers(way.norm(dim=-1)), numbers((way - before).norm(dim=-1)), numbers(alike))
+
+
+@torch.inference_mode()
+def inputs(model: Decoder, ids: Sequence[int]) -> tuple[Array, Array, Array]:
+    """(T, D) each: the rows of the tokens, those of their positions, and what goes in."""
+    row = as_row(model, ids)
+    with look(model, "embed") as seen:
+        model(row, last=True)
+    tokens = model.tokens(row)[0]
+    return numbers(tokens), numbers(seen["embed"][0] - tokens), numbers(seen["embed"][0])
 
 
 class _Said:

@@ -14,7 +14,7 @@ def show(view: View) -> None:
     if _in_notebook():
         from IPython.display import display
 
-        display(bundle(view), raw=True)
+        display(bundle(view), raw=True)  # type: ignore[no-untyped-call]
     else:
         from rich.console import Console
 

@@ -36,6 +36,17 @@ class Options:
     def greedy(self) -> bool:
         return not self.do_sample or self.temperature == 0
 
+    def told(self) -> str:
+        """How tokens are chosen, in a few words; what is as usual is left out."""
+        if self.num_beams > 1:
+            return f"{self.num_beams} beams"
+        if self.greedy:
+            return "always the likeliest token"
+        names = {"top_k": "top-k", "top_p": "top-p", "min_p": "min-p", "repetition_penalty": "repetition penalty"}
+        usual = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+        knobs = [f"{name} {getattr(self, key):g}" for key, name in names.items() if getattr(self, key) != usual[key]]
+        return ", ".join([f"temperature {self.temperature:g}", *knobs, f"seed {self.seed}"])
+
     def __post_init__(self) -> None:
         self._whole("max_new_tokens", 0, 1_000_000)
         self._whole("min_new_tokens", 0, 1_000_000)

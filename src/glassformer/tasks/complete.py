@@ -22,7 +22,7 @@ from glassformer.hub.locate import as_path, locate
 from glassformer.hub.lora import is_adapter, read_adapter
 from glassformer.hub.transformerlens import Activations, our_site
 from glassformer.models.gpt import GPT
-from glassformer.tasks import neurons, questions
+from glassformer.tasks import neurons, pictures, questions
 from glassformer.tasks.look import Look
 from glassformer.tasks.surgery import Edits, read_edits, trace_back
 from glassformer.tasks.written import Candidate, Completion
@@ -131,6 +131,20 @@ class LanguageModel:
         row = torch.tensor([list(ids)], device=self.model.tokens.weight.device)
         return np.asarray(self.model(row, last=last)[0].float().cpu().numpy())
 
+    def choices(self, prompt: Prompt = "", k: int = 20, **options: Any) -> Look:
+        """The likeliest next tokens as a picture: from which of them a token is drawn, and which are cut off. See `Options`."""
+        ids = self.encode(prompt)
+        check_prompt(self.model, ids, Options())
+        return questions.choices(self, ids, k, check_options({"temperature": 1.0, "top_k": 0} | options))
+
+    def merges(self, text: str) -> Look:
+        """How the words of a text become tokens, merge by merge."""
+        return pictures.merges(self._text(), text)
+
+    def embedding(self, text: Prompt) -> Look:
+        """What goes into the first block: the row of each token, and that of its position."""
+        return questions.embedded(self, self.encode(text))
+
     def diff(self, other: "LanguageModel", text: str) -> Look:
         """This model and another one on a text, token by token."""
         return questions.compare(self, other, text)
@@ -184,7 +198,14 @@ class LanguageModel:
             check_prompt(self.model, prompt_ids, options, which)
         self._check_cache(ids, options)
         completions = [
-            Completion(prompt if isinstance(prompt, str) else self.text_of(prompt), tokens, choice, options.seed, model=self)
+            Completion(
+                prompt if isinstance(prompt, str) else self.text_of(prompt),
+                tokens,
+                choice,
+                options.seed,
+                settings=options.told(),
+                model=self,
+            )
             for prompt, tokens in zip(prompts, ids, strict=True)
             for choice in range(options.num_return_sequences)
         ]

@@ -1,6 +1,6 @@
 """Which picture an answer is: of every kind of answer, its drawings as views. The first one is the usual."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,8 @@ import numpy as np
 from glassformer.errors import InputError
 from glassformer.figures.colour import magnitude, signed
 from glassformer.figures.labels import number, percent, visible
-from glassformer.figures.view import VERSION, View, packed
+from glassformer.figures.specs import bars, curves, matrix, names, panels, plain, strip
+from glassformer.figures.view import VERSION, View
 
 if TYPE_CHECKING:
     from glassformer.tasks.look import Look
@@ -30,55 +31,14 @@ def view_of(look: "Look", drawing: str | None = None) -> View:
     if drawing not in known:
         raise InputError(f"{drawing!r} is not a drawing of {look.kind}; there is {', '.join(known)}")
     title, _, rest = look.caption.partition("\n")
-    spec = {"view": VERSION, "title": title, "sentence": title, "caption": " · ".join(filter(None, [rest.strip(), look.made]))}
-    spec["caption"] = " · ".join(filter(None, [spec["caption"], f"Glassformer {version('glassformer')}"]))
+    told = [" ".join(rest.split()), look.made, f"Glassformer {version('glassformer')}"]
+    spec = {"view": VERSION, "title": title, "sentence": title, "caption": " · ".join(filter(None, told))}
     return View(spec | known[drawing](look) | {"table": look.table()})
-
-
-def names(tokens: Sequence[str]) -> list[str]:
-    """Tokens as they stand in pictures."""
-    return [visible(token) for token in tokens]
-
-
-def said(name: str, value: float) -> str:
-    """A token and its share, in a sentence."""
-    return f"{name!r} {percent(value)}"
-
-
-def matrix(rows: Sequence[str], columns: Sequence[str], values: Any, scale: Spec, **more: Any) -> Spec:
-    """Rows by columns."""
-    return {"kind": "matrix", "rows": list(rows), "columns": list(columns), "values": packed(values), "scale": scale, **more}
-
-
-def panels(parts: Sequence[Spec], **more: Any) -> Spec:
-    """Several drawings."""
-    return {"kind": "panels", "panels": list(parts), **more}
-
-
-def bars(labels: Sequence[str], values: Any, **more: Any) -> Spec:
-    """One bar a label."""
-    return {"kind": "bars", "labels": list(labels), "series": [{"name": "", "values": _plain(values)}], **more}
-
-
-def strip(tokens: Sequence[str], values: Any, scale: Spec, **more: Any) -> Spec:
-    """Tokens in colours."""
-    return {"kind": "tokens", "tokens": names(tokens), "values": _plain(values), "scale": scale, **more}
-
-
-def curves(x: Sequence[Any], series: dict[str, Any], **more: Any) -> Spec:
-    """Named lines over x."""
-    made = [{"name": name, "values": _plain(values)} for name, values in series.items()]
-    return {"kind": "lines", "x": list(x), "series": made, **more}
-
-
-def _plain(values: Any) -> list[float | None]:
-    (row,) = packed(np.asarray(values, dtype=np.float64)[None]) if len(values) <= 4096 else ([*map(float, values)],)
-    return list(row)
 
 
 def _ahead(table: Any) -> Any:
     """What lies ahead is masked."""
-    return np.where(np.tri(*table.shape, dtype=bool), table, np.nan)
+    return np.where(np.tri(len(table)) > 0, table, np.nan)
 
 
 def attention(look: "Look") -> Spec:
@@ -260,7 +220,7 @@ def journey(look: "Look") -> Spec:
     ]
     names_of = ["length", "added", "cosine", "would say"]
     return matrix(
-        rows, names_of, values, magnitude(""), scales=scales, texts=texts, numeric=True, legend=False, cell=[96.0, 18.0]
+        rows, names_of, values, magnitude(""), scales=scales, texts=texts, numeric=True, legend=False, cell=[124.0, 18.0]
     )
 
 
@@ -326,15 +286,16 @@ def neurons(look: "Look") -> Spec:
     """The neurons that fire most, token by token."""
     found = look.numbers
     best = {(row[2], row[3]): 0.0 for row in sorted(look.rows, key=lambda row: -row[4])[:MOST_NEURONS]}
-    rows = [f"layer {layer} neuron {neuron}" for layer, neuron in best]
+    rows = [f"{layer}.{neuron}" for layer, neuron in best]
     values = np.stack([found.values[found.layers.index(layer), :, neuron] for layer, neuron in best])
-    return matrix(rows, names(look.tokens), values, signed("activation", float(np.abs(values).max())))
+    scale = signed("activation", float(np.abs(values).max()))
+    return matrix(rows, names(look.tokens), values, scale, title=f"{look.caption}; LAYER.NEURON")
 
 
 def sparks(look: "Look") -> Spec:
     """One curve over the tokens for each factor or group."""
     name = look.columns[0]
-    series = [{"name": f"{name} {n}", "values": _plain(row)} for n, row in enumerate(look.seen)]
+    series = [{"name": f"{name} {n}", "values": plain(row)} for n, row in enumerate(look.seen)]
     return {"kind": "sparks", "tokens": names(look.tokens), "series": series}
 
 
@@ -355,7 +316,7 @@ def passages(look: "Look") -> Spec:
 
 def edit(look: "Look") -> Spec:
     """The next token with and without the edits."""
-    both = [{"name": name, "values": _plain([row[at] for row in look.rows])} for at, name in ((1, "before"), (2, "after"))]
+    both = [{"name": name, "values": plain([row[at] for row in look.rows])} for at, name in ((1, "before"), (2, "after"))]
     return {"kind": "bars", "labels": names([row[0] for row in look.rows]), "series": both, "unit": "percent"}
 
 
@@ -396,7 +357,7 @@ def top(look: "Look") -> Spec:
 
 def merges(look: "Look") -> Spec:
     """A word from its bytes to its tokens."""
-    rows = [{"note": row[1], "pieces": names(row[2]), "made": row[3]} for row in look.seen]
+    rows = [{"note": note, "pieces": names(pieces), "made": made} for note, pieces, made in look.seen]
     return {"kind": "boxes", "rows": rows}
 
 
@@ -412,16 +373,16 @@ def curve(look: "Look") -> Spec:
     return curves(x, series, x_title="millions of tokens", y_title="loss, nats a token", height=260, **high)
 
 
-DRAWINGS: dict[str, dict[str, Callable[["Look"], Spec]]] = {
+Drawings = dict[str, Callable[["Look"], Spec]]
+SEVERAL: dict[str, Drawings] = {
     "attention": {"matrix": attention, "arcs": arcs},
     "heads": {"patterns": heads, "table": statistics},
     "lens": {what: _lens(what) for what in ("probability", "rank", "entropy", "divergence")},
     "factors": {"curves": sparks},
     "clusters": {"curves": sparks},
-} | {
-    one.__name__: {one.__name__: one}
-    for one in (
-        search, robot, steps, rankings, watched, parts, journey, embedding, cache, saliency, neurons, pushes, passages,
-        edit, sweep, diff, written, top, merges, parameters, curve,
-    )
-}  # fmt: skip
+}
+ALONE: tuple[Callable[["Look"], Spec], ...] = (
+    search, robot, steps, rankings, watched, parts, journey, embedding, cache, saliency, neurons, pushes, passages,
+    edit, sweep, diff, written, top, merges, parameters, curve,
+)  # fmt: skip
+DRAWINGS: dict[str, Drawings] = SEVERAL | {one.__name__: {one.__name__: one} for one in ALONE}

@@ -14,6 +14,9 @@ from glassformer.explain.difference import difference
 from glassformer.explain.faithfulness import agreement, faithfulness
 from glassformer.explain.memory import kept
 from glassformer.explain.saliency import METHODS, Target, saliency
+from glassformer.generation.decode import restrict
+from glassformer.generation.options import Options
+from glassformer.generation.sampling import distribution, log_softmax
 from glassformer.tasks.look import Array, Look, Progress, find_token, labels, places_of, words_of
 
 if TYPE_CHECKING:
@@ -148,6 +151,66 @@ def watched(lm: "LanguageModel", ids: Sequence[int], watch: Sequence[str | int],
     numbers = {"stages": found.stages, "watched": tokens, "ranks": ranks, "logprobs": logprobs}
     caption = f"{lm.name}: ranks after {names[position]!r}, position {position % len(ids)}"
     return Look("watched", caption, names, numbers, ["stage", *map(repr, labels(lm, tokens))], rows)
+
+
+def journey(lm: "LanguageModel", ids: Sequence[int], position: int = -1) -> Look:
+    """A position's vector from the embedding to the last block: its length, what each half of a block added, what it says."""
+    if not -len(ids) <= position < len(ids):
+        raise InputError(f"position {position} is not there; the text has positions 0 to {len(ids) - 1}")
+    said = lensing.lens(lm.model, ids, k=1)
+    way = lensing.path(lm.model, ids, position)
+    likeliest = labels(lm, said.top[:, position, 0].tolist())
+    chances = np.exp(said.top_logprobs[:, position, 0])
+    numbers = {"stages": said.stages, **vars(way), "likeliest": likeliest, "probability": chances}
+    rows = [
+        [stage, *(float(one[n]) for one in (way.length, way.added, way.kept)), likeliest[n], float(chances[n])]
+        for n, stage in enumerate(said.stages)
+    ]
+    names = labels(lm, ids)
+    caption = f"{lm.name}: the way of {names[position]!r}, position {position % len(ids)}"
+    return Look("journey", caption, names, numbers, ["stage", "length", "added", "cosine", "likeliest", "probability"], rows)
+
+
+def embedded(lm: "LanguageModel", ids: Sequence[int]) -> Look:
+    """What goes into the first block: the row of each token, the row of its position, and their sum."""
+    token, position, whole = lensing.inputs(lm.model, ids)
+    names = labels(lm, ids)
+    rows = [[at, name, *(float(np.linalg.norm(one[at])) for one in (token, position, whole))] for at, name in enumerate(names)]
+    numbers = {"token": token, "position": position, "sum": whole}
+    columns = ["position", "token", "length of its row", "length of the position's", "length of the sum"]
+    return Look("embedding", f"{lm.name}: token + position", names, numbers, columns, rows)
+
+
+def sure(lm: "LanguageModel", written: "Completion") -> Look:
+    """How sure the model was of every token that it wrote."""
+    if not written.tokens:
+        raise InputError("nothing was written")
+    first = len(written.prompt_tokens)
+    chances = np.exp(written.logprobs)
+    answer = labels(lm, written.tokens)
+    rows: list[list[Any]] = [[first + at, name, float(chances[at]), written.logprobs[at]] for at, name in enumerate(answer)]
+    numbers = {"probability": np.concatenate([np.full(first, np.nan), chances])}
+    names = labels(lm, written.prompt_tokens) + answer
+    return Look("written", f"{lm.name}: how sure it was", names, numbers, ["position", "token", "probability", "logprob"], rows)
+
+
+def choices(lm: "LanguageModel", ids: Sequence[int], k: int, options: Options) -> Look:
+    """The likeliest next tokens, and which of them are cut off before one is drawn."""
+    if k < 1:
+        raise InputError(f"k must be at least 1, not {k}")
+    logits = restrict(lm.logits(ids, last=True)[0], None, None, may_end=True)
+    known = len(logits) if lm.tokenizer is None else len(lm.tokenizer)
+    warm = logits[:known].astype(np.float64) / (options.temperature or 1.0)
+    chances = np.exp(log_softmax(warm))
+    best = np.argsort(-chances, kind="stable")[:k]
+    kept = distribution(logits[:known], options)[best] > 0 if not options.greedy else np.arange(len(best)) < 1
+    count = int(kept.sum())
+    cut = None if count == len(best) else {"after": count, "label": f"cut: {options.told().rpartition(', seed')[0] or 'greedy'}"}
+    names = labels(lm, best.tolist())
+    rows: list[list[Any]] = [[n + 1, names[n], float(chances[id]), bool(kept[n])] for n, id in enumerate(best)]
+    numbers = {"ids": best, "probability": chances[best], "kept": kept, "cut": cut}
+    caption = f"{lm.name}: what may come after {labels(lm, ids)[-1]!r}"
+    return Look("top", caption, names, numbers, ["rank", "token", "probability", "may be drawn"], rows)
 
 
 def parts(lm: "LanguageModel", ids: Sequence[int], position: int = -1, token: int | None = None, foil: int | None = None) -> Look:

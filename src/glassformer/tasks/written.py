@@ -4,7 +4,7 @@ A question replays the text once, as it was written; inside `with lm.edit(…)` 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -32,7 +32,8 @@ def replay(question: Question) -> Question:
     @wraps(question)
     def ask(self: "Completion", *given: Any, **named: Any) -> Any:
         with replayed(len(self.prompt_tokens)):
-            return question(self, *given, **named)
+            found = question(self, *given, **named)
+        return replace(found, made=f"written: {self.settings}") if isinstance(found, Look) and self.settings else found
 
     return cast(Question, ask)
 
@@ -58,6 +59,7 @@ class Completion:
     tokens: list[int] = field(default_factory=list)  # after a stop string, including those that it is made of
     text: str = ""  # up to the stop string
     logprobs: list[float] = field(default_factory=list)
+    settings: str = ""  # how tokens were chosen
     finish_reason: str = ""  # "stop": ended by itself or by a stop string; "length"; "cancelled"
     model: "LanguageModel | None" = field(default=None, repr=False, compare=False)
 
@@ -104,6 +106,16 @@ class Completion:
     def ids(self) -> list[int]:
         """Prompt and answer."""
         return [*self.prompt_tokens, *self.tokens]
+
+    @replay
+    def probabilities(self) -> Look:
+        """How sure the model was of every token that it wrote."""
+        return questions.sure(self.lm, self)
+
+    @replay
+    def journey(self, position: int = -1) -> Look:
+        """A position's vector on its way up: how long it is, what was added to it, what it would say."""
+        return questions.journey(self.lm, self.ids, position)
 
     @replay
     def attention(

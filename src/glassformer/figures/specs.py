@@ -1,0 +1,46 @@
+"""Views in one line each: what goes into the JSON of a drawing."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from glassformer.figures.labels import visible
+from glassformer.figures.marks import Spec
+from glassformer.figures.view import packed, short
+
+
+def names(tokens: Sequence[str]) -> list[str]:
+    """Tokens as they stand in pictures."""
+    return [visible(token) for token in tokens]
+
+
+def matrix(rows: Sequence[str], columns: Sequence[str], values: Any, scale: Spec, **more: Any) -> Spec:
+    """Rows by columns."""
+    return {"kind": "matrix", "rows": list(rows), "columns": list(columns), "values": packed(values), "scale": scale, **more}
+
+
+def panels(parts: Sequence[Spec], **more: Any) -> Spec:
+    """Several drawings."""
+    return {"kind": "panels", "panels": list(parts), **more}
+
+
+def bars(labels: Sequence[str], values: Any, **more: Any) -> Spec:
+    """One bar a label."""
+    return {"kind": "bars", "labels": list(labels), "series": [{"name": "", "values": plain(values)}], **more}
+
+
+def strip(tokens: Sequence[str], values: Any, scale: Spec, **more: Any) -> Spec:
+    """Tokens in colours."""
+    return {"kind": "tokens", "tokens": names(tokens), "values": plain(values), "scale": scale, **more}
+
+
+def curves(x: Sequence[Any], series: dict[str, Any], **more: Any) -> Spec:
+    """Named lines over x."""
+    made = [{"name": name, "values": plain(values)} for name, values in series.items()]
+    return {"kind": "lines", "x": list(x), "series": made, **more}
+
+
+def plain(values: Any) -> list[float | None]:
+    """A row of numbers as a view holds them."""
+    return [None if value != value else short(value) for value in np.asarray(values, dtype=np.float64).tolist()]
