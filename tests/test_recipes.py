@@ -76,8 +76,8 @@ def test_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / f"{part}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     run("curve", monkeypatch, tmp_path / "a.jsonl", tmp_path / "b.jsonl", "-o", tmp_path / "c.svg")
     picture = ElementTree.parse(tmp_path / "c.svg").getroot()
-    lines = [line.attrib["points"].split() for line in picture.iter("{http://www.w3.org/2000/svg}polyline")]
-    steps, held_out = ([tuple(map(float, point.split(","))) for point in line] for line in lines)
+    lines = [line for line in picture.iter("{http://www.w3.org/2000/svg}path") if line.attrib.get("stroke-width") == "2"]
+    steps, held_out = ([tuple(map(float, point.split())) for point in line.attrib["d"][1:].split("L")] for line in lines)
     assert len(steps) == 400
     assert len(held_out) == 2
     width, height = map(float, picture.attrib["viewBox"].split()[2:])

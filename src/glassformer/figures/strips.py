@@ -53,8 +53,9 @@ def bars(view: Spec, room: float, theme: str) -> Sheet:
     for at, label in enumerate(labels):
         faint = at >= after
         if at == after:
-            sheet.line([[0, y - 1], [left + long + 60, y - 1]], sheet.colour("mark"), dash=True)
-            sheet.text(left + long + 60, y - 4, view["cut"]["label"], size=SMALL, anchor="end", fill=sheet.colour("mark"))
+            sheet.line([[0, y + 2], [left + long + 60, y + 2]], sheet.colour("mark"), dash=True)
+            sheet.text(left, y + 13, view["cut"]["label"], size=SMALL, fill=sheet.colour("mark"))
+            y += 16
         ink = sheet.colour("soft" if faint else "ink")
         chosen = at == view.get("chosen")
         sheet.text(left - 6, y + deep / 2 + 2, label, anchor="end", mono=True, fill=ink, bold=chosen)

@@ -283,8 +283,9 @@ function bars(view, room, theme) {
   labels.forEach((/** @type {string} */ label, /** @type {number} */ at) => {
     const faint = at >= after;
     if (at === after) {
-      sheet.line([[0, y - 1], [left + long + 60, y - 1]], sheet.colour("mark"), { dash: true });
-      sheet.text(left + long + 60, y - 4, view.cut.label, { size: SMALL, anchor: "end", fill: sheet.colour("mark") });
+      sheet.line([[0, y + 2], [left + long + 60, y + 2]], sheet.colour("mark"), { dash: true });
+      sheet.text(left, y + 13, view.cut.label, { size: SMALL, fill: sheet.colour("mark") });
+      y += 16;
     }
     const ink = sheet.colour(faint ? "soft" : "ink");
     sheet.text(left - 6, y + deep / 2 + 2, label, { anchor: "end", mono: true, fill: ink, bold: at === view.chosen });

@@ -59,9 +59,9 @@ class Completion:
     tokens: list[int] = field(default_factory=list)  # after a stop string, including those that it is made of
     text: str = ""  # up to the stop string
     logprobs: list[float] = field(default_factory=list)
-    settings: str = ""  # how tokens were chosen
     finish_reason: str = ""  # "stop": ended by itself or by a stop string; "length"; "cancelled"
     model: "LanguageModel | None" = field(default=None, repr=False, compare=False)
+    settings: str = field(default="", compare=False)  # how tokens were chosen, in a few words
 
     def __str__(self) -> str:
         return self.prompt + self.text
