@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import jsonschema
 import pytest
+from drawn import drawings
 
 from glassformer.figures.colour import HUES, SERIES, THEMES, ink_on, luminance
 from glassformer.figures.labels import cells, cut, number, percent, tick, visible, wrap
@@ -28,14 +29,6 @@ const made = JSON.parse(readFileSync(0, "utf8")).map(([view, room, theme]) => fi
 console.log(JSON.stringify(made.map(({ width, height, marks }) => ({ width, height, marks }))));
 """
 VIEWS_JS = Path(__file__).parents[2] / "src/glassformer/figures/views.js"
-
-
-def drawings(*groups: dict[str, Look]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every drawing of every answer, as it comes out of a JSON file."""
-    for group in groups:
-        for name, look in group.items():
-            for drawing in DRAWINGS[look.kind]:
-                yield f"{name} {drawing}", json.loads(json.dumps(look.view(drawing).spec, allow_nan=False))
 
 
 def test_every_kind_of_answer_is_drawn(looks: dict[str, Look]) -> None:

@@ -16,6 +16,11 @@ def visible(piece: str) -> str:
     return "◌" + shown if shown and unicodedata.category(shown[0]).startswith("M") else shown
 
 
+def readable(text: str) -> str:
+    """A sentence in one line: blanks stay blanks, and what could do harm on a terminal or a page is shown by its number."""
+    return " ".join("".join(char if char.isprintable() else visible(char) for char in word) for word in text.split())
+
+
 def width(char: str) -> int:
     """Columns of one character: 0, 1 or 2."""
     if unicodedata.category(char) in ("Mn", "Me"):

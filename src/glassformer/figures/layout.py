@@ -33,7 +33,8 @@ def part(view: Spec, room: float, theme: str) -> Sheet:
     sheet, y = Sheet(theme), 0.0
     title = view.get("title", "")
     size = SMALL if view.get("small") else TITLE
-    for line in wrap(title, int(max(body.width, 90 if view.get("small") else 300) / width_of("x", size))) if title else []:
+    wide = min(room, max(body.width, 90 if view.get("small") else 300))
+    for line in wrap(title, int(wide / width_of("x", size))) if title else []:
         y += size + 3
         sheet.text(0, y, line, size=size, bold=True)
     y += 0 if not title else 4 if view.get("small") else 8

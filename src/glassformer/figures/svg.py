@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from html import escape
 
-from glassformer.figures.labels import cells, visible
+from glassformer.figures.labels import cells, readable
 from glassformer.figures.marks import EM, Mark, Sheet
 
 SANS = "Inter, 'Segoe UI', Roboto, Helvetica, Arial, 'DejaVu Sans', 'Noto Sans', sans-serif"
@@ -86,4 +86,4 @@ def _n(value: float) -> str:
 
 def _text(text: str) -> str:
     """As XML may have it; what XML may not have is shown by its number."""
-    return escape("".join(char if char.isprintable() or char in "\n\t" else visible(char) for char in text))
+    return escape(text if text.isprintable() else readable(text))

@@ -35,7 +35,9 @@ def drawn(view: Spec, width: int, coloured: bool) -> str:
 
 def lines(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
     """The drawing, line by line."""
-    yield from KINDS[view["kind"]](view, max(24, width), coloured)
+    for line in KINDS[view["kind"]](view, max(24, width), coloured):
+        line.rstrip()
+        yield line
 
 
 def _theme() -> str:
@@ -90,7 +92,7 @@ def bars(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
     after = view.get("cut", {}).get("after", len(labels))
     for at, label in enumerate(labels):
         if at == after:
-            yield Text(f"{'─' * (wide + digits + 3)} {view['cut']['label']}", style="dark_orange")
+            yield Text(cut(f"──── {view['cut']['label']}", width), style="dark_orange")
         for n, one in enumerate(series):
             value = one["values"][at]
             eighths = round(abs(value) / most * room * 8)
@@ -228,7 +230,11 @@ def boxes(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
         line = Text(f"{_padded(row['note'], left)}  ", style="dim")
         for at, piece in enumerate(row["pieces"]):
             new = at == row.get("made")
-            line.append(piece if coloured or not new else f"[{piece}]", style="black on cyan" if coloured and new else "not dim")
+            shown = cut(piece if coloured or not new else f"[{piece}]", width - left - 3)
+            if line.cell_len + cells(shown) > width:
+                yield line
+                line = Text(" " * (left + 2))
+            line.append(shown, style="black on cyan" if coloured and new else "not dim")
             line.append(" ")
         yield line
 
@@ -237,8 +243,8 @@ def panels(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
     """One below the other; many little ones are for pictures alone."""
     for one in view["panels"]:
         if not one.get("small"):
-            if one.get("title"):
-                yield Text(one["title"], style="bold")
+            for text in wrap(one["title"], width) if one.get("title") else []:
+                yield Text(text, style="bold")
             yield from lines(one, width, coloured)
 
 

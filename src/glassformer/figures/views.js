@@ -206,7 +206,8 @@ function part(view, room, theme) {
   const body = KINDS[view.kind](view, room, theme);
   const sheet = new Sheet(theme), title = view.title ?? "", size = view.small ? SMALL : TITLE;
   let y = 0;
-  for (const line of title ? wrap(title, Math.floor(Math.max(body.width, view.small ? 90 : 300) / widthOf("x", size))) : []) {
+  const wide = Math.min(room, Math.max(body.width, view.small ? 90 : 300));
+  for (const line of title ? wrap(title, Math.floor(wide / widthOf("x", size))) : []) {
     y += size + 3;
     sheet.text(0, y, line, { size, bold: true });
   }
@@ -756,6 +757,8 @@ export function draw(host, view, options = {}) {
   let drawn = [];
   /** @type {SVGElement} */
   let svg;
+  /** Around the mark that is meant. @type {SVGElement | undefined} */
+  let ring;
 
   const theme = () => options.theme ?? (dark.matches ? "dark" : "light");
 
@@ -798,7 +801,13 @@ export function draw(host, view, options = {}) {
       if (faint) one.setAttribute("opacity", "0.3");
       else one.removeAttribute("opacity");
     });
+    ring?.remove();
     if (mark < 0) return;
+    if (sheet.marks[mark].mark === "rect") {
+      const { x, y, w, h } = sheet.marks[mark];
+      ring = shape("rect", { x, y, width: w, height: h, fill: "none", stroke: sheet.colour("mark"), "stroke-width": 2, "pointer-events": "none" });
+      svg.append(ring);
+    }
     tip.textContent = spoken.textContent = sheet.marks[mark].tip;
     const [x, y] = middle(sheet.marks[mark]);
     const left = x - scroll.scrollLeft, top = y - scroll.scrollTop;

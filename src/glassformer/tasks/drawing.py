@@ -8,7 +8,7 @@ import numpy as np
 
 from glassformer.errors import InputError
 from glassformer.figures.colour import magnitude, signed
-from glassformer.figures.labels import number, percent, visible
+from glassformer.figures.labels import number, percent, readable, visible
 from glassformer.figures.specs import bars, curves, matrix, names, panels, plain, strip
 from glassformer.figures.view import VERSION, View
 
@@ -31,9 +31,12 @@ def view_of(look: "Look", drawing: str | None = None) -> View:
     if drawing not in known:
         raise InputError(f"{drawing!r} is not a drawing of {look.kind}; there is {', '.join(known)}")
     title, _, rest = look.caption.partition("\n")
-    told = [" ".join(rest.split()), look.made, f"Glassformer {version('glassformer')}"]
+    title = readable(title)
+    told = [readable(rest), look.made, f"Glassformer {version('glassformer')}"]
     spec = {"view": VERSION, "title": title, "sentence": title, "caption": " · ".join(filter(None, told))}
-    return View(spec | known[drawing](look) | {"table": look.table()})
+    drawn = known[drawing](look)
+    spec |= {key: readable(drawn.pop(key)) for key in ("title", "sentence") if key in drawn}
+    return View(spec | drawn | {"table": look.table()})
 
 
 def _ahead(table: Any) -> Any:

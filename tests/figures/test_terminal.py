@@ -1,0 +1,60 @@
+"""Views as text: no line is longer than the terminal is wide, and without colours nothing is lost."""
+
+import re
+
+import pytest
+from drawn import drawings
+from rich.cells import cell_len
+
+from glassformer.figures.terminal import lines
+from glassformer.figures.view import View
+from glassformer.tasks.look import Look
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("coloured", [True, False])
+def test_lines_fit(looks: dict[str, Look], hostile: dict[str, Look], long: dict[str, Look], width: int, coloured: bool) -> None:
+    """At any width."""
+    for name, spec in drawings(looks, hostile, long):
+        for line in lines(spec, width, coloured):
+            assert cell_len(line.plain.rstrip()) <= width, f"{name}: {line.plain!r}"
+
+
+def shown(looks: dict[str, Look], kind: str, drawing: str | None = None, **how: bool) -> str:
+    return looks[kind].view(drawing).text(80, **how)
+
+
+def test_colours_only_where_they_are_wanted(looks: dict[str, Look], hostile: dict[str, Look]) -> None:
+    """Escape codes with colours, none without, and never those of a text."""
+    for kind in looks:
+        assert "\x1b" not in shown(looks, kind, colour=False), kind
+    assert "\x1b[" in shown(looks, "attention", colour=True)
+    for kind in hostile:
+        assert "\x1b[31mab" not in shown(hostile, kind, colour=True), kind
+        assert "\x1b" not in shown(hostile, kind, colour=False), kind
+
+
+def test_without_colours_there_are_digits(looks: dict[str, Look]) -> None:
+    """Attention in tenths, a token's share behind it, bars as blocks, curves as blocks."""
+    first = [line for line in shown(looks, "attention", colour=False).splitlines() if re.match(r"\s*0 +Once", line)]
+    assert first == [" 0   Once  9"]
+    assert re.search(r"[⁰-⁹]", shown(looks, "written", colour=False))
+    assert "█" in shown(looks, "parts", colour=False)
+    assert re.search(r"[▁-█]{5}", shown(looks, "watched", colour=False))
+    assert "[" in shown(looks, "merges", colour=False)
+
+
+def test_cut_off_candidates_stand_below_a_line(looks: dict[str, Look]) -> None:
+    """Five of twelve may be drawn."""
+    rows = [line for line in shown(looks, "top", colour=False).splitlines() if "%" in line or "─" in line]
+    assert [n for n, line in enumerate(rows) if "─" in line] == [5]
+
+
+def test_a_view_from_a_file_is_drawn_as_it_was(looks: dict[str, Look], tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The JSON is all that a picture needs."""
+    folder = tmp_path_factory.mktemp("views")
+    for kind, look in looks.items():
+        view = look.view()
+        back = View.load(view.save(folder / f"{kind}.json"))
+        assert back.text(80) == view.text(80)
+        assert back.svg() == view.svg()
