@@ -3,11 +3,17 @@
 import csv
 import io
 import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from rich.cells import cell_len
 
 from glassformer.cli import run
+from glassformer.cli.asked import _parts
 
 TEXT = "The cat sat. The cat"
 
@@ -87,6 +93,29 @@ def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["attention", "--query", "cat", TEXT], "--query needs --layer and --head"),
         (["attention", "--from", "cat", TEXT], "--from and --to belong together"),
         (["attention", "-l", "99", TEXT], "layer 99 is not there"),
+        (
+            ["attention", "--from", "cat", "--to", "The", "-l", "1", TEXT],
+            "--layer does not go with --from, which is about all",
+        ),
+        (["attention", "--cache", "2", "-l", "0", TEXT], "--layer does not go with --cache"),
+        (["attention", "--cache", "-1", TEXT], "--cache must be at least 0, not -1"),
+        (["attention", "--robot", TEXT], "TEXT does not go with --robot"),
+        (["attention", "--json", "-o", "x.json", TEXT], "--json prints and -o saves; give one of them"),
+        (
+            ["attention", "-l", "1", "--as", "pie", "-o", "x.svg", TEXT],
+            "'pie' is not a drawing of attention; there is matrix",
+        ),
+        (["lens", "--ranks", "2", "-p", "0", TEXT], "--position does not go with --ranks"),
+        (["lens", "--ranks", "-3", TEXT], "--ranks must be at least 0, not -3"),
+        (["lens", "--parts", "--token", " her", "--not", " her", TEXT], "a token has no lead over itself"),
+        (["lens", "-w", " unbelievable", TEXT], "is not one token but ' un' + 'b' + 'el' + 'ie' + 'v' + 'able'\n"),
+        (["neurons", "--neuron", "1.17", TEXT], "TEXT does not go with --neuron"),
+        (["neurons", "--neuron", "1.17", "-k", "0"], "-k must be at least 1, not 0"),
+        (["edit", "--zero", "blocks.0.mlp", "--from", "x", TEXT], "--from needs --patch or --sweep"),
+        (["edit", "--zero", "blocks.0.mlp", "--answer", "x", TEXT], "--answer does not go with an edit"),
+        (["edit", "--zero", "blocks.0.mlp", "--site", "x", TEXT], "--site needs --toward and --away, or --sweep"),
+        (["edit", "--sweep", "--from", TEXT, "--answer", "a", "--not", "b", "--at", "1", TEXT], "--at does not go with --sweep"),
+        (["edit", "--zero", "blocks.0.mlp", "--save", "/nowhere/x.json", TEXT], "cannot be written"),
         (["lens", ""], "the text is empty"),
         (["lens", "-p", "dragon", TEXT], "the word 'dragon' is not in the text"),
         (["lens", TEXT, "-o", "x.doc"], "x.doc: a picture is saved as .svg, .png, .pdf, .html, numbers as .json or .csv"),
@@ -96,8 +125,8 @@ def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["neurons", "--factors", "99", TEXT], "factors must be between 1 and the"),
         (["neurons", "--factors", "2", "--clusters", "2", TEXT], "ask one at a time"),
         (["neurons", "--clusters", "0", "--corpus", "x", TEXT], "--corpus needs --neuron"),
-        (["neurons", "--neuron", "17", TEXT], "'17' is not LAYER.NEURON"),
-        (["neurons", "--neuron", "1.99999", TEXT], "neuron 99999 is not there"),
+        (["neurons", "--neuron", "17"], "'17' is not LAYER.NEURON"),
+        (["neurons", "--neuron", "1.99999"], "neuron 99999 is not there"),
         (["neurons", "--neuron", "1.2", "--corpus", "/nowhere"], "/nowhere: there is no such file"),
         (["attention", "--values", TEXT], "--values needs --layer"),
         (["lens", "--token", " cat", TEXT], "--token needs --parts"),
@@ -161,3 +190,57 @@ def test_edits_are_kept_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert first["numbers"]["text"] != first["numbers"]["edited"]
     for arguments, key in ((["--edit", str(kept)], "edited"), ([], "text")):
         assert json.loads(said(capsys, "generate", *arguments, *how, TEXT))["text"] == first["numbers"][key]
+
+
+def test_a_wide_table_in_parts() -> None:
+    """Every part says which rows it has, and what belongs together stays so."""
+    columns = ["position", "token", "looks at 1", "weight 1", "looks at 2", "weight 2"]
+    assert _parts(columns, [10] * 6, 60) == [[0, 1, 2, 3, 4, 5]]
+    assert _parts(columns, [10] * 6, 59) == [[0, 1, 2, 3], [0, 1, 4, 5]]
+    assert _parts(columns, [10] * 6, 10) == [[0, 1, 2, 3], [0, 1, 4, 5]]
+    assert _parts(["layer", "head", "previous", "first"], [8] * 4, 24) == [[0, 1, 2], [0, 1, 3]]
+    assert _parts(["stage", "position"], [8] * 2, 10) == [[0, 1]]
+
+
+def test_a_terminal_that_knows_no_unicode() -> None:
+    """What it cannot show becomes a question mark."""
+    command = [sys.executable, "-m", "glassformer.cli", "lens", "The cat"]
+    done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    assert b"?cat" in done.stdout
+
+
+def test_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every verb that looks inside saves what it draws; so do generate, top, tokenize and show."""
+    for name, arguments in {
+        "attention.svg": ["attention", "-l", "1", TEXT],
+        "arcs.svg": ["attention", "-l", "1", "--as", "arcs", "--dark", TEXT],
+        "lens.html": ["lens", "--as", "rank", TEXT],
+        "watch.png": ["lens", "-w", " is", "-w", " was", TEXT],
+        "journey.svg": ["lens", "--journey", TEXT],
+        "saliency.pdf": ["saliency", "-n", "1", "--no-test", TEXT],
+        "neurons.svg": ["neurons", "--width", "400", TEXT],
+        "edit.svg": ["edit", "--zero", "blocks.0.attn", "-n", "2", TEXT],
+        "diff.svg": ["diff", "storyteller", "storyteller", TEXT],
+        "story.svg": ["generate", "-n", "4", "-s", "1", TEXT],
+        "top.svg": ["top", "--top-k", "3", TEXT],
+        "merges.svg": ["tokenize", "--merges", TEXT],
+        "vectors.csv": ["tokenize", "--vectors", TEXT],
+        "parameters.svg": ["show"],
+    }.items():
+        said(capsys, *arguments, "-o", str(tmp_path / name))
+        assert (tmp_path / name).stat().st_size > 200, name
+
+
+def test_drawn_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The picture first, then the table, unless the picture says it all; at the width there is."""
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    shown = said(capsys, "attention", "-l", "1", TEXT)
+    assert "\x1b[" in shown
+    assert "looks at 1" in shown
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
+    assert max(map(cell_len, plain.splitlines())) <= 60
+    assert "█" in said(capsys, "lens", "--parts", TEXT)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "48;2" not in said(capsys, "attention", "-l", "1", TEXT)

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,8 @@ def page(browser: Any) -> Iterator[Any]:
     made.on("pageerror", lambda error: troubles.append(str(error)))
     made.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
     made.on("dialog", lambda dialog: (troubles.append(dialog.message), dialog.dismiss()))
-    made.on(
-        "request", lambda request: None if request.url.startswith(("file:", "data:", "blob:")) else troubles.append(request.url)
-    )
+    local = ("file:", "data:", "blob:")
+    made.on("request", lambda request: None if request.url.startswith(local) else troubles.append(request.url))
     yield made
     assert not troubles
     context.close()
@@ -49,6 +48,15 @@ def show(page: Any, look: Look, folder: Path, drawing: str | None = None) -> Non
     path.write_text(look.to_html(drawing), encoding="utf-8")
     page.goto(path.as_uri())
     page.wait_for_selector("svg")
+
+
+def until(page: Any, asked: str, right: Callable[[Any], bool]) -> None:
+    """Wait until the page answers so."""
+    for _ in range(100):
+        if right(page.evaluate(asked)):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"{asked} is {page.evaluate(asked)}")
 
 
 def test_the_page_draws_the_same_marks(page: Any, looks: dict[str, Look], hostile: dict[str, Look], tmp_path: Path) -> None:
@@ -110,6 +118,7 @@ def test_every_chart_has_a_sentence_and_a_table(page: Any, looks: dict[str, Look
         assert svg.get_attribute("tabindex") == "0", kind
         assert "Arrow keys" in page.locator(f"#{svg.get_attribute('aria-describedby')}").text_content(), kind
         page.locator("summary").click()
+        page.wait_for_selector("table")
         assert page.locator("tbody tr").count() == min(2000, len(look.rows)), kind
 
 
@@ -140,10 +149,10 @@ def test_dark_and_light_and_narrow(page: Any, looks: dict[str, Look], tmp_path: 
     ground = "document.querySelector('svg > rect').getAttribute('fill')"
     assert page.evaluate(ground) == "#ffffff"
     page.emulate_media(color_scheme="dark")
-    page.wait_for_function(f"{ground} === '#14171a'")
+    until(page, ground, lambda fill: fill == "#14171a")
     before = page.evaluate("document.querySelector('svg').clientWidth")
     page.set_viewport_size({"width": 400, "height": 800})
-    page.wait_for_function(f"document.querySelector('svg').clientWidth < {before}")
+    until(page, "document.querySelector('svg').clientWidth", lambda width: width < before)
 
 
 def test_files_from_the_page(page: Any, looks: dict[str, Look], tmp_path: Path) -> None:

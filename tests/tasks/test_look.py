@@ -61,9 +61,26 @@ def test_every_answer_is_data_and_a_table(lm: LanguageModel, ids: list[int]) -> 
         again = json.loads(json.dumps(found.to_dict(), allow_nan=False))
         assert again["tokens"] == found.tokens
         table = list(csv.reader(io.StringIO(found.to_csv())))
-        assert table[0] == found.columns
-        assert len(table) == len(found.rows) + 1 > 1
-        assert {len(row) for row in table} == {len(found.columns)}
+        columns, rows = found.every or (found.columns, found.rows)
+        assert table[0] == columns
+        assert len(set(columns)) == len(columns)
+        assert len(table) == len(rows) + 1 > 1
+        assert {len(row) for row in table} == {len(columns)}
+
+
+def test_a_file_has_all_of_it(lm: LanguageModel, ids: list[int]) -> None:
+    """A table may be a choice; its CSV is not: every source of every token, and none that lies ahead is named."""
+    found = questions.pattern(lm, ids, 1, 0)
+    rows = list(csv.reader(io.StringIO(found.to_csv())))[1:]
+    np.testing.assert_allclose([[float(cell) for cell in row[2:]] for row in rows], found.numbers)
+    assert [row[2::2].count("") for row in found.rows[:3]] == [2, 1, 0]
+    out = lm.generate("The cat sat on", max_new_tokens=2, temperature=0)
+    why = out.saliency(tested=False)
+    shares = list(csv.DictReader(io.StringIO(why.to_csv())))
+    assert len(shares) == len(out.prompt_tokens) * 2 + 1
+    first = [abs(float(row["share"])) for row in shares if row["position"] == shares[0]["position"]]
+    assert sum(first) == pytest.approx(1, abs=1e-5)
+    assert {why.tokens[int(row["position"])] for row in shares} == {row["token"] for row in shares}
 
 
 def test_the_search_finds_the_head_that_looks_most(lm: LanguageModel, ids: list[int]) -> None:
@@ -115,7 +132,7 @@ def test_why_explains_what_was_written(lm: LanguageModel) -> None:
     ("call", "words"),
     [
         (lambda lm, ids: questions.lens(lm, ids, watch=["unbelievable"]), "'unbelievable' is not one token but '"),
-        (lambda lm, ids: questions.lens(lm, ids, watch=[""]), "'' is not one token but nothing"),
+        (lambda lm, ids: questions.lens(lm, ids, watch=[""]), "an empty text is no token"),
         (lambda lm, ids: questions.search(lm, ids, "dog", "cat"), "the word 'dog' is not in the text; its words are The cat sat"),
         (lambda lm, ids: questions.search(lm, ids, "0", "5"), "'5' stands behind '0'; attention only looks back"),
         (lambda lm, ids: questions.search(lm, ids, "99", "5"), "position 99 is not there"),

@@ -1,6 +1,7 @@
 """`glass VERB [ARGUMENTS]`: one table of verbs, each imported when it is called."""
 
 import difflib
+import io
 import sys
 from importlib import import_module
 from typing import NamedTuple
@@ -57,6 +58,9 @@ def run(arguments: list[str]) -> int:
         print(WELCOME)
         return 0
     first = arguments[0]
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that is not UTF-8 shows "?" for what it does not have
     if first in ("-h", "--help", "help"):
         print(overview())
         return 0

@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -22,6 +23,7 @@ from glassformer.cli.options import (
     Model,
     Offline,
     Revision,
+    as_text,
     log,
     out,
     print_json,
@@ -64,6 +66,7 @@ SHARES = (  # columns between 0 and 1
     "previous", "first", "duplicate", "induction",
 )  # fmt: skip
 SIGNED = ("share", "difference", "logit")
+KEYS = ("head", "position", "token", "step", "neuron", "because of")  # columns that say which row it is, behind the first
 
 
 @dataclass(frozen=True)
@@ -112,16 +115,26 @@ def question(function: Callable[..., "Look"], *, without: Sequence[str] = ()) ->
 
     @functools.wraps(function)
     def verb(**given: Any) -> None:
+        given = {name: _text(value) for name, value in given.items()}
         flags = {one.name: given.pop(one.name) for one in own}
         how = {name: given.pop(name) for name in ("as_json", "output", "drawing", "dark", "width")}
         asked = Asked(given.pop("text"), given.pop("file"), given.pop("model", DEFAULT_MODEL), given)
         check_file(how["output"])
+        if how["as_json"] and how["output"] is not None:
+            raise InputError("--json prints and -o saves; give one of them")
         answer(function(asked, **flags), **how)
 
     parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own] + shared
     verb.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     verb.__annotations__ = {one.name: one.annotation for one in parameters}
     return verb
+
+
+def _text(given: Any) -> Any:
+    """An argument may be any bytes; in every text those that are no UTF-8 become the same mark."""
+    if isinstance(given, str):
+        return as_text(given)
+    return [_text(one) for one in given] if isinstance(given, list) else given
 
 
 def check_file(output: Path | None) -> None:
@@ -158,7 +171,7 @@ def _print(found: "Look", drawing: str | None) -> None:
         console.print()
     cells = [[_cell(value, name) for value, name in zip(row, found.columns, strict=True)] for row in found.rows]
     widths = [2 + max([len(name), *(row[at].cell_len for row in cells)]) for at, name in enumerate(found.columns)]
-    for part in _parts(widths, console.width if console.is_terminal else sum(widths)):
+    for part in _parts(found.columns, widths, console.width if console.is_terminal else sum(widths)):
         table = Table(box=None, pad_edge=False)
         for at in part:
             name = found.columns[at]
@@ -171,14 +184,33 @@ def _print(found: "Look", drawing: str | None) -> None:
         console.print(table)
 
 
-def _parts(widths: list[int], room: int) -> list[list[int]]:
-    """Columns side by side as far as there is room; the first one stands in every part."""
-    parts = [[0]]
-    for at, width in enumerate(widths[1:], 1):
-        if sum(widths[one] for one in parts[-1]) + width > room and len(parts[-1]) > 1:
-            parts.append([0])
-        parts[-1].append(at)
-    return parts
+def _parts(columns: Sequence[str], widths: list[int], room: int) -> list[list[int]]:
+    """Columns side by side as far as there is room. Those that say which row it is stand in every part; pairs stay together."""
+    keys = list(takewhile(lambda at: at == 0 or columns[at] in KEYS, range(len(columns))))
+
+    def unit_of(at: int) -> str | int:
+        return columns[at].split()[-1] if columns[at][-1].isdigit() else at
+
+    units = [list(unit) for _, unit in groupby(range(len(keys), len(columns)), key=unit_of)]
+    parts: list[list[int]] = []
+    for unit in units:
+        if not parts or (sum(widths[one] for one in [*parts[-1], *unit]) > room and len(parts[-1]) > len(keys)):
+            parts.append(list(keys))
+        parts[-1] += unit
+    return parts or [keys]
+
+
+def only(flag: str, why: str, others: dict[str, Any]) -> None:
+    """Refuse what a flag leaves no room for."""
+    given = next((name for name, value in others.items() if value is not None), None)
+    if given is not None:
+        raise InputError(f"{given} does not go with {flag}, which {why}")
+
+
+def at_least(flag: str, value: int, least: int) -> None:
+    """Refuse a number that is too small."""
+    if value < least:
+        raise InputError(f"{flag} must be at least {least}, not {value}")
 
 
 def one_question(asked: dict[str, Any]) -> None:

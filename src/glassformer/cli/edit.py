@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glassformer.cli.asked import Asked, bar, one_question, question
+from glassformer.cli.asked import Asked, at_least, bar, one_question, only, question
 from glassformer.cli.options import log
 from glassformer.errors import InputError
+from glassformer.figures.view import write
 
 if TYPE_CHECKING:
     from glassformer.tasks.look import Look
@@ -55,12 +56,20 @@ def edit(
     prompt = asked.prompt
     change = file_of_edits or zero or mean or scale or patch or toward
     one_question({"--sweep": sweep, "an edit": change})
+    at_least("-k", k, 1)
+    at_least("--max-new-tokens", count, 0)
     if sweep:
+        only("--sweep", "tries every position and writes nothing", {"--at": at, "--save": save})
         if source is None or answer is None or foil is None:
             raise InputError("--sweep needs --from, --answer and --not")
         lm = asked.lm
         with bar("patching") as progress:
             return surgery.trace_back(lm, source, prompt, answer, foil, sites=site or "blocks.*.out", progress=progress)
+    only("an edit", "is no --sweep", {"--answer": answer, "--not": foil})
+    if source is not None and not patch:
+        raise InputError("--from needs --patch or --sweep")
+    if site and toward is None:
+        raise InputError("--site needs --toward and --away, or --sweep")
     edits: list[Any] = [] if file_of_edits is None else surgery.read_file(file_of_edits)
     where = {"at": at} if at else {}
     edits += [{"site": one, "do": "zero"} | where for one in zero or []]
@@ -83,6 +92,6 @@ def edit(
         raise InputError("name an edit: --zero, --mean, --scale, --patch, --toward and --away, or --edit FILE")
     found = surgery.operate(asked.lm, prompt, edits, k=k, max_new_tokens=count, seed=seed, temperature=temperature)
     if save is not None:
-        save.write_text(json.dumps(edits, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+        write(save, (json.dumps(edits, ensure_ascii=False, indent=2) + "\n").encode())
         log().print(f"{save}")
     return found

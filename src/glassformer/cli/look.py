@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from glassformer.cli.asked import Asked, bar, one_question, question
+from glassformer.cli.asked import Asked, at_least, bar, one_question, only, question
 from glassformer.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ def attention(
     asked: Asked,
     layer: Layer = None,
     head: Head = None,
-    query: Annotated[str | None, typer.Option(help="The five steps of this word (or position) in --layer and --head.")] = None,
+    query: Annotated[
+        str | None, typer.Option(help="The five steps of this position (or word, where it stands last) in --layer and --head.")
+    ] = None,
     source: Annotated[str | None, typer.Option("--from", help="Which heads look from this word (or position) …")] = None,
     target: Annotated[str | None, typer.Option("--to", help="… to that one.")] = None,
     values: Annotated[bool, typer.Option("--values", help="Weigh attention by what is handed over.")] = False,
@@ -48,6 +50,7 @@ def attention(
     from glassformer.tasks.look import places_of
 
     if robot:
+        only("--robot", "is a table of its own", {"TEXT": asked.text, "--layer": layer, "--head": head, "--query": query})
         return questions.robot()
     if (source is None) != (target is None):
         raise InputError("--from and --to belong together")
@@ -60,6 +63,9 @@ def attention(
         raise InputError("--words joins what one layer looks at: it goes with --layer or --rollout")
     if head is not None and (rollout or source or cache):
         raise InputError("--head goes with --layer alone, with --query or with --values")
+    if source is not None or cache:
+        only("--from" if source is not None else "--cache", "is about all layers", {"--layer": layer})
+    at_least("--cache", cache, 0)
     ids, lm = asked.ids, asked.lm
     if cache:
         return questions.memory(lm, lm.generate(asked.prompt, max_new_tokens=cache, temperature=0))
@@ -77,7 +83,9 @@ def attention(
 @question
 def lens(
     asked: Asked,
-    position: Annotated[str, typer.Option("-p", "--position", help="A position, a word, or all.")] = "-1",
+    position: Annotated[
+        str | None, typer.Option("-p", "--position", help="A position, a word (where it stands last), or all. None: the last.")
+    ] = None,
     watch: Annotated[list[str] | None, typer.Option("-w", "--watch", help="Also follow this token (' is'); repeatable.")] = None,
     parts: Annotated[bool, typer.Option("--parts", help="Who speaks for the next token: embedding, heads, MLPs.")] = False,
     token: Annotated[str | None, typer.Option(help="With --parts: for this token (' is'), not the likeliest.")] = None,
@@ -105,6 +113,10 @@ def lens(
 
     if not parts and (token is not None or foil is not None):
         raise InputError(f"{'--token' if token is not None else '--not'} needs --parts")
+    at_least("--ranks", ranks, 0)
+    if ranks:
+        only("--ranks", "is about what is written", {"--position": position})
+    position = position or "-1"
     one_question({"--parts": parts, "--ranks": ranks, "--watch": watch, "--journey": journey})
     if (parts or journey) and position == "all":
         raise InputError(f"{'--parts' if parts else '--journey'} needs one --position, not all")
@@ -146,6 +158,7 @@ def saliency(
     A share below 0 speaks against the token. Gap: how far integrated gradients are from adding up.
     Deletion: how much of the token's probability is left on average while the tokens named are taken away (low is good).
     Insertion: how much is there on average while they are put back (high is good).
+    Both are means over eleven points: of a few tokens they are coarse, and they exceed 1 where taking a token away helps.
     """
     if foil is not None and method == "rollout":
         raise InputError("--not has no meaning for rollout, which knows no next token")
@@ -173,14 +186,16 @@ def neurons(
     glass neurons -l 0 -k 10 "The little dog ran"    ten of the first layer
     glass neurons --factors 4 "1, 2, 3, 4, 5"        what they have in common
     glass neurons --neuron 3.17                      the tokens that one neuron pushes
-    glass neurons --neuron 3.17 --corpus tales.jsonl.gz     and where it fires
+    glass neurons --neuron 3.17 --corpus tales.jsonl.gz     where it fires
     """
     from glassformer.tasks import neurons as task
 
     one_question({"--factors": factors, "--clusters": clusters, "--neuron": neuron})
     if corpus and neuron is None:
         raise InputError("--corpus needs --neuron")
+    at_least("-k", k, 1)
     if neuron is not None:
+        only("--neuron", "is one neuron on any text", {"TEXT": asked.text, "--file": asked.file, "--layer": layers})
         layer, number = _neuron(neuron)
         if not corpus:
             return task.pushes(asked.lm, layer, number, k)

@@ -51,7 +51,12 @@ def read_prompt(text: str | None, file: Path | None) -> str:
         raise InputError(f"{file}: cannot be read ({error.strerror})") from None
     except UnicodeDecodeError:
         raise InputError(f"{file or 'stdin'}: not UTF-8 text") from None
-    return (text or "").encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # an argument may be any bytes
+    return as_text(text or "")
+
+
+def as_text(given: str) -> str:
+    """An argument, which may be any bytes, as text."""
+    return given.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _unended(text: str) -> str:

@@ -187,6 +187,8 @@ def contributions(model: Decoder, ids: Sequence[int], position: int, token: int,
     for one in (token, against):
         if one is not None and not 0 <= one < model.vocab:
             raise InputError(f"token {one} is not there; the vocabulary has {model.vocab:,}")
+    if token == against:
+        raise InputError("a token has no lead over itself: name another one")
     position %= len(ids)
     row = as_row(model, ids)[:, : position + 1]
     with look(model, "embed", "blocks.*.attn.mix", "blocks.*.mlp.out", "blocks.*.out", "logits") as seen:

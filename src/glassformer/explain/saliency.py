@@ -91,6 +91,8 @@ def check_targets(model: Decoder, ids: Sequence[int], targets: Sequence[Target])
         for token in (target.token, target.foil):
             if token is not None and not 0 <= token < model.vocab:
                 raise InputError(f"token {token} is not there; the vocabulary has {model.vocab:,}")
+    if all(target.token == target.foil for target in targets):
+        raise InputError("the foil is the token that was written: name another one")
     return [Target(target.position % len(ids), target.token, target.foil) for target in targets]
 
 

@@ -104,7 +104,7 @@ def check_prompt(model: Stepper, prompt: Sequence[int], options: Options, which:
     if over > 0:
         raise InputError(
             f"the prompt has {len(prompt):,} tokens, {over:,} more than the model's context of {model.context:,};"
-            " shorten it, or let the window slide"
+            " shorten it, or, to write on, let the window slide (overflow)"
         )
     return min(options.max_new_tokens, model.context - len(prompt))
 
@@ -134,7 +134,7 @@ def prefill(model: Stepper, answers: Sequence[Answer], options: Options) -> tupl
 def restrict(logits: Logits, known: int | None, end: int | None, *, may_end: bool) -> Logits:
     """Take away what may not be chosen: ids without a token, and the end where it is too early for it."""
     if not np.isfinite(logits).all():
-        raise GlassError("the model's output holds NaN or infinite numbers; its weights are broken")
+        raise GlassError("the model's output holds NaN or infinite numbers; its weights are broken, or an edit is too strong")
     if (known is not None and known < len(logits)) or (end is not None and not may_end):
         logits = logits.copy()
         logits[len(logits) if known is None else known :] = -np.inf

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Progress = Callable[[int, int], object]
+Table = tuple[list[str], list[list[Any]]]  # columns and rows
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Look:
     numbers: Any
     columns: list[str]
     rows: list[list[Any]] = field(repr=False)
+    every: "Table | None" = field(default=None, repr=False, compare=False)  # the whole, where the table is a choice of it
     seen: Any = field(default=None, repr=False, compare=False)  # what only a picture needs
     made: str = ""  # how the text came about
 
@@ -61,9 +63,10 @@ class Look:
         return {"columns": self.columns, "rows": plain(self.rows)}
 
     def to_csv(self) -> str:
-        """The table."""
+        """The table; where that is a choice, all of it."""
+        columns, rows = self.every or (self.columns, self.rows)
         out = io.StringIO()
-        csv.writer(out, lineterminator="\n").writerows([self.columns, *self.rows])
+        csv.writer(out, lineterminator="\n").writerows([columns, *rows])
         return out.getvalue()
 
     def to_frame(self) -> Any:
@@ -146,14 +149,18 @@ def find_token(lm: "LanguageModel", word: str | int) -> int:
     if isinstance(word, int):
         return word
     ids = lm.encode(word)
-    if len(ids) != 1 or not word:
-        pieces = " + ".join(map(repr, labels(lm, ids))) if word else "nothing"
-        raise InputError(f"{word!r} is not one token but {pieces}; a word inside a text begins with a blank: ' {word.strip()}'")
+    if not word:
+        raise InputError("an empty text is no token")
+    if len(ids) != 1:
+        pieces = " + ".join(f"'{name}'" for name in labels(lm, ids))
+        hint = "" if word.startswith(" ") else f"; a word inside a text begins with a blank: ' {word.strip()}'"
+        raise InputError(f"{word!r} is not one token but {pieces}{hint}")
     return ids[0]
 
 
-def places_of(lm: "LanguageModel", ids: Sequence[int], word: str) -> list[int]:
+def places_of(lm: "LanguageModel", ids: Sequence[int], word: str | int) -> list[int]:
     """The positions of a word in a text: a number, or its text, with or without the blank before it."""
+    word = str(word)
     if re.fullmatch(r"-?\d+", word, re.ASCII):
         return [int(word) % len(ids)] if -len(ids) <= int(word) < len(ids) else _nowhere(word, len(ids))
     if lm.tokenizer is None:
@@ -161,7 +168,8 @@ def places_of(lm: "LanguageModel", ids: Sequence[int], word: str) -> list[int]:
     groups, names = words_of(lm, ids)
     found = [at for group, name in zip(groups, names, strict=True) if name.strip() == word.strip() for at in group]
     if not found:
-        raise InputError(f"the word {word!r} is not in the text; its words are {' '.join(name.strip() for name in names)[:200]}")
+        known = " ".join(name.strip() for name in names)
+        raise InputError(f"the word {word!r} is not in the text; its words are {known[:200]}{'…' if len(known) > 200 else ''}")
     return found
 
 

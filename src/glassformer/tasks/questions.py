@@ -50,7 +50,7 @@ def heads(lm: "LanguageModel", ids: Sequence[int]) -> Look:
     return Look("heads", caption, labels(lm, ids), found, ["layer", "head", *kinds], rows, seen=patterns)
 
 
-def search(lm: "LanguageModel", ids: Sequence[int], source: str, target: str, k: int = 10) -> Look:
+def search(lm: "LanguageModel", ids: Sequence[int], source: str | int, target: str | int, k: int = 10) -> Look:
     """Which heads look from one word to another."""
     queries, sources = places_of(lm, ids, source), places_of(lm, ids, target)
     if min(sources) > max(queries):
@@ -89,10 +89,15 @@ def _sources(lm: "LanguageModel", ids: Sequence[int], table: Array, what: str, b
         table = np.array([[table[list(one)][:, list(other)].sum(1).mean() for other in groups] for one in groups])
     rows: list[list[Any]] = []
     for at, name in enumerate(names):
-        best = np.argsort(-table[at], kind="stable")[:3]
-        rows.append([at, name, *(part for source in best for part in (names[source], float(table[at, source])))])
+        best = np.argsort(-table[at, : at + 1], kind="stable")[:3]
+        found = [part for source in best for part in (names[source], float(table[at, source]))]
+        rows.append([at, name, *found, *["", np.nan] * (min(3, len(names)) - len(best))])
     columns = ["position", "token", *(f"{what} {n}" for n in (1, 2, 3)[: len(names)] for what in ("looks at", "weight"))]
-    return Look("attention", f"{lm.name}: {what}", names, table, columns, rows)
+    every = (
+        ["position", "token", *(f"{n} {name}" for n, name in enumerate(names))],
+        [[at, name, *row] for at, (name, row) in enumerate(zip(names, table.tolist(), strict=True))],
+    )
+    return Look("attention", f"{lm.name}: {what}", names, table, columns, rows, every=every)
 
 
 def steps(lm: "LanguageModel", ids: Sequence[int], layer: int, head: int, position: int) -> Look:
@@ -134,7 +139,8 @@ def rankings(lm: "LanguageModel", written: "Completion") -> Look:
     names = labels(lm, written.tokens)
     rows = [[stage, *map(int, ranks[number])] for number, stage in enumerate(found.stages)]
     numbers = {"stages": found.stages, "ranks": ranks, "logprobs": logprobs}
-    return Look("rankings", f"{lm.name}: ranks of the written tokens", names, numbers, ["stage", *map(repr, names)], rows)
+    columns = ["stage", *(f"{first + 1 + n} {name!r}" for n, name in enumerate(names))]
+    return Look("rankings", f"{lm.name}: ranks of the written tokens", names, numbers, columns, rows)
 
 
 def watched(lm: "LanguageModel", ids: Sequence[int], watch: Sequence[str | int], position: int = -1) -> Look:
@@ -298,7 +304,17 @@ def why(
         there = np.flatnonzero(ends <= target.position + 1)
         for source in there[np.argsort(-row[there], kind="stable")][:5]:
             rows.append([target.position + 1, token, names[source], float(row[source]), *map(float, test)])
-    return Look("saliency", caption, names, numbers, columns, rows, seen=labels(lm, [one.token for one in found.targets]))
+    targets_of = labels(lm, [one.token for one in found.targets])
+    every = (
+        ["position", "token", "source", "because of", "share"],
+        [
+            [target.position + 1, targets_of[n], source, names[source], float(shares[n, source])]
+            for n, target in enumerate(found.targets)
+            for source in np.flatnonzero(ends <= target.position + 1).tolist()
+        ],
+    )
+    tokens = names if by_word else [*names, targets_of[-1]]
+    return Look("saliency", caption, tokens, numbers, columns, rows, seen=targets_of, every=every)
 
 
 def _paced(progress: Progress, count: int) -> Iterator[Progress]:
@@ -323,5 +339,6 @@ def compare(lm: "LanguageModel", other: "LanguageModel", text: str) -> Look:
         [at + 1, names[at + 1], float(ones[at]), float(others[at]), float(found.logprobs[at]), *map(int, found.ranks[at])]
         for at in range(len(ids) - 1)
     ]
-    columns = ["position", "token", lm.name, other.name, "difference", "rank", "rank of the other"]
+    name = other.name if other.name != lm.name else f"{other.name} (the other)"
+    columns = ["position", "token", lm.name, name, "difference", "rank", "rank of the other"]
     return Look("diff", f"{lm.name} and {other.name}", names, found, columns, rows)

@@ -42,11 +42,12 @@ def read_edits(lm: "LanguageModel", given: Edits) -> list[surgery.Edit]:
 def read_file(path: Path) -> list[Any]:
     """The list in an edit file, as it stands there."""
     try:
-        return _list(json.loads(path.read_text(encoding="utf-8")), str(path))
+        given = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
     except ValueError as error:
         raise InputError(f"{path}: not JSON ({error})") from None
+    return _list(given, str(path))
 
 
 def _list(given: Any, what: str) -> list[Any]:

@@ -127,7 +127,7 @@ class Completion:
         return questions.pattern(self.lm, self.ids, layer, head, by_word=by_word, values=values)
 
     @replay
-    def search(self, source: str, target: str, k: int = 10) -> Look:
+    def search(self, source: str | int, target: str | int, k: int = 10) -> Look:
         """Which heads look from one word (or position) to another."""
         return questions.search(self.lm, self.ids, source, target, k)
 
