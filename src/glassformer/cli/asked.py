@@ -164,7 +164,7 @@ def _print(found: "Look", drawing: str | None) -> None:
     console.print(found.caption)
     if console.is_terminal:
         view = found.view(drawing).spec
-        for line in lines(view, console.width, console.color_system is not None):
+        for line in lines(view, console.width, console.color_system is not None and not console.no_color):
             console.print(line)
         if view["kind"] in ("bars", "boxes") or view.get("numeric"):
             return

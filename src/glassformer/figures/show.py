@@ -1,6 +1,5 @@
 """Show a view where the reader is: live in a notebook, as text on a terminal."""
 
-import shutil
 import sys
 from typing import Any
 
@@ -19,7 +18,7 @@ def show(view: View) -> None:
         from rich.console import Console
 
         console = Console()
-        print(view.text(shutil.get_terminal_size().columns, colour=console.color_system is not None))
+        print(view.text(console.width, colour=console.color_system is not None and not console.no_color))
 
 
 def bundle(view: View) -> dict[str, Any]:
