@@ -6,7 +6,7 @@ PIP    := $(BIN)/python -m pip install --disable-pip-version-check --quiet --con
 GLASS  := $(BIN)/glass
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench clean
+.PHONY: help demo test test-slow lint format bench gallery clean
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/:/' | column -t -s:
@@ -24,10 +24,20 @@ test: $(VENV)/.ready-dev  ## the quick tests, offline (about two minutes on 2 co
 test-slow: $(VENV)/.ready-dev  ## the slow checks: true sizes, long runs (see tests/README.md)
 	@$(BIN)/python -m pytest -m slow
 
-lint: $(VENV)/.ready-dev  ## ruff, format and mypy
+lint: $(VENV)/.ready-dev  ## ruff, format and mypy; the types of views.js where npm is
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory studio/node_modules && npm --prefix studio run --silent check; \
+	else echo "npm is not here: the types of views.js are not checked"; fi
+
+studio/node_modules: studio/package.json studio/package-lock.json
+	@npm --prefix studio ci --silent
+	@touch $@
+
+gallery: $(VENV)/.ready-dev  ## draw the pictures of docs/gallery.md and run docs/quickstart.ipynb anew
+	@$(BIN)/python docs/gallery.py
+	@$(BIN)/python docs/notebook.py
 
 format: $(VENV)/.ready-dev  ## put the code into form
 	@$(BIN)/ruff check --fix .

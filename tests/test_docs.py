@@ -5,7 +5,10 @@ import runpy
 import shlex
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
+import nbclient
+import nbformat
 import pytest
 
 from glassformer import machine
@@ -29,17 +32,22 @@ RUNNABLE = sorted({command.split("  #")[0].strip() for command in COMMANDS if no
 
 
 @pytest.mark.parametrize("command", RUNNABLE)
-def test_commands_of_the_documents(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_of_the_documents(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each does what it says, without a word on stderr."""
     words = shlex.split(command)
     assert words[0] == "glass"
     monkeypatch.setattr(machine, "BF16_PROBE", "print('sound')")  # the real one is tried elsewhere
+    if "-o" in words:
+        file = words[words.index("-o") + 1]
+        words[words.index("-o") + 1] = str(tmp_path / file)
     with Path("/dev/null").open() as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
         code = glass(words[1:])
     said = capsys.readouterr()
-    assert (code, said.err) == (0, "")
-    assert said.out.strip()
+    assert (code, said.err) == (0, f"{tmp_path / file}\n" if "-o" in words else "")
+    assert (tmp_path / file).stat().st_size if "-o" in words else said.out.strip()
 
 
 def test_there_are_commands() -> None:
@@ -48,9 +56,12 @@ def test_there_are_commands() -> None:
     assert {"make demo", "make test"} <= {command.split("  #")[0].strip() for command in COMMANDS}
 
 
-@pytest.mark.parametrize(("page", "code"), blocks("python"))
-def test_code_of_the_documents(page: str, code: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("page", "code"), [block for block in blocks("python") if block[0] != "gallery.md"])
+def test_code_of_the_documents(
+    page: str, code: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Python in the pages runs as it stands, and prints something."""
+    monkeypatch.chdir(tmp_path)
     exec(compile(code, page, "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out.strip()
 
@@ -82,6 +93,32 @@ def test_the_sites_are_the_sites() -> None:
     """The page is what a real run says it is."""
     made = runpy.run_path(str(ROOT / "docs" / "sites.py"))
     assert (ROOT / "docs" / "sites.md").read_text() == made["table"]()
+
+
+def test_the_gallery_is_what_its_lines_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every picture of the page, light and dark, comes out again: as large, and with the same words on it."""
+    monkeypatch.chdir(ROOT)
+    runpy.run_path(str(ROOT / "docs" / "gallery.py"))["main"](tmp_path)
+    assert (tmp_path / "gallery.md").read_text() == (ROOT / "docs" / "gallery.md").read_text()
+    there, made = ({path.name for path in (folder / "gallery").iterdir()} for folder in (ROOT / "docs", tmp_path))
+    assert there == made
+    for name in made:
+        old, new = (ElementTree.parse(folder / "gallery" / name).getroot() for folder in (ROOT / "docs", tmp_path))
+        assert old.attrib["viewBox"] == new.attrib["viewBox"], name
+        assert len(list(old.iter())) == len(list(new.iter())), name
+
+
+def test_the_notebook_runs(tmp_path: Path) -> None:
+    """The quickstart, in a real kernel: every cell, and its pictures in three forms."""
+    notebook = nbformat.read(ROOT / "docs" / "quickstart.ipynb", as_version=4)
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": tmp_path}}).execute()
+    forms = [set(one["data"]) for cell in notebook.cells for one in cell.get("outputs", []) if "data" in one]
+    live = [one for one in forms if "application/vnd.jupyter.widget-view+json" in one]
+    assert len(live) >= 5
+    assert all({"image/svg+xml", "text/plain"} <= one for one in live)
+    saved = nbformat.read(ROOT / "docs" / "quickstart.ipynb", as_version=4)
+    still = [one for cell in saved.cells for one in cell.get("outputs", []) if "image/svg+xml" in one.get("data", {})]
+    assert len(still) == len(live)  # it reads without being run
 
 
 def test_links_lead_somewhere() -> None:

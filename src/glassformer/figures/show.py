@@ -13,7 +13,7 @@ def show(view: View) -> None:
     if _in_notebook():
         from IPython.display import display
 
-        display(bundle(view), raw=True)  # type: ignore[no-untyped-call]
+        display(bundle(view), raw=True)
     else:
         from rich.console import Console
 

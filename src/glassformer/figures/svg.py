@@ -33,11 +33,7 @@ def _mark(mark: Mark, told: bool) -> str:
     name, attributes = {"rect": _rect, "text": _written, "line": _line, "arc": _arc}[mark["mark"]](mark)
     inside = _text(mark["text"]) if name == "text" else f"<title>{_text(mark['tip'])}</title>" if told and "tip" in mark else ""
     start = f"<{name} " + " ".join(f'{key}="{value}"' for key, value in attributes)
-    plain = f"{start}>{inside}</{name}>" if inside else f"{start}/>"
-    if not mark.get("hatch"):
-        return plain
-    over = f'<rect x="{_n(mark["x"])}" y="{_n(mark["y"])}" width="{_n(mark["w"])}" height="{_n(mark["h"])}" '
-    return plain + over + 'fill="url(#hatch)" pointer-events="none"/>'
+    return f"{start}>{inside}</{name}>" if inside else f"{start}/>"
 
 
 Attributes = tuple[str, Iterator[tuple[str, str]]]
@@ -47,7 +43,8 @@ def _rect(mark: Mark) -> Attributes:
     given = {"x": mark["x"], "y": mark["y"], "width": mark["w"], "height": mark["h"]}
     more = {"stroke": mark["stroke"]} if mark.get("stroke") else {}
     clear = {"pointer-events": "all"} if mark["fill"] == "none" and "tip" in mark else {}
-    return "rect", iter([*((key, _n(value)) for key, value in given.items()), ("fill", mark["fill"]), *(more | clear).items()])
+    fill = "url(#hatch)" if mark.get("hatch") else mark["fill"]
+    return "rect", iter([*((key, _n(value)) for key, value in given.items()), ("fill", fill), *(more | clear).items()])
 
 
 def _written(mark: Mark) -> Attributes:

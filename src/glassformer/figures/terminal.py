@@ -26,7 +26,7 @@ TALL = 48  # rows of cells
 def drawn(view: Spec, width: int, coloured: bool) -> str:
     """The drawing as one text."""
     out = io.StringIO()
-    how: dict[str, Any] = {"color_system": "truecolor" if coloured else None, "force_terminal": coloured}
+    how: dict[str, Any] = {"color_system": "truecolor" if coloured else None, "force_terminal": coloured, "force_jupyter": False}
     console = Console(file=out, width=width, highlight=False, soft_wrap=True, **how)
     for line in [Text(view["title"], style="bold"), *lines(view, width, coloured), Text(view["caption"], style="dim")]:
         console.print(line)

@@ -694,7 +694,7 @@ function picture(sheet, sentence) {
   const drawn = sheet.marks.map((mark) => {
     const made = element(mark);
     svg.append(made);
-    if (mark.hatch) svg.append(shape("rect", { x: mark.x, y: mark.y, width: mark.w, height: mark.h, fill: `url(#${hatch})`, "pointer-events": "none" }));
+    if (mark.hatch) made.setAttribute("fill", `url(#${hatch})`);
     return made;
   });
   return { svg, drawn };

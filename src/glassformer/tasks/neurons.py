@@ -25,9 +25,8 @@ class Neurons(Look):
             found = self.numbers.nmf(factors, seed=seed)
         rows = [[n, at, name, float(found.patterns[n, at])] for n in range(factors) for at, name in enumerate(self.tokens)]
         caption = f"{self.caption}: {factors} factors, seed {seed}, {1 - found.error:.0%} of the activations"
-        return Look(
-            "factors", caption, self.tokens, found, ["factor", "position", "token", "strength"], rows, seen=found.patterns
-        )
+        columns = ["factor", "position", "token", "strength"]
+        return Look("factors", caption, self.tokens, found, columns, rows, seen=found.patterns, made=self.made)
 
     def clusters(self, count: int, *, seed: int = 0) -> Look:
         """Neurons that fire at the same tokens, in groups: at which tokens each group fires, on average."""
@@ -42,7 +41,7 @@ class Neurons(Look):
                 rows.append([number, int(members.sum()), int(at), self.tokens[at], float(mean[at])])
         columns = ["cluster", "neurons", "position", "token", "activation"]
         caption = f"{self.caption}: {count} clusters, seed {seed}"
-        return Look("clusters", caption, self.tokens, found, columns, rows, seen=means)
+        return Look("clusters", caption, self.tokens, found, columns, rows, seen=means, made=self.made)
 
 
 @contextmanager

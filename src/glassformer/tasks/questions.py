@@ -341,4 +341,4 @@ def compare(lm: "LanguageModel", other: "LanguageModel", text: str) -> Look:
     ]
     name = other.name if other.name != lm.name else f"{other.name} (the other)"
     columns = ["position", "token", lm.name, name, "difference", "rank", "rank of the other"]
-    return Look("diff", f"{lm.name} and {other.name}", names, found, columns, rows)
+    return Look("diff", f"{lm.name} and {name}", names, found, columns, rows)

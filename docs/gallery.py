@@ -1,0 +1,315 @@
+"""Make the gallery: every picture of gallery.md, from the lines that stand beside it.
+
+python docs/gallery.py [FOLDER]
+"""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from glassformer.tasks.look import Look
+
+FOLDER = Path(__file__).parent
+LAW = "A robot must obey the orders given it by human beings."
+
+
+class Picture(NamedTuple):
+    """A name, a heading, the lines that make it, and what there is to see."""
+
+    name: str
+    title: str
+    code: str
+    remark: str
+
+
+PICTURES = [
+    Picture(
+        "story",
+        "A story, and how sure the model was",
+        """
+out = lm.generate("Once upon a time", max_new_tokens=80, seed=3)
+look = out.probabilities()
+""",
+        "Every token in the colour of its probability: the model wavers where a thing is chosen, and not inside a phrase.",
+    ),
+    Picture(
+        "choices",
+        "What may come next, and what is cut off",
+        """
+look = lm.choices("Once upon a time, there was a", k=12, top_p=0.6)
+""",
+        "Below the dashed line is what top-p leaves out before a token is drawn.",
+    ),
+    Picture(
+        "merges",
+        "A word becomes tokens",
+        """
+look = lm.merges("unbelievable robots")
+""",
+        "Byte pair encoding, merge by merge: the pair of the lowest rank first.",
+    ),
+    Picture(
+        "embedding",
+        "Token + position",
+        """
+look = lm.embedding("A robot must")
+""",
+        "The row of each token, the row of its place, and the sum, which goes into the first block.",
+    ),
+    Picture(
+        "robot",
+        "“robot must obey orders”",
+        """
+from glassformer.tasks.questions import robot
+
+look = robot()
+""",
+        "The article's own numbers. Its picture goes from raw scores to percentages in one step; they come out if the scores are "
+        "divided by √16 on the way.",
+    ),
+    Picture(
+        "steps",
+        "One query, step by step",
+        """
+out = lm.generate("A robot must obey", max_new_tokens=1, temperature=0)
+look = out.steps(layer=2, head=1, position=3)
+""",
+        "The same walk in the real model: q·k, ÷ √K, mask, softmax, and each value by its weight.",
+    ),
+    Picture(
+        "law",
+        "The second law of robotics: who looks from “it” to “robot”?",
+        f"""
+out = lm.generate("{LAW}", max_new_tokens=1, temperature=0)
+look = out.search("it", "robot")
+""",
+        "In the article a head of GPT-2 gives half of its attention for “it” to “a robot”. The storyteller has read stories, not "
+        "laws, and yet has a head that gives even more.",
+    ),
+    Picture(
+        "law-arcs",
+        "Where one of these heads looks",
+        f"""
+out = lm.generate("{LAW}", max_new_tokens=1, temperature=0)
+look, drawing = out.attention(layer=4, head=4), "arcs"
+""",
+        "Head 4.4: bows from every token to those that it gives most.",
+    ),
+    Picture(
+        "matrix",
+        "The same as a table",
+        """
+out = lm.generate("The dog saw the ball. The dog", max_new_tokens=3, temperature=0)
+look = out.attention(layer=4, head=1)
+""",
+        "A row looks, a column is looked at; what lies ahead is masked.",
+    ),
+    Picture(
+        "heads",
+        "All heads at once",
+        """
+out = lm.generate("The dog saw the ball. The dog", max_new_tokens=3, temperature=0)
+look = out.attention()
+""",
+        "A layer a row, with what each head gives most to: the token before, the first one, the same one earlier, or what "
+        "followed that.",
+    ),
+    Picture(
+        "lens",
+        "What every layer would say",
+        """
+out = lm.generate("Once upon a time, there was a little", max_new_tokens=4, temperature=0)
+look = out.lens()
+""",
+        "The first rows still say the token itself; the next one takes shape in the upper half.",
+    ),
+    Picture(
+        "shakespeare",
+        "“Shakespeare was born in the year”",
+        """
+out = lm.generate("Shakespeare was born in the year", max_new_tokens=4, temperature=0)
+look = out.rankings()
+""",
+        "GPT-2 writes a year. The storyteller knows no dates and writes on as a story does; the table says from which layer on.",
+    ),
+    Picture(
+        "cabinet",
+        "“The keys to the cabinet”: is or are?",
+        """
+out = lm.generate("The keys to the cabinet", max_new_tokens=1, temperature=0)
+look = out.rankings_watch([" was", " were", " is", " are"], position=-2)
+""",
+        "The subject is “keys”, so “were” and “are” would be right. The storyteller is misled by “cabinet”: “was” leads.",
+    ),
+    Picture(
+        "why",
+        "Why this word",
+        """
+out = lm.generate("The little dog was very", max_new_tokens=3, temperature=0)
+look = out.saliency()
+""",
+        "Gradient × input for three tokens, each with its test: how the token falls when what is called important is taken away, "
+        "and how it comes back.",
+    ),
+    Picture(
+        "counting",
+        "Counting: “1, 2, 3,”",
+        """
+out = lm.generate("1, 2, 3,", max_new_tokens=3, temperature=0)
+look = out.saliency(tested=False)
+""",
+        "GPT-2 counts on. The storyteller has hardly seen numbers and does not.",
+    ),
+    Picture(
+        "countries",
+        "A list of countries",
+        """
+out = lm.generate("1. Austria\\n2. Belgium\\n3. Bulgaria\\n4.", max_new_tokens=6, temperature=0)
+look = out.neurons().nmf(4)
+""",
+        "Factors of the neurons over the article's list: the pieces of names, the numbers with their dots, the ends of lines.",
+    ),
+    Picture(
+        "xml",
+        "XML",
+        """
+out = lm.generate("<user><name>Barack</name><dob>1961</dob>", max_new_tokens=6, temperature=0)
+look = out.neurons().nmf(4)
+""",
+        "The storyteller has seen no XML; the factors tell brackets from what stands between them.",
+    ),
+    Picture(
+        "neurons",
+        "Neurons",
+        """
+out = lm.generate("The little girl and the big dog ran", max_new_tokens=3, temperature=0)
+look = out.neurons(k=2)
+""",
+        "The strongest at each token, over all tokens.",
+    ),
+    Picture(
+        "journey",
+        "One vector on its way up",
+        """
+out = lm.generate("Once upon a", max_new_tokens=1, temperature=0)
+look = out.journey(position=2)
+""",
+        "Its length, what each half of a block added, how much of its direction stayed, and what it would say.",
+    ),
+    Picture(
+        "parts",
+        "Who speaks for a word",
+        """
+out = lm.generate("Once upon a", max_new_tokens=1, temperature=0)
+look = out.parts(0)
+""",
+        "The logit of the next token, taken apart: embedding, heads, feed-forward layers.",
+    ),
+    Picture(
+        "cache",
+        "Keys and values that are kept",
+        """
+out = lm.generate("Once upon a time", max_new_tokens=6, temperature=0)
+look = out.cache()
+""",
+        "Solid was found in the cache, outlined is new: after the prompt, one column a step.",
+    ),
+    Picture(
+        "sweep",
+        "Which places carry “girl”",
+        """
+look = lm.sweep("The girl lost", "The boy lost", answer=" her", foil=" his")
+""",
+        "One place at a time is taken from the first text into the second: how much of “her” comes back.",
+    ),
+    Picture(
+        "edit",
+        "Without the attention of the first layer",
+        """
+from glassformer.tasks.surgery import operate
+
+look = operate(lm, "Once upon a", [{"site": "blocks.0.attn", "do": "zero"}], k=5, max_new_tokens=8)
+""",
+        "The next token before and after.",
+    ),
+    Picture(
+        "diff",
+        "What bfloat16 costs",
+        """
+other = gf.load("storyteller", dtype="bfloat16")
+look = lm.diff(other, "Once upon a time, there was a little dog named Tim. He")
+""",
+        "Two models on one text: here the same one with shorter numbers; a fine-tuned one is put in the same place.",
+    ),
+    Picture(
+        "parameters",
+        "Where the parameters are",
+        """
+from glassformer.tasks import library, pictures
+
+look = pictures.parameters(library.describe("storyteller"))
+""",
+        "Counted from the file.",
+    ),
+    Picture(
+        "curve",
+        "A training",
+        """
+from glassformer.tasks import pictures
+
+look = pictures.curve([Path(f"recipes/storyteller-{n}.jsonl") for n in (1, 2, 3)])
+""",
+        "The storyteller's own, in three parts; the steps in the curve are changes of what it read (see recipes/LOG.md).",
+    ),
+]
+
+
+def main(folder: Path = FOLDER) -> None:
+    """Draw all pictures, light and dark, and write the page."""
+    import glassformer as gf
+
+    (folder / "gallery").mkdir(exist_ok=True)
+    lm = gf.load("storyteller")
+    page = [HEAD]
+    for one in PICTURES:
+        known: dict[str, Any] = {"gf": gf, "lm": lm, "Path": Path}
+        exec(one.code, known)
+        look: Look = known["look"]
+        drawing = known.get("drawing")
+        for theme, suffix in (("light", ""), ("dark", "-dark")):
+            look.save(folder / "gallery" / f"{one.name}{suffix}.svg", drawing=drawing, theme=theme, width=860)
+        code = f"```python{one.code}{SAVED if drawing else SAVE}\n```\n"
+        page += [f"## {one.title}\n", one.remark + "\n", code, picture(one.name, one.title)]
+        print(one.name, file=sys.stderr)
+    (folder / "gallery.md").write_text("\n".join(page), encoding="utf-8")
+
+
+SAVE = 'look.save("picture.svg")'
+SAVED = 'look.save("picture.svg", drawing=drawing)'
+HEAD = """# Gallery
+
+Every picture here was made by `python docs/gallery.py` from the lines beside it and the model that ships, after
+
+```python
+from pathlib import Path
+
+import glassformer as gf
+
+lm = gf.load("storyteller")
+```
+
+The storyteller is small and has read stories for children. Where an article shows what GPT-2 knows, this shows what the
+storyteller does. `.svg` is one of the forms: `.png`, `.pdf`, `.html` (live, in one file), `.csv` and `.json` are others.
+"""
+
+
+def picture(name: str, title: str) -> str:
+    """In the reader's colours."""
+    dark = f'<source media="(prefers-color-scheme: dark)" srcset="gallery/{name}-dark.svg">'
+    return f'<picture>{dark}<img src="gallery/{name}.svg" alt="{title}"></picture>\n'
+
+
+if __name__ == "__main__":
+    os.chdir(FOLDER.parent)
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)
