@@ -28,7 +28,7 @@ lint: $(VENV)/.ready-dev  ## ruff, format and mypy; the types of views.js where 
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory studio/node_modules && npm --prefix studio run --silent check; \
+	@if command -v npm >/dev/null; then $(MAKE) --silent studio/node_modules && npm --prefix studio run --silent check; \
 	else echo "npm is not here: the types of views.js are not checked"; fi
 
 studio/node_modules: studio/package.json studio/package-lock.json

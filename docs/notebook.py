@@ -21,7 +21,7 @@ arrow keys) and still pictures everywhere else. Needs `pip install 'glassformer[
 import glassformer as gf
 
 lm = gf.load("storyteller")
-out = lm.generate("Once upon a time, there was a little", max_new_tokens=12, seed=1)
+out = lm.generate("Once upon a time, there was a little", max_new_tokens=12, seed=2)
 print(out)""",
     ),
     ("An answer that ends a cell is drawn. How sure was it of each token?", "out.probabilities()"),

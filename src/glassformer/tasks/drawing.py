@@ -19,7 +19,7 @@ Spec = dict[str, Any]
 MOST_BARS, MOST_NEURONS, MOST_STRIPS = 24, 40, 12
 LITTLE = 16  # rows and columns of a head among many
 NEAR = 48  # tokens whose bows are drawn one by one
-SHORT = {"previous": "prev.", "first": "first", "duplicate": "same", "induction": "induct."}  # kinds of heads
+SHORT = {"previous": "prev.", "first": "first", "duplicate": "same", "induction": "ind."}  # kinds of heads
 WEAK = 0.04  # attention below which there is no bow
 
 
