@@ -32,13 +32,13 @@ def test_every_form(looks: dict[str, Look], tmp_path: Path) -> None:
 
 def test_width_and_theme(looks: dict[str, Look], tmp_path: Path) -> None:
     """One column of a paper; a dark ground."""
-    wide, narrow = (View.svg(looks["written"].view(), width=width) for width in (960, 360))
+    wide, narrow = (View.to_svg(looks["written"].view(), width=width) for width in (960, 360))
     assert float(narrow.split('width="')[1].split('"')[0]) <= 360 < float(wide.split('width="')[1].split('"')[0])
     dark = looks["attention"].save(tmp_path / "dark.svg", theme="dark").read_text()
     assert 'fill="#14171a"' in dark
     png = looks["attention"].save(tmp_path / "x.png").read_bytes()
     width = int.from_bytes(png[16:20], "big")  # two pixels for a unit
-    drawn = float(looks["attention"].view().svg().split('width="')[1].split('"')[0])
+    drawn = float(looks["attention"].view().to_svg().split('width="')[1].split('"')[0])
     assert abs(width - 2 * drawn) <= 2
 
 

@@ -21,7 +21,7 @@ def test_lines_fit(looks: dict[str, Look], hostile: dict[str, Look], long: dict[
 
 
 def shown(looks: dict[str, Look], kind: str, drawing: str | None = None, **how: bool) -> str:
-    return looks[kind].view(drawing).text(80, **how)
+    return looks[kind].view(drawing).to_text(80, **how)
 
 
 def test_colours_only_where_they_are_wanted(looks: dict[str, Look], hostile: dict[str, Look]) -> None:
@@ -56,5 +56,5 @@ def test_a_view_from_a_file_is_drawn_as_it_was(looks: dict[str, Look], tmp_path_
     for kind, look in looks.items():
         view = look.view()
         back = View.load(view.save(folder / f"{kind}.json"))
-        assert back.text(80) == view.text(80)
-        assert back.svg() == view.svg()
+        assert back.to_text(80) == view.to_text(80)
+        assert back.to_svg() == view.to_svg()

@@ -31,11 +31,11 @@ def matrix(view: Spec, room: float, theme: str) -> Sheet:
     rows, columns = view["rows"], view["columns"]
     left = max((width_of(cut(label, LABEL), TEXT) for label in rows), default=0) + 6 if view.get("row_labels", True) else 0.0
     cell = cell_size(view, room - left)
-    fits = int((room - left) / cell[0])
+    fits = int((room - left) / cell[0] + 1e-6)
     if len(columns) <= fits and len(rows) <= MOST:
         return grid(view, values, range(len(rows)), range(len(columns)), left, cell, theme)
     top, first = view.get("window", [len(rows), len(columns)])  # the end, unless another part was asked for
-    down = span(top, len(rows) if len(rows) <= MOST else DETAIL, len(rows))
+    down = span(top, min(len(rows), DETAIL), len(rows))
     across = span(first, min(fits, DETAIL), len(columns))
     sheet = Sheet(theme)
     overview(sheet, view, values, down, across, min(room, 640.0))
@@ -53,7 +53,8 @@ def span(start: int, count: int, size: int) -> range:
 def cell_size(view: Spec, room: float) -> list[float]:
     """Width and height of a cell: as asked for, as its text needs, or as there is room for a square."""
     if "cell" in view:
-        return list(view["cell"])
+        wide, high = view["cell"]
+        return [min(wide, room / max(1, len(view["columns"]))), high]
     if "texts" in view:
         longest = max((cells(text) for row in view["texts"] for text in row), default=1)
         wanted = max(24.0, width_of("x" * min(longest, 12), SMALL) + 6)
@@ -129,7 +130,7 @@ def overview(sheet: Sheet, view: Spec, values: Rows, down: range, across: range,
     most = int(room / 4)
     by = [max(1, math.ceil(rows / min(most, 128))), max(1, math.ceil(columns / min(most, 128)))]
     wide = min(12.0, room / math.ceil(columns / by[1]))
-    high = max(wide, min(12.0, 4 * wide)) if rows < columns / 4 else wide
+    high = max(wide, min(12.0, 4 * wide)) if rows < columns / 4 else wide if rows <= 4 * columns else max(3.0, wide / 4)
     room = wide * math.ceil(columns / by[1])
     for r in range(0, rows, by[0]):
         for c in range(0, columns, by[1]):

@@ -57,11 +57,14 @@ def legend(sheet: Sheet, scale: Spec, unit: str | None, y: float) -> None:
 
 
 def panels(view: Spec, room: float, theme: str) -> Sheet:
-    """Several drawings, so many beside each other."""
-    sheet, count, gap = Sheet(theme), view.get("across", 1), view.get("gap", 18)
+    """Several drawings, so many beside each other, or as many as there is room for."""
+    sheet, gap = Sheet(theme), view.get("gap", 18)
     parts = [part(one, min(room, one.get("room", room)), theme) for one in view["panels"]]
-    lines = [parts[at : at + count] for at in range(0, len(parts), count)]
-    widths = [max((line[at].width for line in lines if at < len(line)), default=0) for at in range(count)]
+    for count in range(view.get("across", 1), 0, -1):
+        lines = [parts[at : at + count] for at in range(0, len(parts), count)]
+        widths = [max((line[at].width for line in lines if at < len(line)), default=0) for at in range(count)]
+        if sum(widths) + gap * (count - 1) <= room:
+            break
     y = 0.0
     for line in lines:
         x = 0.0

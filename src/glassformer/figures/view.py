@@ -41,45 +41,60 @@ class View:
 
     spec: Spec
 
-    def svg(self, *, width: float = ROOM, theme: str = "light") -> str:
+    def to_svg(self, *, width: float = ROOM, theme: str = "light") -> str:
         """A vector picture that is at most so wide."""
         return svg(figure(self.spec, _width(width), _theme(theme)), self.spec["sentence"])
 
-    def text(self, width: int = 80, *, colour: bool = True) -> str:
+    def to_text(self, width: int = 80, *, colour: bool = True) -> str:
         """The drawing for a terminal of so many columns; with escape codes, or with other marks in their place."""
         from glassformer.figures.terminal import drawn
 
         return drawn(self.spec, width, colour)
 
-    def html(self) -> str:
+    def to_html(self) -> str:
         """One page that needs nothing else: the live drawing, its table, and no network."""
         from glassformer.figures.page import page
 
         return page(self.spec)
 
-    def png(self, *, width: float = ROOM, theme: str = "light") -> bytes:
+    def to_png(self, *, width: float = ROOM, theme: str = "light") -> bytes:
         """Pixels, two for each unit of the drawing."""
-        return bytes(_converter().svg_to_png(self.svg(width=width, theme=theme), scale=SCALE))
+        return bytes(_converter().svg_to_png(self.to_svg(width=width, theme=theme), scale=SCALE))
 
-    def pdf(self, *, width: float = ROOM, theme: str = "light") -> bytes:
+    def to_pdf(self, *, width: float = ROOM, theme: str = "light") -> bytes:
         """Vectors for a paper."""
-        return bytes(_converter().svg_to_pdf(self.svg(width=width, theme=theme)))
+        return bytes(_converter().svg_to_pdf(self.to_svg(width=width, theme=theme)))
 
     def save(self, path: str | Path, *, width: float = ROOM, theme: str = "light") -> Path:
         """Write a picture; its name says what kind: .svg, .png, .pdf, .html, or .json for the view itself."""
         path = Path(path)
         kind = path.suffix.lower()
         if kind == ".html":
-            data = self.html().encode()
+            data = self.to_html().encode()
         elif kind == ".json":
             data = (json.dumps(self.spec, ensure_ascii=False, allow_nan=False) + "\n").encode()
         elif kind in PICTURES:
-            made = getattr(self, kind[1:])(width=width, theme=theme)
+            made = getattr(self, f"to_{kind[1:]}")(width=width, theme=theme)
             data = made.encode() if isinstance(made, str) else made
         else:
             raise InputError(f"{path}: a picture is saved as {', '.join(PICTURES)}, the view as .json")
         write(path, data)
         return path
+
+    def to_frame(self) -> Any:
+        """Its table, as pandas has it."""
+        return frame(self.spec["table"]["columns"], self.spec["table"]["rows"])
+
+    def show(self) -> None:
+        """Live in a notebook, as text on a terminal."""
+        from glassformer.figures.show import show
+
+        show(self)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        from glassformer.figures.show import bundle
+
+        return bundle(self)
 
     @classmethod
     def load(cls, path: str | Path) -> "View":
@@ -93,6 +108,15 @@ class View:
         if not isinstance(spec, dict) or spec.get("view") != VERSION:
             raise InputError(f"{path}: is not a view that this version can draw")
         return cls(spec)
+
+
+def frame(columns: list[str], rows: list[list[Any]]) -> Any:
+    """A table, as pandas has it."""
+    try:
+        import pandas
+    except ImportError:
+        raise InputError("a frame needs one more library: pip install 'glassformer[notebook]'") from None
+    return pandas.DataFrame(rows, columns=columns)
 
 
 def write(path: Path, data: bytes) -> None:

@@ -310,12 +310,12 @@ function bars(view, room, theme) {
 function matrix(view, room, theme) {
   const values = numbers(view.values), { rows, columns } = view;
   const left = view.row_labels ?? true ? max(rows.map((/** @type {string} */ label) => widthOf(cut(label, LABEL), TEXT))) + 6 : 0;
-  const cell = cellSize(view, room - left), fits = Math.floor((room - left) / cell[0]);
+  const cell = cellSize(view, room - left), fits = Math.floor((room - left) / cell[0] + 1e-6);
   if (columns.length <= fits && rows.length <= MOST) {
     return grid(view, values, range(0, rows.length), range(0, columns.length), left, cell, theme);
   }
   const [top, first] = view.window ?? [rows.length, columns.length];
-  const down = span(top, rows.length <= MOST ? rows.length : DETAIL, rows.length);
+  const down = span(top, Math.min(rows.length, DETAIL), rows.length);
   const across = span(first, Math.min(fits, DETAIL), columns.length);
   const sheet = new Sheet(theme);
   overview(sheet, view, values, down, across, Math.min(room, 640));
@@ -331,7 +331,7 @@ function span(start, count, size) {
 
 /** @param {Spec} view @param {number} room */
 function cellSize(view, room) {
-  if (view.cell) return view.cell;
+  if (view.cell) return [Math.min(view.cell[0], room / Math.max(1, view.columns.length)), view.cell[1]];
   const each = Math.floor(room / Math.max(1, view.columns.length));
   if (view.texts) {
     const longest = max(view.texts.flat().map(cells), 1);
@@ -405,7 +405,7 @@ function overview(sheet, view, values, down, across, given) {
   const rows = values.length, columns = values[0].length, most = Math.min(Math.floor(given / 4), 128);
   const by = [Math.max(1, Math.ceil(rows / most)), Math.max(1, Math.ceil(columns / most))];
   const wide = Math.min(12, given / Math.ceil(columns / by[1]));
-  const high = rows < columns / 4 ? Math.max(wide, Math.min(12, 4 * wide)) : wide;
+  const high = rows < columns / 4 ? Math.max(wide, Math.min(12, 4 * wide)) : rows <= 4 * columns ? wide : Math.max(3, wide / 4);
   const room = wide * Math.ceil(columns / by[1]);
   for (const r of range(0, rows, by[0])) {
     for (const c of range(0, columns, by[1])) {
@@ -593,11 +593,17 @@ function boxes(view, room, theme) {
 
 /** @param {Spec} view @param {number} room @param {Theme} theme */
 function panels(view, room, theme) {
-  const sheet = new Sheet(theme), count = view.across ?? 1, gap = view.gap ?? 18;
+  const sheet = new Sheet(theme), gap = view.gap ?? 18;
   const made = view.panels.map((/** @type {Spec} */ one) => part(one, Math.min(room, one.room ?? room), theme));
   /** @type {Sheet[][]} */
-  const lines = range(0, made.length, count).map((at) => made.slice(at, at + count));
-  const widths = range(0, count).map((at) => max(lines.filter((line) => at < line.length).map((line) => line[at].width)));
+  let lines = [];
+  /** @type {number[]} */
+  let widths = [];
+  for (let count = view.across ?? 1; count > 0; count--) {
+    lines = range(0, made.length, count).map((at) => made.slice(at, at + count));
+    widths = range(0, count).map((at) => max(lines.filter((line) => at < line.length).map((line) => line[at].width)));
+    if (widths.reduce((a, b) => a + b, 0) + gap * (count - 1) <= room) break;
+  }
   let y = 0;
   for (const line of lines) {
     let x = 0;

@@ -11,6 +11,7 @@ from glassformer.figures.colour import magnitude, signed
 from glassformer.figures.labels import number, percent, readable, visible
 from glassformer.figures.specs import bars, curves, matrix, names, panels, plain, strip
 from glassformer.figures.view import VERSION, View
+from glassformer.tasks.sentences import sentence
 
 if TYPE_CHECKING:
     from glassformer.tasks.look import Look
@@ -33,9 +34,10 @@ def view_of(look: "Look", drawing: str | None = None) -> View:
     title, _, rest = look.caption.partition("\n")
     title = readable(title)
     told = [readable(rest), look.made, f"Glassformer {version('glassformer')}"]
-    spec = {"view": VERSION, "title": title, "sentence": title, "caption": " · ".join(filter(None, told))}
+    spec = {"view": VERSION, "title": title, "sentence": readable(sentence(look)), "caption": " · ".join(filter(None, told))}
     drawn = known[drawing](look)
-    spec |= {key: readable(drawn.pop(key)) for key in ("title", "sentence") if key in drawn}
+    if "title" in drawn:
+        drawn["title"] = readable(drawn["title"])
     return View(spec | drawn | {"table": look.table()})
 
 
@@ -49,17 +51,7 @@ def attention(look: "Look") -> Spec:
     tokens, table = names(look.tokens), np.asarray(look.numbers)
     shares = table.max(initial=0) <= 1.001
     scale = magnitude("of the attention of a row" if shares else "handed over", float(table.max(initial=0)))
-    return matrix(tokens, tokens, _ahead(table), scale, unit="percent" if shares else "", sentence=_strongest(look, shares))
-
-
-def _strongest(look: "Look", shares: bool) -> str:
-    table = np.asarray(look.numbers)[1:]
-    if not len(table):
-        return look.caption
-    row, column = np.unravel_index(int(table.argmax()), table.shape)
-    value = float(table[row, column])
-    given = percent(value) if shares else number(value)
-    return f"{look.caption}; {look.tokens[row + 1]!r} gives {given} to {look.tokens[column]!r}, the most of all."
+    return matrix(tokens, tokens, _ahead(table), scale, unit="percent" if shares else "")
 
 
 def arcs(look: "Look") -> Spec:
@@ -67,7 +59,7 @@ def arcs(look: "Look") -> Spec:
     tokens, table = names(look.tokens), np.asarray(look.numbers)
     top = float(table.max(initial=0)) or 1.0
     shares = top <= 1.001
-    more = {"scale": magnitude("attention", top), "unit": "percent" if shares else "", "sentence": _strongest(look, shares)}
+    more = {"scale": magnitude("attention", top), "unit": "percent" if shares else ""}
     if len(tokens) <= NEAR:
         return {"kind": "arcs", "tokens": tokens, "edges": _edges(table, top), **more}
     size = -(-len(tokens) // NEAR)
@@ -84,7 +76,7 @@ def arcs(look: "Look") -> Spec:
     }
     last = len(tokens) - NEAR
     detail = {"kind": "arcs", "tokens": tokens[last:], "edges": _edges(table[last:, last:], top), **more}
-    return panels([whole, detail | {"title": f"the last {NEAR} tokens"}], sentence=more["sentence"])
+    return panels([whole, detail | {"title": f"the last {NEAR} tokens"}])
 
 
 def _edges(table: Any, top: float, most: int = 4) -> list[list[float]]:
@@ -102,7 +94,7 @@ def heads(look: "Look") -> Spec:
     patterns = look.seen  # (L, H, T, T)
     count, size = patterns.shape[1], patterns.shape[-1]
     by = -(-size // LITTLE)
-    side = float(max(3, 84 // -(-size // by)))
+    side = float(max(3, int(min(84, 920 / count - 8) // -(-size // by))))
     parts = []
     for layer, row in enumerate(patterns):
         for head, table in enumerate(row):

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glassformer.errors import InputError
-from glassformer.figures.show import bundle, show
-from glassformer.figures.view import PICTURES, View, write
+from glassformer.figures.view import PICTURES, View, frame, write
 from glassformer.tokenizers.words import words
 
 if TYPE_CHECKING:
@@ -71,11 +70,7 @@ class Look:
 
     def to_frame(self) -> Any:
         """The table, as pandas has it."""
-        try:
-            import pandas
-        except ImportError:
-            raise InputError("a frame needs one more library: pip install 'glassformer[notebook]'") from None
-        return pandas.DataFrame(self.rows, columns=self.columns)
+        return frame(self.columns, self.rows)
 
     def to_numpy(self) -> Any:
         """The numbers: one array, or several by their names."""
@@ -92,7 +87,7 @@ class Look:
 
     def to_html(self, drawing: str | None = None) -> str:
         """One page that needs nothing else, with the live picture."""
-        return self.view(drawing).html()
+        return self.view(drawing).to_html()
 
     def save(self, path: str | Path, *, drawing: str | None = None, **how: Any) -> Path:
         """Write a picture (.svg, .png, .pdf, .html) or the numbers (.json, .csv). How: `width`, `theme` ("dark")."""
@@ -110,10 +105,10 @@ class Look:
 
     def show(self, drawing: str | None = None) -> None:
         """Show the picture: live in a notebook, as text on a terminal."""
-        show(self.view(drawing))
+        self.view(drawing).show()
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
-        return bundle(self.view())
+        return self.view()._repr_mimebundle_()
 
 
 def plain(value: Any) -> Any:
