@@ -53,7 +53,7 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
         (["neurons", "--neuron", "1.17", "-k", "4"], ["what neuron 17 of layer 1 pushes"]),
         (
             ["edit", "--zero", "blocks.*.attn", "-n", "3", TEXT],
-            ["nats apart", f"before  {TEXT}", f"after   {TEXT}", "difference"],
+            ["nats apart", f"before {TEXT}", f"after {TEXT}", "difference"],
         ),
         (["edit", "--scale", "blocks.0.mlp.neurons[3]=5", "--mean", "blocks.1.attn.mix[0]", "-n", "0", TEXT], ["nats apart"]),
         (["edit", "--patch", "blocks.1.out", "--from", "The girl", "--at", "1", "-n", "0", "The boy"], ["nats apart"]),
@@ -246,3 +246,42 @@ def test_drawn_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: py
     shown = said(capsys, "attention", "-l", "1", TEXT)
     assert "48;" not in shown
     assert re.search(r"0 +The +9", shown)
+
+
+def test_the_curve_of_a_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On the terminal and as data, also while the last line is being written."""
+    lines = [json.dumps({"step": n, "loss": 9 - n / 10, "tokens": 100 * n}) for n in range(1, 60)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join([*lines, '{"step": 59, "held_out": 3.5}', '{"step": 60, "lo']))
+    assert "–" in said(capsys, "show", "--curve", str(tmp_path))
+    assert json.loads(said(capsys, "show", "--curve", str(tmp_path), "--json"))["rows"][-1] == pytest.approx([0.0059, 3.1, 3.5])
+    assert "there is no such log" in said(capsys, "show", "--curve", str(tmp_path / "nowhere"), code=2)
+    (tmp_path / "metrics.jsonl").write_text("a text\n")
+    assert "is not the metrics.jsonl of a training" in said(capsys, "show", "--curve", str(tmp_path), code=2)
+
+
+def test_the_next_token_as_it_would_be_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    """Temperature, cut and data are the same as in words."""
+    cold = json.loads(said(capsys, "top", "--json", "--temperature", "0.2", "--top-k", "2", "-k", "4", TEXT))["next"]
+    warm = json.loads(said(capsys, "top", "--json", "-k", "4", TEXT))["next"]
+    assert cold[0]["probability"] > warm[0]["probability"]
+    assert [one["kept"] for one in cold] == [True, True, False, False]
+    assert "--json prints and -o saves" in said(capsys, "top", "--json", "-o", "x.svg", TEXT, code=2)
+
+
+def test_no_escape_code_of_a_text_reaches_the_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither in a caption nor in an error."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    evil = "A \x1b]0;PWNED\x07 cat"
+    assert "\x1b]0" not in said(capsys, "edit", "--zero", "blocks.0.attn", "-n", "2", evil)
+    assert "\x1b" not in said(capsys, "lens", "-p", "dog", evil, code=2)
+
+
+def test_a_picture_that_is_not_all_leaves_the_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """All parts of a logit, and all tokens that were ranked, are there on a narrow terminal too."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "80")
+    assert "blocks.0.attn.mix[0]" in said(capsys, "lens", "--parts", TEXT)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", said(capsys, "lens", "--ranks", "20", TEXT))
+    assert len(re.findall(r"^blocks\.5\.out", shown, re.M)) > 1

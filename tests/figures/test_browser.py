@@ -199,3 +199,25 @@ def test_as_a_widget(page: Any, looks: dict[str, Look]) -> None:
         [source, *views],
     )
     assert shown == [views[0]["sentence"], views[1]["sentence"], 0]
+
+
+def test_the_keyboard_stays_in_sight(page: Any, long: dict[str, Look], tmp_path: Path) -> None:
+    """A mark that is walked to is scrolled to, with what it says beside it."""
+    page.set_viewport_size({"width": 900, "height": 420})
+    show(page, long["0 attention"], tmp_path)
+    page.locator("svg").focus()
+    page.evaluate("document.querySelector('.gf-scroll').scrollTop = 0")
+    page.keyboard.press("ArrowDown")
+    for _ in range(120):
+        page.keyboard.press("ArrowDown")
+    box, tip = (page.locator(place).bounding_box() for place in (".gf-scroll", ".gf-tip"))
+    assert page.evaluate("document.querySelector('.gf-scroll').scrollTop") > 0
+    assert box["y"] - 5 <= tip["y"] <= box["y"] + box["height"] + 40
+
+
+def test_a_page_in_the_colours_that_were_asked_for(page: Any, looks: dict[str, Look], tmp_path: Path) -> None:
+    """Whatever the reader's are."""
+    looks["lens"].save(tmp_path / "dark.html", theme="dark")
+    page.goto((tmp_path / "dark.html").as_uri())
+    page.wait_for_selector("svg")
+    assert page.evaluate("document.querySelector('svg > rect').getAttribute('fill')") == "#14171a"

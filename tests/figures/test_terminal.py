@@ -30,7 +30,7 @@ def test_colours_only_where_they_are_wanted(looks: dict[str, Look], hostile: dic
         assert "\x1b" not in shown(looks, kind, colour=False), kind
     assert "\x1b[" in shown(looks, "attention", colour=True)
     for kind in hostile:
-        assert "\x1b[31mab" not in shown(hostile, kind, colour=True), kind
+        assert "\x1b[31m\u202e" not in shown(hostile, kind, colour=True), kind
         assert "\x1b" not in shown(hostile, kind, colour=False), kind
 
 
@@ -58,3 +58,17 @@ def test_a_view_from_a_file_is_drawn_as_it_was(looks: dict[str, Look], tmp_path_
         back = View.load(view.save(folder / f"{kind}.json"))
         assert back.to_text(80) == view.to_text(80)
         assert back.to_svg() == view.to_svg()
+
+
+def test_a_file_of_somebody_else(looks: dict[str, Look]) -> None:
+    """Escape codes in a view do not reach the terminal."""
+    spec = looks["written"].view().spec
+    evil = View(spec | {"title": "\x1b]0;x\x07", "caption": "\x1b[2J", "tokens": ["\x1b[31mred"] * len(spec["tokens"])})
+    assert "\x1b" not in evil.to_text(80, colour=False)
+    assert "\x1b]0" not in evil.to_text(80, colour=True)
+
+
+def test_the_scale_is_said(looks: dict[str, Look]) -> None:
+    """What a full colour, or a 9, stands for."""
+    assert re.search(r"9 is 100 % of the attention", shown(looks, "attention", colour=False))
+    assert re.search(r"9 is [\d.]+ % share", shown(looks, "saliency", colour=False))

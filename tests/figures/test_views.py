@@ -9,15 +9,19 @@ from typing import Any
 from xml.etree import ElementTree
 
 import jsonschema
+import numpy as np
 import pytest
 from drawn import drawings
 
-from glassformer.figures.colour import HUES, SERIES, THEMES, ink_on, luminance
+from glassformer.figures.colour import HUES, SERIES, THEMES, at, ink_on, luminance, magnitude
+from glassformer.figures.curves import ticks
+from glassformer.figures.grids import numbers
 from glassformer.figures.labels import cells, cut, number, percent, tick, visible, wrap
 from glassformer.figures.layout import figure
 from glassformer.figures.marks import Sheet, width_of
 from glassformer.figures.svg import svg
-from glassformer.figures.view import packed
+from glassformer.figures.view import View, packed
+from glassformer.tasks.complete import LanguageModel
 from glassformer.tasks.drawing import DRAWINGS
 from glassformer.tasks.look import Look
 
@@ -28,6 +32,8 @@ import { readFileSync } from "node:fs";
 const made = JSON.parse(readFileSync(0, "utf8")).map(([view, room, theme]) => figure(view, room, theme));
 console.log(JSON.stringify(made.map(({ width, height, marks }) => ({ width, height, marks }))));
 """
+PLAIN: dict[str, Any] = {"title": "a", "sentence": "b", "caption": "c", "table": {"columns": [], "rows": []}}
+MATRIX: dict[str, Any] = {"rows": ["a"] * 100, "columns": ["b"] * 100, "scale": magnitude("x")}
 VIEWS_JS = Path(__file__).parents[2] / "src/glassformer/figures/views.js"
 
 
@@ -161,10 +167,6 @@ def test_a_long_text_is_pooled_and_shown_in_part(long: dict[str, Look]) -> None:
 
 def test_numbers_survive_the_packing() -> None:
     """Few are kept with four digits, many as halves; what is masked stays so."""
-    import numpy as np
-
-    from glassformer.figures.grids import numbers
-
     rng = np.random.default_rng(0)
     for shape in ((3, 4), (100, 101)):
         values = rng.normal(size=shape)
@@ -175,10 +177,14 @@ def test_numbers_survive_the_packing() -> None:
         assert back[1][1] is None
         filled = np.array([[0 if one is None else one for one in row] for row in back])
         np.testing.assert_allclose(filled, np.where(np.isfinite(values), values, 0), rtol=1e-3, atol=1e-6)
+    large = np.full((100, 100), 1e6)
+    assert numbers(packed(large))[0][0] == 1e6
+    made = javascript([({**PLAIN, "kind": "matrix", **MATRIX, "values": packed(large)}, 960.0, "light")])
+    assert any(mark.get("tip", "").endswith(": 1,000,000") for mark in made[0]["marks"])
 
 
 def test_colours_can_be_read() -> None:
-    """Ink, soft ink and lines' colours have at least 4.5 : 1 on their paper; texts on cells at least 4.5 : 1 too."""
+    """Whatever is written, on paper or on a cell, has at least 4.5 : 1 to what is behind it."""
 
     def contrast(one: str, other: str) -> float:
         dark, bright = sorted((luminance(one), luminance(other)))
@@ -188,7 +194,7 @@ def test_colours_can_be_read() -> None:
         for name in ("ink", "soft"):
             assert contrast(colours[name], colours["paper"]) >= 4.5
         for one in (*SERIES[theme], colours["mark"]):
-            assert contrast(one, colours["paper"]) >= 3  # graphics
+            assert contrast(one, colours["paper"]) >= 4.5
     for hue in HUES.values():
         assert contrast("#000000", hue) >= 4.5
     for grey in range(0, 256, 5):
@@ -215,7 +221,66 @@ def test_labels_and_numbers() -> None:
     assert wrap("one two three", 7) == ["one two", "three"]
     assert wrap("", 7) == [""]
     assert [number(one) for one in (0, 1234.5, 12.34, 1.234, 0.1234, -0.5, -0.0001)] == [
-        "0", "1,235", "12.3", "1.23", "0.123", "−0.500", "0.000",
+        "0", "1,235", "12.3", "1.23", "0.123", "−0.500", "−1e−4",
     ]  # fmt: skip
     assert [percent(one) for one in (0, 0.5, 0.999, 1, -0.0123)] == ["0 %", "50 %", "99.9 %", "100 %", "−1.2 %"]
-    assert [tick(one) for one in (0.2, 1.5, 100, 1000)] == ["0.2", "1.5", "100", "1,000"]
+    assert [tick(value, step) for value, step in ((0.2, 0.2), (1.5, 0.5), (100, 50), (1000, 500), (-0.5, 0.5))] == [
+        "0.2", "1.5", "100", "1,000", "−0.5",
+    ]  # fmt: skip
+    for low, high in ((2.311, 2.33), (100.2, 102.4), (0, 1), (1e-7, 9e-7), (0, 3e6)):
+        places, step = ticks(low, high)
+        assert len({tick(one, step) for one in places}) == len(places) >= 3
+    assert [number(one) for one in (8e-7, -8.123e-7, 1e20, -np.inf)] == ["8e−7", "−8e−7", "1e20", "−∞"]
+    assert percent(8e-7) == "8e−5 %"
+
+
+def test_views_with_gaps() -> None:
+    """Nothing, null, one point and equal values are drawn, by both renderers alike."""
+    scale = magnitude("x")
+    series = [{"name": "one", "values": [1.0, None, 3.0]}, {"name": "two", "values": [None, None, None]}]
+    jobs: list[dict[str, Any]] = [
+        {"kind": "bars", "labels": [], "series": [{"name": "", "values": []}]},
+        {"kind": "bars", "labels": ["a", "b", "c"], "series": series},
+        {"kind": "sparks", "tokens": ["a", "b", "c"], "series": series},
+        {"kind": "lines", "x": [1.0, 2.0, 3.0], "series": series},
+        {"kind": "lines", "x": ["a"], "series": [{"name": "", "values": [2.0]}]},
+        {"kind": "lines", "x": [], "series": []},
+        {"kind": "tokens", "tokens": [], "values": [], "scale": scale},
+        {"kind": "arcs", "tokens": ["a"], "edges": [[0, 0, 1.0]], "scale": scale},
+        {"kind": "boxes", "rows": []},
+        {"kind": "panels", "panels": []},
+        {"kind": "matrix", "rows": ["a"], "columns": ["b"], "values": [[None]], "scale": scale, "void": "–"},
+    ]
+    specs = [{"view": 1, **PLAIN, **job} for job in jobs]
+    for spec, theirs in zip(specs, javascript([(spec, 960.0, "light") for spec in specs]), strict=True):
+        ours = figure(spec)
+        near({"width": ours.width, "height": ours.height, "marks": ours.marks}, theirs, spec["kind"])
+        assert View(spec).to_text(80, colour=False)
+    assert any(mark.get("text") == "–" for mark in figure(specs[-1]).marks)
+
+
+def test_columns_with_scales_of_their_own_keep_them_in_the_overview() -> None:
+    """A small share beside a large number is still to be seen."""
+    scales = [magnitude("a", 100.0), magnitude("b", 1.0)]
+    values = [[50.0, 0.0] for _ in range(300)]
+    values[7] = [50.0, 1.0]
+    spec = {**PLAIN, "kind": "matrix", "rows": ["r"] * 300, "columns": ["a", "b"], "values": values, "scale": scales[0]}
+    marks = figure(spec | {"scales": scales}).marks
+    seen = [mark for mark in marks if "overview" in mark.get("keys", ())]
+    assert at(scales[1], 1.0, "light") in {mark["fill"] for mark in seen}
+
+
+def test_one_column_of_a_paper(looks: dict[str, Look], long: dict[str, Look]) -> None:
+    """Every drawing can be had in 360 units."""
+    wide = {name: width for name, spec in drawings(looks, long) if (width := figure(spec, 360.0).width) > 361}
+    assert not wide
+
+
+def test_what_is_left_out_is_said(storyteller: LanguageModel) -> None:
+    """A picture that does not show all says so."""
+    out = storyteller.generate("Once upon a time", max_new_tokens=14, temperature=0)
+    assert out.saliency(tested=False).view().spec["title"].endswith("; the first 12 of 14 tokens")
+    assert "; the first 24 of " in out.parts(0).view().spec["title"]
+    letters = storyteller.merges("believable" * 60).view()
+    assert "more steps" in letters.spec["rows"][-1]["pieces"][0]
+    assert len(letters.to_svg()) < 5e6

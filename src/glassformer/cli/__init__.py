@@ -125,5 +125,6 @@ def call(name: str, arguments: list[str]) -> int:
 
 def complain(message: str, code: int) -> int:
     """Say in one line on stderr what was wrong."""
-    print(f"glass: {message}", file=sys.stderr)
+    shown = "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in message)
+    print(f"glass: {shown}", file=sys.stderr)
     return code

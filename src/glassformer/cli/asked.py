@@ -30,8 +30,8 @@ from glassformer.cli.options import (
     read_prompt,
 )
 from glassformer.errors import InputError
-from glassformer.figures.labels import visible
-from glassformer.figures.terminal import lines
+from glassformer.figures.labels import readable, visible
+from glassformer.figures.terminal import lines, says_all
 from glassformer.figures.view import PICTURES
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def answer(
 ) -> None:
     """Draw it on the terminal and print its table, or print the numbers as JSON, or save a picture or the numbers."""
     if output is not None:
-        log().print(f"{found.save(output, drawing=drawing, theme='dark' if dark else 'light', width=width)}")
+        log().print(f"{found.save(output, drawing=drawing, theme='dark' if dark else None, width=width)}")
     elif as_json:
         print_json(found.to_dict())
     else:
@@ -161,12 +161,13 @@ def _print(found: "Look", drawing: str | None) -> None:
     A table that is wider than the terminal comes in parts that each begin with its first column.
     """
     console = out()
-    console.print(found.caption)
+    for told in found.caption.split("\n"):
+        console.print(readable(told))
     if console.is_terminal:
         view = found.view(drawing).spec
         for line in lines(view, console.width, console.color_system is not None and not console.no_color):
             console.print(line)
-        if view["kind"] in ("bars", "boxes") or view.get("numeric"):
+        if says_all(view, console.width, len(found.columns), len(found.rows)):
             return
         console.print()
     cells = [[_cell(value, name) for value, name in zip(row, found.columns, strict=True)] for row in found.rows]
@@ -236,6 +237,8 @@ def bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 def _cell(value: Any, column: str) -> Text:
     """A number of a scale in the colour of its size; one that has a sign in the colour of its sign."""
+    if value is None:
+        return Text("–")
     if isinstance(value, float):
         shown = "−∞" if value == float("-inf") else "–" if value != value else f"{value:.3f}"
         if column.startswith(SIGNED):

@@ -1,5 +1,6 @@
 """glass tokenize, glass top"""
 
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -165,13 +166,20 @@ def top(
     if k < 1:
         raise InputError(f"-k must be at least 1, not {k}")
     check_file(output)
+    if output is not None and as_json:
+        raise InputError("--json prints and -o saves; give one of them")
     knobs = {"temperature": temperature, "top_k": top_k, "top_p": top_p}
     check_options(knobs)
     lm = load(model, revision=revision, device=device, dtype=dtype, offline=offline)
     if interactive:
         explore(lm, prompt, k, knobs)
     elif as_json:
-        print_json({"text": prompt, "next": [vars(one) for one in lm.top(prompt, k)]})
+        found = lm.choices(prompt, k, **knobs)
+        rows = [
+            {"token": id, "text": lm.piece(id), "probability": chance, "logprob": math.log(chance), "kept": kept}
+            for id, (_, _, chance, kept) in zip(found.numbers["ids"].tolist(), found.rows, strict=True)
+        ]
+        print_json({"text": prompt, "next": rows})
     elif output is not None:
         answer(lm.choices(prompt, k, **knobs), False, output, drawing, dark, width)
     else:

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 THEMES: dict[str, dict[str, str]] = {
-    "light": {"paper": "#ffffff", "ink": "#1a1a1a", "soft": "#595959", "line": "#d0d0d0", "hatch": "#6b6b6b", "mark": "#d55e00"},
+    "light": {"paper": "#ffffff", "ink": "#1a1a1a", "soft": "#595959", "line": "#d0d0d0", "hatch": "#6b6b6b", "mark": "#b84a00"},
     "dark": {"paper": "#14171a", "ink": "#ececec", "soft": "#a9b0b6", "line": "#3c4248", "hatch": "#8d949b", "mark": "#e69f00"},
 }
 SERIES = {  # of lines, in their order
-    "light": ("#0072b2", "#d55e00", "#8e3e73", "#007a5a", "#8a5a00", "#3a87b8", "#595959", "#b05a95"),
+    "light": ("#0072b2", "#b84a00", "#8e3e73", "#007a5a", "#8a5a00", "#2a75a5", "#595959", "#a14a86"),
     "dark": ("#56b4e9", "#e69f00", "#cc79a7", "#2fc79a", "#f0e442", "#8fb8ff", "#bbbbbb", "#ff9e5e"),
 }
 HUES = {"q": "#cc79a7", "k": "#e69f00", "v": "#56b4e9"}  # queries, keys and values, as the article has them; black text on them

@@ -3,23 +3,17 @@
 import math
 
 from glassformer.figures import colour
-from glassformer.figures.labels import cut, number, tick
+from glassformer.figures.labels import cut, number, percent, ten, tick
 from glassformer.figures.marks import LABEL, SMALL, TEXT, Sheet, Spec, width_of, written
 
 
-def ten(power: int) -> float:
-    """A power of ten, as exact as it can be."""
-    return 10.0**power if power >= 0 else 1 / 10.0**-power
-
-
-def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round numbers between two others."""
+def ticks(low: float, high: float, count: int = 5) -> tuple[list[float], float]:
+    """Round numbers between two others, and the step between them."""
     rough = (high - low) / count
-    power = math.floor(math.log10(rough)) if rough > 0 else 0
-    base = ten(power)
+    base = ten(math.floor(math.log10(rough)) if rough > 0 else 0)
     step = next(base * n for n in (1, 2, 5, 10) if base * n >= rough * 0.999)
     first = math.ceil(low / step - 1e-9)
-    return [n * step for n in range(first, math.floor(high / step + 1e-9) + 1)]
+    return [n * step for n in range(first, math.floor(high / step + 1e-9) + 1)], step
 
 
 def lines(view: Spec, room: float, theme: str) -> Sheet:
@@ -46,11 +40,11 @@ def lines(view: Spec, room: float, theme: str) -> Sheet:
         share = (min(max(scaled(value), bottom), top) - bottom) / (top - bottom)
         return [left + (x - first) / ((last - first) or 1.0) * wide, (share if down else 1 - share) * tall + 6]
 
-    marks = [ten(n) for n in range(math.floor(bottom), math.ceil(top) + 1)] if log else ticks(bottom, top)
+    marks, step = ([ten(n) for n in range(math.floor(bottom), math.ceil(top) + 1)], 1.0) if log else ticks(bottom, top)
     for value in [mark for mark in marks if bottom - 1e-9 <= scaled(mark) <= top + 1e-9]:
         y = place(first, value)[1]
         sheet.line([[left, y], [left + wide, y]], sheet.colour("line"))
-        told = written(value, "percent") if view.get("unit") == "percent" else tick(value)
+        told = percent(value) if view.get("unit") == "percent" else number(value) if log else tick(value, step)
         sheet.text(left - 5, y + 4, told, size=SMALL, anchor="end", fill=sheet.colour("soft"))
     foot = tall + 8
     if named:
@@ -60,8 +54,9 @@ def lines(view: Spec, room: float, theme: str) -> Sheet:
             sheet.text(place(places[n], low)[0] + 4, foot, cut(xs[n], LABEL), size=SMALL, mono=True, turn=True, anchor="end")
         foot += max((width_of(cut(xs[n], LABEL), SMALL) for n in shown), default=0) + 4
     else:
-        for x in ticks(first, last, 6):
-            sheet.text(place(x, low)[0], foot + 10, tick(x), size=SMALL, anchor="middle", fill=sheet.colour("soft"))
+        shown_x, step = ticks(first, last, 6)
+        for x in shown_x:
+            sheet.text(place(x, low)[0], foot + 10, tick(x, step), size=SMALL, anchor="middle", fill=sheet.colour("soft"))
         foot += 14
     for n, one in enumerate(series):
         stroke = colour.SERIES[theme][n % len(colour.SERIES[theme])]
@@ -96,12 +91,13 @@ def sparks(view: Spec, room: float, theme: str) -> Sheet:
     high, y = 30.0, 0.0
     for n, one in enumerate(series):
         stroke = colour.SERIES[theme][n % len(colour.SERIES[theme])]
-        most = max(one["values"], default=0) or 1.0
-        points = [[left + (at + 0.5) * step, y + high - value / most * (high - 4)] for at, value in enumerate(one["values"])]
+        there = [(at, value) for at, value in enumerate(one["values"]) if value is not None]
+        most = max((value for _, value in there), default=0) or 1.0
+        points = [[left + (at + 0.5) * step, y + high - value / most * (high - 4)] for at, value in there]
         area = [[points[0][0], y + high], *points, [points[-1][0], y + high]] if points else []
         sheet.text(left - 8, y + high - 8, cut(one["name"], LABEL), anchor="end", fill=stroke, bold=True, keys=[f"s{n}"])
         sheet.line(area, stroke, fill=stroke, width=1.2, keys=[f"s{n}"])
-        for at, value in enumerate(one["values"]):
+        for at, value in there:
             tip = f"{one['name']}, {at} {labels[at]}: {number(value)}"
             sheet.rect(left + at * step, y, step, high, "none", tip=tip, keys=[f"s{n}", f"t{at}"])
         y += high + 8

@@ -8,20 +8,22 @@ from typing import Any
 import numpy as np
 
 from glassformer.figures import colour
-from glassformer.figures.labels import cells, cut
+from glassformer.figures.labels import cells, cut, wrap
 from glassformer.figures.marks import LABEL, SMALL, TEXT, Sheet, Spec, width_of, written
 
 Rows = list[list[float | None]]
+FLOATS = {"half": "<f2", "single": "<f4"}
 DETAIL = 40  # rows or columns that are shown one by one, where all are too many
 MOST = 96  # rows that are shown one by one
 
 
 def numbers(given: Any) -> Rows:
-    """Rows of numbers; many of them come packed as halves, in base64. What is not a number is None."""
+    """Rows of numbers; many of them come packed as floats of 16 or 32 bits, in base64. What is not a number is None."""
     if not isinstance(given, dict):
         return list(given)
     rows, columns = given["shape"]
-    values = np.frombuffer(base64.b64decode(given["half"]), "<f2").astype(float).reshape(rows, columns)
+    kind = "half" if "half" in given else "single"
+    values = np.frombuffer(base64.b64decode(given[kind]), FLOATS[kind]).astype(float).reshape(rows, columns)
     return [[None if math.isnan(value) else value for value in row] for row in values.tolist()]
 
 
@@ -66,7 +68,7 @@ def cell_size(view: Spec, room: float) -> list[float]:
 def grid(view: Spec, values: Rows, down: range, across: range, left: float, cell: Sequence[float], theme: str) -> Sheet:
     """The cells of some rows and columns, with their labels."""
     sheet, (wide, high) = Sheet(theme), cell
-    texts, scales = view.get("texts"), view.get("scales")
+    texts, scales, void = view.get("texts"), view.get("scales"), view.get("void", "−∞")
     head = columns_above(sheet, view, across, left, wide) if view.get("column_labels", True) else 0.0
     if "banner" in view:
         hue, told = view["banner"]
@@ -82,10 +84,11 @@ def grid(view: Spec, values: Rows, down: range, across: range, left: float, cell
             value, x = values[r][c], left + m * wide
             where: Spec = {"tip": f"{view['rows'][r]} · {view['columns'][c]}: ", "keys": [f"r{r}", f"c{c}"]}
             if value is None:
-                where["tip"] += "−∞"
-                sheet.rect(x, y, wide, high, sheet.colour("paper"), hatch=True, **where)
+                where["tip"] += void
+                if not view.get("small"):
+                    sheet.rect(x, y, wide, high, sheet.colour("paper"), hatch=True, **where)
                 if wide >= 20 and high >= 12:
-                    sheet.text(x + wide / 2, y + high / 2 + 4, "−∞", size=SMALL, anchor="middle", fill=sheet.colour("hatch"))
+                    sheet.text(x + wide / 2, y + high / 2 + 4, void, size=SMALL, anchor="middle", fill=sheet.colour("hatch"))
                 continue
             scale = scales[c] if scales else view["scale"]
             text = texts[r][c] if texts else ""
@@ -124,12 +127,13 @@ def columns_above(sheet: Sheet, view: Spec, across: Sequence[int], left: float, 
     return head
 
 
-def overview(sheet: Sheet, view: Spec, values: Rows, down: range, across: range, room: float) -> None:
+def overview(sheet: Sheet, view: Spec, values: Rows, down: range, across: range, given: float) -> None:
     """All rows and columns in little, the strongest of every patch; a frame shows where the detail below is from."""
     rows, columns = len(values), len(values[0])
-    most = int(room / 4)
-    by = [max(1, math.ceil(rows / min(most, 128))), max(1, math.ceil(columns / min(most, 128)))]
-    wide = min(12.0, room / math.ceil(columns / by[1]))
+    most = int(given / 4)
+    scales = view.get("scales")  # columns that have a scale each are not mixed
+    by = [max(1, math.ceil(rows / min(most, 128))), 1 if scales else max(1, math.ceil(columns / min(most, 128)))]
+    wide = min(12.0, given / math.ceil(columns / by[1]))
     high = max(wide, min(12.0, 4 * wide)) if rows < columns / 4 else wide if rows <= 4 * columns else max(3.0, wide / 4)
     room = wide * math.ceil(columns / by[1])
     for r in range(0, rows, by[0]):
@@ -139,11 +143,13 @@ def overview(sheet: Sheet, view: Spec, values: Rows, down: range, across: range,
                 strongest = max(patch, key=abs)
                 where = f"{r}–{min(rows, r + by[0]) - 1} · {c}–{min(columns, c + by[1]) - 1}"
                 tip = f"{where}: {written(strongest, view.get('unit'))}"
-                fill = colour.at(view["scale"], strongest, sheet.theme)
+                fill = colour.at(scales[c] if scales else view["scale"], strongest, sheet.theme)
                 sheet.rect(c / by[1] * wide, r / by[0] * high, wide, high, fill, tip=tip, keys=["overview", f"w{r}.{c}"])
     tall = math.ceil(rows / by[0]) * high
     sheet.rect(0, 0, room, tall, "none", stroke=sheet.colour("line"))
     x, y = across.start / by[1] * wide, down.start / by[0] * high
     sheet.rect(x, y, len(across) / by[1] * wide, len(down) / by[0] * high, "none", stroke=sheet.colour("mark"))
     told = f"all {rows} × {columns}, the strongest of every {by[0]} × {by[1]}; below: rows {down.start}–{down.stop - 1}, "
-    sheet.text(0, tall + 14, told + f"columns {across.start}–{across.stop - 1}", size=SMALL, fill=sheet.colour("soft"))
+    told += f"columns {across.start}–{across.stop - 1}"
+    for n, line in enumerate(wrap(told, int(given / width_of("x", SMALL)))):
+        sheet.text(0, tall + 14 + n * 13, line, size=SMALL, fill=sheet.colour("soft"))

@@ -1,5 +1,6 @@
 """Texts in pictures: what cannot be seen is marked, and every label knows its width."""
 
+import math
 import unicodedata
 from itertools import takewhile
 
@@ -62,20 +63,34 @@ def wrap(text: str, room: int) -> list[str]:
 def number(value: float) -> str:
     """A number as it stands in a picture: about three digits."""
     size = abs(value)
+    sign = "−" if value < 0 else ""
+    if 0 < size < 0.0005:
+        power = math.floor(math.log10(size))
+        return f"{sign}{int(size * ten(-power) + 0.5)}e−{-power}"
+    if size >= 1e15:
+        return sign + "∞" if math.isinf(value) else f"{sign}1e{math.floor(math.log10(size))}"
     decimals = 0 if size >= 100 or value == int(value) else 1 if size >= 10 else 2 if size >= 1 else 3
-    power = 10.0**decimals
-    rounded = int(size * power + 0.5) / power
-    return ("−" if value < 0 and rounded else "") + f"{rounded:,.{decimals}f}"
+    power_of = 10.0**decimals
+    rounded = int(size * power_of + 0.5) / power_of
+    return (sign if rounded else "") + f"{rounded:,.{decimals}f}"
 
 
 def percent(value: float) -> str:
     """A share as it stands in a picture."""
     tenths = int(abs(value) * 1000 + 0.5)
+    if not tenths and value:
+        return number(value * 100) + " %"
     whole = f"{tenths // 10:,}" if tenths % 10 == 0 else f"{tenths // 10:,}.{tenths % 10}"
-    return ("−" if value < 0 and tenths else "") + whole + " %"
+    return ("−" if value < 0 else "") + whole + " %"
 
 
-def tick(value: float) -> str:
-    """A round number on an axis: no digit more than it needs."""
-    told = number(value)
-    return told.rstrip("0").rstrip(".") if "." in told else told
+def ten(power: int) -> float:
+    """A power of ten, as exact as it can be."""
+    return 10.0**power if power >= 0 else 1 / 10.0**-power
+
+
+def tick(value: float, step: float) -> str:
+    """A round number on an axis, with as many decimals as its steps need."""
+    decimals = next((n for n in range(15) if step * ten(n) > 0.5 and abs(step * ten(n) - int(step * ten(n) + 0.5)) < 1e-6), 0)
+    rounded = int(abs(value) * ten(decimals) + 0.5) / ten(decimals)
+    return ("−" if value < 0 and rounded else "") + f"{rounded:,.{decimals}f}"

@@ -40,11 +40,11 @@ def part(view: Spec, room: float, theme: str) -> Sheet:
     y += 0 if not title else 4 if view.get("small") else 8
     sheet.add(body, 0, y)
     if "scale" in view and view.get("legend", True):
-        legend(sheet, view["scale"], view.get("unit"), sheet.height + 10)
+        legend(sheet, view["scale"], view.get("unit"), sheet.height + 10, room)
     return sheet
 
 
-def legend(sheet: Sheet, scale: Spec, unit: str | None, y: float) -> None:
+def legend(sheet: Sheet, scale: Spec, unit: str | None, y: float, room: float) -> None:
     """What the colours mean."""
     low, high = (written(scale[end], unit) for end in ("low", "high"))
     x = width_of(low, SMALL) + 4
@@ -53,7 +53,13 @@ def legend(sheet: Sheet, scale: Spec, unit: str | None, y: float) -> None:
         value = scale["low"] + (scale["high"] - scale["low"]) * n / 23
         sheet.rect(x + n * 4, y, 4, 10, colour.at(scale, value, sheet.theme))
     sheet.rect(x, y, 96, 10, "none", stroke=sheet.colour("line"))
-    sheet.text(x + 100, y + 9, f"{high}  {scale['name']}", size=SMALL, fill=sheet.colour("soft"))
+    told = f"{high}  {scale['name']}"
+    if x + 100 + width_of(told, SMALL) <= room:
+        sheet.text(x + 100, y + 9, told, size=SMALL, fill=sheet.colour("soft"))
+        return
+    sheet.text(x + 100, y + 9, high, size=SMALL, fill=sheet.colour("soft"))
+    for n, line in enumerate(wrap(scale["name"], int(room / width_of("x", SMALL)))):
+        sheet.text(0, y + 23 + n * 13, line, size=SMALL, fill=sheet.colour("soft"))
 
 
 def panels(view: Spec, room: float, theme: str) -> Sheet:

@@ -11,8 +11,9 @@ from glassformer.figures.view import script
 RULES = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
-def page(view: Spec) -> str:
+def page(view: Spec, theme: str | None = None) -> str:
     """HTML that draws a view live."""
+    options = json.dumps({} if theme is None else {"theme": theme})
     data = json.dumps(view, ensure_ascii=False, allow_nan=False)
     for char in "<>&\u2028\u2029":  # nothing in a text can end the script that it stands in
         data = data.replace(char, f"\\u{ord(char):04x}")
@@ -32,7 +33,7 @@ def page(view: Spec) -> str:
 <script type="application/json" id="data">{data}</script>
 <script type="module">
 {script()}
-draw(document.getElementById("view"), JSON.parse(document.getElementById("data").textContent));
+draw(document.getElementById("view"), JSON.parse(document.getElementById("data").textContent), {options});
 </script>
 </body>
 </html>

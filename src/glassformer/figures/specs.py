@@ -1,5 +1,6 @@
 """Views in one line each: what goes into the JSON of a drawing."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -43,4 +44,4 @@ def curves(x: Sequence[Any], series: dict[str, Any], **more: Any) -> Spec:
 
 def plain(values: Any) -> list[float | None]:
     """A row of numbers as a view holds them."""
-    return [None if value != value else short(value) for value in np.asarray(values, dtype=np.float64).tolist()]
+    return [short(value) if math.isfinite(value) else None for value in np.asarray(values, dtype=np.float64).tolist()]

@@ -33,8 +33,8 @@ def bars(view: Spec, room: float, theme: str) -> Sheet:
     """Values one below the other, of one series or several; behind the cut stands what could not be drawn."""
     sheet, series = Sheet(theme), view["series"]
     labels = [cut(label, LABEL + 6) for label in view["labels"]]
-    every = [value for one in series for value in one["values"]]
-    low, high = min(0.0, *every, 0.0), max(0.0, *every)
+    every = [0.0, *(value for one in series for value in one["values"] if value is not None)]
+    low, high = min(every), max(every)
     left = max((width_of(label, TEXT) for label in labels), default=0) + 8
     long = max(60.0, min(room - left - 64, 320.0))
     unit = long / ((high - low) or 1.0)
@@ -61,6 +61,8 @@ def bars(view: Spec, room: float, theme: str) -> Sheet:
         sheet.text(left - 6, y + deep / 2 + 2, label, anchor="end", mono=True, fill=ink, bold=chosen)
         for n, one in enumerate(series):
             value = one["values"][at]
+            if value is None:
+                continue
             fill = sheet.colour("line") if faint else colour.SERIES[theme][n]
             tip = f"{view['labels'][at]}: {written(value, view.get('unit'))}" + (f" {one['name']}" if len(series) > 1 else "")
             x, w = (zero, value * unit) if value >= 0 else (zero + value * unit, -value * unit)
@@ -85,7 +87,8 @@ def arcs(view: Spec, room: float, theme: str) -> Sheet:
     far = max((abs(edge[0] - edge[1]) for edge in edges), default=0)
     left = max(widths, default=0)
     starts = [sum(widths[:n]) + 4 * n for n in range(len(widths))]
-    lifts = [lift_of(edge, starts, widths, flat) for edge in edges]
+    most = 200.0 if flat else min(200.0, room - left - 4)
+    lifts = [min(most, lift_of(edge, starts, widths, flat)) for edge in edges]
     base = max(lifts, default=0) * 0.76 + 8 if flat and far else 0.0
     for (source, target, weight), lift in zip(edges, lifts, strict=True):
         tip = f"{view['tokens'][source]} → {view['tokens'][target]}: {written(weight, view.get('unit'))}"
@@ -115,7 +118,7 @@ def lift_of(edge: Sequence[float], starts: Sequence[float], widths: Sequence[flo
     if a == b:
         return 16.0
     long = abs(starts[a] + widths[a] / 2 - starts[b] - widths[b] / 2) if flat else abs(a - b) * 19.0
-    return min(200.0, 14 + long * 0.5)
+    return 14 + long * 0.5
 
 
 def boxes(view: Spec, room: float, theme: str) -> Sheet:

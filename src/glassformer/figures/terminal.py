@@ -11,9 +11,8 @@ from rich.style import Style
 from rich.text import Text
 
 from glassformer.figures import colour
-from glassformer.figures.curves import ten
 from glassformer.figures.grids import Rows, numbers
-from glassformer.figures.labels import cells, cut, wrap
+from glassformer.figures.labels import cells, cut, readable, ten, wrap
 from glassformer.figures.marks import Spec, written
 
 BLOCKS, EIGHTHS = "▁▂▃▄▅▆▇█", " ▏▎▍▌▋▊▉"
@@ -28,7 +27,8 @@ def drawn(view: Spec, width: int, coloured: bool) -> str:
     out = io.StringIO()
     how: dict[str, Any] = {"color_system": "truecolor" if coloured else None, "force_terminal": coloured, "force_jupyter": False}
     console = Console(file=out, width=width, highlight=False, soft_wrap=True, **how)
-    for line in [Text(view["title"], style="bold"), *lines(view, width, coloured), Text(view["caption"], style="dim")]:
+    title, caption = (Text(readable(view[name]), style=style) for name, style in (("title", "bold"), ("caption", "dim")))
+    for line in [title, *lines(view, width, coloured), caption]:
         console.print(line)
     return out.getvalue()
 
@@ -37,7 +37,19 @@ def lines(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
     """The drawing, line by line."""
     for line in KINDS[view["kind"]](view, max(24, width), coloured):
         line.rstrip()
-        yield line
+        yield line if line.plain.isprintable() else Text(readable(line.plain))  # of a file that somebody else wrote
+    if view.get("scale") and view.get("legend", True) and not view.get("numeric"):
+        low, high = (written(view["scale"][end], view.get("unit")) for end in ("low", "high"))
+        told = f"{low} to {high}" if coloured else f"9 is {high}"
+        yield Text(cut(f"{told} {view['scale']['name']}".rstrip(), width), style="dim")
+
+
+def says_all(view: Spec, width: int, columns: int, rows: int) -> bool:
+    """Whether a table of so many columns and rows has nothing that the drawing does not have."""
+    if view["kind"] in ("bars", "boxes"):
+        return view["kind"] == "boxes" or len(view["labels"]) == rows
+    there = len(view.get("columns", []))
+    return bool(view.get("numeric")) and there >= columns - 2 and len(_across(view, width)[0]) == there
 
 
 def _theme() -> str:
@@ -84,17 +96,17 @@ def bars(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
     """Label, value, bar."""
     series, labels = view["series"], [cut(label, 26) for label in view["labels"]]
     wide = max((cells(label) for label in labels), default=0)
-    told = [[written(value, view.get("unit")) for value in one["values"]] for one in series]
+    told = [["–" if value is None else written(value, view.get("unit")) for value in one["values"]] for one in series]
     digits = max((len(one) for row in told for one in row), default=0)
-    name = max(cells(one["name"]) for one in series)
-    most = max((abs(value) for one in series for value in one["values"]), default=0) or 1.0
+    name = max((cells(one["name"]) for one in series), default=0)
+    most = max((abs(value) for one in series for value in one["values"] if value is not None), default=0) or 1.0
     room = max(4, min(40, width - wide - digits - name - 6))
     after = view.get("cut", {}).get("after", len(labels))
     for at, label in enumerate(labels):
         if at == after:
             yield Text(cut(f"──── {view['cut']['label']}", width), style="dark_orange")
         for n, one in enumerate(series):
-            value = one["values"][at]
+            value = one["values"][at] or 0.0
             eighths = round(abs(value) / most * room * 8)
             bar = "█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()
             start = label if n == 0 else ""
@@ -115,11 +127,8 @@ def matrix(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
 def _written(view: Spec, values: Rows, width: int, coloured: bool) -> Iterator[Text]:
     """Cells with texts, as many columns as there is room for, the last ones."""
     texts, rows = view["texts"], [cut(row, LABEL) for row in view["rows"]]
-    left = max(map(cells, rows), default=0)
-    cell = min(TEXT if len(view["columns"]) > 6 else 22, max(cells(text) for row in [view["columns"], *texts] for text in row))
-    count = max(1, min(len(view["columns"]), (width - left - 1) // (cell + 1)))
-    across = range(len(view["columns"]) - count, len(view["columns"]))
-    if count < len(view["columns"]):
+    across, cell, left = _across(view, width)
+    if len(across) < len(view["columns"]):
         yield Text(f"columns {across.start} to {across.stop - 1}, of {len(view['columns'])}", style="dim")
     yield Text(" " * (left + 1) + "".join(_padded(view["columns"][c], cell) + " " for c in across).rstrip(), style="bold")
     for r, row in enumerate(rows):
@@ -129,6 +138,15 @@ def _written(view: Spec, values: Rows, width: int, coloured: bool) -> Iterator[T
             line.append(_padded(texts[r][c], cell), style=_style(scale, values[r][c]) if coloured else "")
             line.append(" ")
         yield line
+
+
+def _across(view: Spec, width: int) -> tuple[range, int, int]:
+    """Which columns of cells with texts there is room for, how wide they are, and the rows' labels."""
+    left = max((cells(cut(row, LABEL)) for row in view["rows"]), default=0)
+    every = [text for row in [view["columns"], *view["texts"]] for text in row]
+    cell = min(TEXT if len(view["columns"]) > 6 else 22, max(map(cells, every), default=1))
+    count = max(1, min(len(view["columns"]), (width - left - 1) // (cell + 1)))
+    return range(len(view["columns"]) - count, len(view["columns"])), cell, left
 
 
 def _padded(text: str, room: int) -> str:
@@ -146,6 +164,7 @@ def _cells(view: Spec, values: Rows, width: int, coloured: bool) -> Iterator[Tex
     if by > 1 or deep > 1:
         yield Text(f"each cell is the strongest of {deep} × {by}", style="dim")
     step = 4
+    framed = {(row, column) for row, column in view.get("outlined", [])}
     heads = [f"{c:<{2 * step}}"[: 2 * step] for n, c in enumerate(range(0, columns, by)) if n % step == 0]
     yield Text(" " * left + "".join(heads).rstrip(), style="dim")
     for r in range(0, rows, deep):
@@ -155,7 +174,7 @@ def _cells(view: Spec, values: Rows, width: int, coloured: bool) -> Iterator[Tex
             patch = [value for row in values[r : r + deep] for value in row[c : c + by] if value is not None]
             value = max(patch, key=abs) if patch else None
             scale = view["scales"][c] if view.get("scales") else view["scale"]
-            outlined = [r, c] in view.get("outlined", [])
+            outlined = any((row, column) in framed for row in range(r, r + deep) for column in range(c, c + by))
             if value is None:
                 line.append("  ")
             elif outlined:
@@ -213,11 +232,11 @@ def curves(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
 def sparks(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
     """A line of blocks over the tokens, and the tokens at which it is highest."""
     for one in view["series"]:
-        most = max(one["values"], default=0) or 1.0
-        best = sorted(range(len(one["values"])), key=lambda at: -one["values"][at])[:3]
-        size = min(len(one["values"]), max(8, width - 40))
-        by = math.ceil(len(one["values"]) / size)
-        peaks = [max(one["values"][at : at + by]) for at in range(0, len(one["values"]), by)]
+        values = [value or 0.0 for value in one["values"]]
+        most = max(values, default=0) or 1.0
+        best = sorted(range(len(values)), key=lambda at: -values[at])[:3]
+        by = max(1, math.ceil(len(values) / max(8, width - 40)))
+        peaks = [max(values[at : at + by]) for at in range(0, len(values), by)]
         shown = "".join(BLOCKS[min(7, int(value / most * 8))] for value in peaks)
         named = " ".join(cut(view["tokens"][at], 10) for at in best)
         yield Text(f"{cut(one['name'], LABEL)} ") + Text(shown, style="cyan") + Text(f" {named}", style="dim")

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from glassformer.errors import InputError
-from glassformer.figures.layout import ROOM, figure
+from glassformer.figures.grids import FLOATS
+from glassformer.figures.layout import KINDS, ROOM, figure
 from glassformer.figures.marks import Spec
 from glassformer.figures.svg import svg
 
@@ -25,8 +26,9 @@ def packed(values: "np.ndarray[Any, Any]") -> Any:
     values = np.asarray(values, dtype=np.float64)
     values = np.where(np.isfinite(values), values, np.nan)
     if values.size > MANY:
-        halves = np.clip(values, -65504, 65504).astype("<f2")
-        return {"shape": list(values.shape), "half": base64.b64encode(halves.tobytes()).decode()}
+        kind = "half" if np.nanmax(np.abs(values), initial=0) < 65504 else "single"
+        data = base64.b64encode(values.astype(FLOATS[kind]).tobytes()).decode()
+        return {"shape": list(values.shape), kind: data}
     return [[None if value != value else short(value) for value in row] for row in values.tolist()]
 
 
@@ -51,11 +53,11 @@ class View:
 
         return drawn(self.spec, width, colour)
 
-    def to_html(self) -> str:
-        """One page that needs nothing else: the live drawing, its table, and no network."""
+    def to_html(self, *, theme: str | None = None) -> str:
+        """One page that needs nothing else: the live drawing, its table, no network. Without a theme: in the reader's colours."""
         from glassformer.figures.page import page
 
-        return page(self.spec)
+        return page(self.spec, None if theme is None else _theme(theme))
 
     def to_png(self, *, width: float = ROOM, theme: str = "light") -> bytes:
         """Pixels, two for each unit of the drawing."""
@@ -65,16 +67,20 @@ class View:
         """Vectors for a paper."""
         return bytes(_converter().svg_to_pdf(self.to_svg(width=width, theme=theme)))
 
-    def save(self, path: str | Path, *, width: float = ROOM, theme: str = "light") -> Path:
-        """Write a picture; its name says what kind: .svg, .png, .pdf, .html, or .json for the view itself."""
+    def save(self, path: str | Path, *, width: float = ROOM, theme: str | None = None) -> Path:
+        """Write a picture; its name says what kind: .svg, .png, .pdf, .html, or .json for the view itself.
+
+        A page is as wide as its window, and in the reader's colours unless a theme is named; other pictures are light.
+        """
         path = Path(path)
         kind = path.suffix.lower()
         if kind == ".html":
-            data = self.to_html().encode()
+            _width(width)
+            data = self.to_html(theme=theme).encode()
         elif kind == ".json":
             data = (json.dumps(self.spec, ensure_ascii=False, allow_nan=False) + "\n").encode()
         elif kind in PICTURES:
-            made = getattr(self, f"to_{kind[1:]}")(width=width, theme=theme)
+            made = getattr(self, f"to_{kind[1:]}")(width=width, theme=theme or "light")
             data = made.encode() if isinstance(made, str) else made
         else:
             raise InputError(f"{path}: a picture is saved as {', '.join(PICTURES)}, the view as .json")
@@ -105,7 +111,9 @@ class View:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from None
         except ValueError:
             raise InputError(f"{path}: is not JSON") from None
-        if not isinstance(spec, dict) or spec.get("view") != VERSION:
+        spec = spec.get("view", spec) if isinstance(spec, dict) and isinstance(spec.get("view"), dict) else spec  # of an answer
+        whole = isinstance(spec, dict) and {"kind", "title", "sentence", "caption", "table"} <= set(spec)
+        if not whole or spec.get("view") != VERSION or spec["kind"] not in KINDS:
             raise InputError(f"{path}: is not a view that this version can draw")
         return cls(spec)
 

@@ -11,11 +11,11 @@
  */
 
 const THEMES = {
-  light: { paper: "#ffffff", ink: "#1a1a1a", soft: "#595959", line: "#d0d0d0", hatch: "#6b6b6b", mark: "#d55e00" },
+  light: { paper: "#ffffff", ink: "#1a1a1a", soft: "#595959", line: "#d0d0d0", hatch: "#6b6b6b", mark: "#b84a00" },
   dark: { paper: "#14171a", ink: "#ececec", soft: "#a9b0b6", line: "#3c4248", hatch: "#8d949b", mark: "#e69f00" },
 };
 const SERIES = {
-  light: ["#0072b2", "#d55e00", "#8e3e73", "#007a5a", "#8a5a00", "#3a87b8", "#595959", "#b05a95"],
+  light: ["#0072b2", "#b84a00", "#8e3e73", "#007a5a", "#8a5a00", "#2a75a5", "#595959", "#a14a86"],
   dark: ["#56b4e9", "#e69f00", "#cc79a7", "#2fc79a", "#f0e442", "#8fb8ff", "#bbbbbb", "#ff9e5e"],
 };
 /** @type {Record<string, string>} */
@@ -69,25 +69,37 @@ const thousands = (digits) => digits.replace(/\B(?=(\d{3})+(?!\d))/g, ",");
 
 /** @param {number} value */
 function number(value) {
-  const size = Math.abs(value);
+  const size = Math.abs(value), sign = value < 0 ? "−" : "";
+  if (0 < size && size < 0.0005) {
+    const power = Math.floor(Math.log10(size));
+    return `${sign}${Math.floor(size * ten(-power) + 0.5)}e−${-power}`;
+  }
+  if (size >= 1e15) return size === Infinity ? `${sign}∞` : `${sign}1e${Math.floor(Math.log10(size))}`;
   const decimals = size >= 100 || Number.isInteger(value) ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
   const power = 10 ** decimals;
   const rounded = Math.floor(size * power + 0.5) / power;
   const [whole, part] = rounded.toFixed(decimals).split(".");
-  return (value < 0 && rounded ? "−" : "") + thousands(whole) + (part ? `.${part}` : "");
+  return (rounded ? sign : "") + thousands(whole) + (part ? `.${part}` : "");
 }
 
 /** @param {number} value */
 function percent(value) {
   const tenths = Math.floor(Math.abs(value) * 1000 + 0.5);
+  if (!tenths && value) return number(value * 100) + " %";
   const whole = thousands(String(Math.floor(tenths / 10)));
-  return (value < 0 && tenths ? "−" : "") + whole + (tenths % 10 ? `.${tenths % 10}` : "") + " %";
+  return (value < 0 ? "−" : "") + whole + (tenths % 10 ? `.${tenths % 10}` : "") + " %";
 }
 
-/** @param {number} value */
-function tick(value) {
-  const told = number(value);
-  return told.includes(".") ? told.replace(/0+$/, "").replace(/\.$/, "") : told;
+/** @param {number} power */
+const ten = (power) => (power >= 0 ? 10 ** power : 1 / 10 ** -power);
+
+/** @param {number} value @param {number} step */
+function tick(value, step) {
+  const fits = (/** @type {number} */ n) => step * ten(n) > 0.5 && Math.abs(step * ten(n) - Math.floor(step * ten(n) + 0.5)) < 1e-6;
+  const decimals = range(0, 15).find(fits) ?? 0;
+  const rounded = Math.floor(Math.abs(value) * ten(decimals) + 0.5) / ten(decimals);
+  const [whole, part] = rounded.toFixed(decimals).split(".");
+  return (value < 0 && rounded ? "−" : "") + thousands(whole) + (part ? `.${part}` : "");
 }
 
 /** @param {number} value @param {string | undefined} unit */
@@ -213,28 +225,37 @@ function part(view, room, theme) {
   }
   y += !title ? 0 : view.small ? 4 : 8;
   sheet.add(body, 0, y);
-  if (view.scale && (view.legend ?? true)) legend(sheet, view.scale, view.unit, sheet.height + 10);
+  if (view.scale && (view.legend ?? true)) legend(sheet, view.scale, view.unit, sheet.height + 10, room);
   return sheet;
 }
 
-/** @param {Sheet} sheet @param {Spec} scale @param {string | undefined} unit @param {number} y */
-function legend(sheet, scale, unit, y) {
+/** @param {Sheet} sheet @param {Spec} scale @param {string | undefined} unit @param {number} y @param {number} room */
+function legend(sheet, scale, unit, y, room) {
   const low = written(scale.low, unit), high = written(scale.high, unit), x = widthOf(low, SMALL) + 4;
   sheet.text(0, y + 9, low, { size: SMALL, fill: sheet.colour("soft") });
   for (const n of range(0, 24)) {
     sheet.rect(x + n * 4, y, 4, 10, colourAt(scale, scale.low + ((scale.high - scale.low) * n) / 23, sheet.theme));
   }
   sheet.rect(x, y, 96, 10, "none", { stroke: sheet.colour("line") });
-  sheet.text(x + 100, y + 9, `${high}  ${scale.name}`, { size: SMALL, fill: sheet.colour("soft") });
+  const told = `${high}  ${scale.name}`, soft = { size: SMALL, fill: sheet.colour("soft") };
+  if (x + 100 + widthOf(told, SMALL) <= room) {
+    sheet.text(x + 100, y + 9, told, soft);
+    return;
+  }
+  sheet.text(x + 100, y + 9, high, soft);
+  wrap(scale.name, Math.floor(room / widthOf("x", SMALL))).forEach((line, n) => sheet.text(0, y + 23 + n * 13, line, soft));
 }
 
 /** @param {any} given @returns {Rows} */
 function numbers(given) {
   if (Array.isArray(given)) return given;
-  const bytes = Uint8Array.from(atob(given.half), (char) => char.charCodeAt(0)), [rows, columns] = given.shape;
-  const values = new Uint16Array(bytes.buffer);
-  return range(0, rows).map((r) => range(0, columns).map((c) => half(values[r * columns + c])));
+  const bytes = Uint8Array.from(atob(given.half ?? given.single), (char) => char.charCodeAt(0)), [rows, columns] = given.shape;
+  const values = given.half ? Array.from(new Uint16Array(bytes.buffer), half) : Array.from(new Float32Array(bytes.buffer), finite);
+  return range(0, rows).map((r) => values.slice(r * columns, (r + 1) * columns));
 }
+
+/** @param {number} value */
+const finite = (value) => (Number.isNaN(value) ? null : value);
 
 /** A number of 16 bits. @param {number} bits */
 function half(bits) {
@@ -265,8 +286,8 @@ function tokens(view, room, theme) {
 function bars(view, room, theme) {
   const sheet = new Sheet(theme), series = view.series;
   const labels = view.labels.map((/** @type {string} */ label) => cut(label, LABEL + 6));
-  const every = series.flatMap((/** @type {Spec} */ one) => one.values);
-  const low = Math.min(0, min(every)), high = Math.max(0, max(every));
+  const every = [0, ...series.flatMap((/** @type {Spec} */ one) => one.values).filter((/** @type {any} */ value) => value !== null)];
+  const low = min(every), high = max(every);
   const left = max(labels.map((/** @type {string} */ label) => widthOf(label, TEXT))) + 8;
   const long = Math.max(60, Math.min(room - left - 64, 320)), unit = long / (high - low || 1), zero = left + -low * unit;
   const thick = series.length === 1 ? 14 : 10, deep = series.length * thick + 5;
@@ -291,7 +312,9 @@ function bars(view, room, theme) {
     const ink = sheet.colour(faint ? "soft" : "ink");
     sheet.text(left - 6, y + deep / 2 + 2, label, { anchor: "end", mono: true, fill: ink, bold: at === view.chosen });
     series.forEach((/** @type {Spec} */ one, /** @type {number} */ n) => {
-      const value = one.values[at], fill = faint ? sheet.colour("line") : SERIES[theme][n];
+      const value = one.values[at];
+      if (value === null) return;
+      const fill = faint ? sheet.colour("line") : SERIES[theme][n];
       const tip = `${view.labels[at]}: ${written(value, view.unit)}` + (series.length > 1 ? ` ${one.name}` : "");
       const [x, w] = value >= 0 ? [zero, value * unit] : [zero + value * unit, -value * unit];
       const top = y + 2 + n * thick;
@@ -347,7 +370,7 @@ function cellSize(view, room) {
  * @param {number} left @param {number[]} cell @param {Theme} theme
  */
 function grid(view, values, down, across, left, [wide, high], theme) {
-  const sheet = new Sheet(theme), { texts, scales } = view;
+  const sheet = new Sheet(theme), { texts, scales } = view, empty = view.void ?? "−∞";
   let head = view.column_labels ?? true ? columnsAbove(sheet, view, across, left, wide) : 0;
   if (view.banner) {
     const [hue, told] = view.banner;
@@ -361,9 +384,9 @@ function grid(view, values, down, across, left, [wide, high], theme) {
     across.forEach((c, m) => {
       const value = values[r][c], x = left + m * wide, keys = [`r${r}`, `c${c}`], where = `${view.rows[r]} · ${view.columns[c]}: `;
       if (value === null) {
-        sheet.rect(x, y, wide, high, sheet.colour("paper"), { hatch: true, tip: where + "−∞", keys });
+        if (!view.small) sheet.rect(x, y, wide, high, sheet.colour("paper"), { hatch: true, tip: where + empty, keys });
         if (wide >= 20 && high >= 12) {
-          sheet.text(x + wide / 2, y + high / 2 + 4, "−∞", { size: SMALL, anchor: "middle", fill: sheet.colour("hatch") });
+          sheet.text(x + wide / 2, y + high / 2 + 4, empty, { size: SMALL, anchor: "middle", fill: sheet.colour("hatch") });
         }
         return;
       }
@@ -403,7 +426,7 @@ function columnsAbove(sheet, view, across, left, wide) {
 /** @param {Sheet} sheet @param {Spec} view @param {Rows} values @param {number[]} down @param {number[]} across @param {number} given */
 function overview(sheet, view, values, down, across, given) {
   const rows = values.length, columns = values[0].length, most = Math.min(Math.floor(given / 4), 128);
-  const by = [Math.max(1, Math.ceil(rows / most)), Math.max(1, Math.ceil(columns / most))];
+  const by = [Math.max(1, Math.ceil(rows / most)), view.scales ? 1 : Math.max(1, Math.ceil(columns / most))];
   const wide = Math.min(12, given / Math.ceil(columns / by[1]));
   const high = rows < columns / 4 ? Math.max(wide, Math.min(12, 4 * wide)) : rows <= 4 * columns ? wide : Math.max(3, wide / 4);
   const room = wide * Math.ceil(columns / by[1]);
@@ -418,7 +441,7 @@ function overview(sheet, view, values, down, across, given) {
       }
       if (strongest === null) continue;
       const tip = `${r}–${Math.min(rows, r + by[0]) - 1} · ${c}–${Math.min(columns, c + by[1]) - 1}: ${written(strongest, view.unit)}`;
-      const fill = colourAt(view.scale, strongest, sheet.theme);
+      const fill = colourAt(view.scales ? view.scales[c] : view.scale, strongest, sheet.theme);
       sheet.rect((c / by[1]) * wide, (r / by[0]) * high, wide, high, fill, { tip, keys: ["overview", `w${r}.${c}`] });
     }
   }
@@ -427,7 +450,9 @@ function overview(sheet, view, values, down, across, given) {
   const frame = { stroke: sheet.colour("mark") };
   sheet.rect((first / by[1]) * wide, (top / by[0]) * high, (across.length / by[1]) * wide, (down.length / by[0]) * high, "none", frame);
   const told = `all ${rows} × ${columns}, the strongest of every ${by[0]} × ${by[1]}; below: rows ${top}–${top + down.length - 1}, `;
-  sheet.text(0, tall + 14, told + `columns ${first}–${first + across.length - 1}`, { size: SMALL, fill: sheet.colour("soft") });
+  wrap(told + `columns ${first}–${first + across.length - 1}`, Math.floor(given / widthOf("x", SMALL))).forEach((line, n) => {
+    sheet.text(0, tall + 14 + n * 13, line, { size: SMALL, fill: sheet.colour("soft") });
+  });
 }
 
 /** @param {Spec} view @param {number} room @param {Theme} theme */
@@ -444,7 +469,7 @@ function arcs(view, room, theme) {
   const lifts = edges.map(([a, b]) => {
     if (a === b) return 16;
     const long = flat ? Math.abs(starts[a] + widths[a] / 2 - starts[b] - widths[b] / 2) : Math.abs(a - b) * 19;
-    return Math.min(200, 14 + long * 0.5);
+    return Math.min(flat ? 200 : Math.min(200, room - left - 4), 14 + long * 0.5);
   });
   const base = flat && far ? max(lifts) * 0.76 + 8 : 0;
   edges.forEach(([source, target, weight], n) => {
@@ -466,14 +491,11 @@ function arcs(view, room, theme) {
   return sheet;
 }
 
-/** @param {number} power */
-const ten = (power) => (power >= 0 ? 10 ** power : 1 / 10 ** -power);
-
-/** @param {number} low @param {number} high @param {number} [count] */
+/** @param {number} low @param {number} high @param {number} [count] @returns {[number[], number]} */
 function ticks(low, high, count = 5) {
   const rough = (high - low) / count, base = ten(rough > 0 ? Math.floor(Math.log10(rough)) : 0);
   const step = [1, 2, 5, 10].map((n) => base * n).find((size) => size >= rough * 0.999) ?? base;
-  return range(Math.ceil(low / step - 1e-9), Math.floor(high / step + 1e-9) + 1).map((n) => n * step);
+  return [range(Math.ceil(low / step - 1e-9), Math.floor(high / step + 1e-9) + 1).map((n) => n * step), step];
 }
 
 /** @param {Spec} view @param {number} room @param {Theme} theme */
@@ -497,11 +519,12 @@ function lines(view, room, theme) {
     return [left + ((x - first) / (last - first || 1)) * wide, (view.down ? share : 1 - share) * tall + 6];
   };
   const soft = { size: SMALL, fill: sheet.colour("soft") };
-  const marks = view.log ? range(Math.floor(bottom), Math.ceil(top) + 1).map(ten) : ticks(bottom, top);
+  const [marks, step] = view.log ? [range(Math.floor(bottom), Math.ceil(top) + 1).map(ten), 1] : ticks(bottom, top);
   for (const value of marks.filter((mark) => bottom - 1e-9 <= scaled(mark) && scaled(mark) <= top + 1e-9)) {
     const y = place(first, value)[1];
     sheet.line([[left, y], [left + wide, y]], sheet.colour("line"));
-    sheet.text(left - 5, y + 4, view.unit === "percent" ? percent(value) : tick(value), { anchor: "end", ...soft });
+    const told = view.unit === "percent" ? percent(value) : view.log ? number(value) : tick(value, step);
+    sheet.text(left - 5, y + 4, told, { anchor: "end", ...soft });
   }
   let foot = tall + 8;
   if (named) {
@@ -511,7 +534,8 @@ function lines(view, room, theme) {
     }
     foot += max(shown.map((n) => widthOf(cut(xs[n], LABEL), SMALL))) + 4;
   } else {
-    for (const x of ticks(first, last, 6)) sheet.text(place(x, low)[0], foot + 10, tick(x), { anchor: "middle", ...soft });
+    const [shown, step] = ticks(first, last, 6);
+    for (const x of shown) sheet.text(place(x, low)[0], foot + 10, tick(x, step), { anchor: "middle", ...soft });
     foot += 14;
   }
   series.forEach((/** @type {Spec} */ one, /** @type {number} */ n) => {
@@ -550,15 +574,18 @@ function sparks(view, room, theme) {
   const step = Math.min(22, (room - left) / Math.max(1, labels.length));
   let y = 0;
   series.forEach((/** @type {Spec} */ one, /** @type {number} */ n) => {
-    const stroke = palette[n % palette.length], most = max(one.values) || 1, keys = [`s${n}`];
-    const points = one.values.map((/** @type {number} */ value, /** @type {number} */ at) => [left + (at + 0.5) * step, y + high - (value / most) * (high - 4)]);
+    const stroke = palette[n % palette.length], keys = [`s${n}`];
+    /** @type {number[]} */
+    const there = range(0, one.values.length).filter((at) => one.values[at] !== null);
+    const most = max(there.map((at) => one.values[at])) || 1;
+    const points = there.map((at) => [left + (at + 0.5) * step, y + high - (one.values[at] / most) * (high - 4)]);
     const area = points.length ? [[points[0][0], y + high], ...points, [points[points.length - 1][0], y + high]] : [];
     sheet.text(left - 8, y + high - 8, cut(one.name, LABEL), { anchor: "end", fill: stroke, bold: true, keys });
     sheet.line(area, stroke, { fill: stroke, width: 1.2, keys });
-    one.values.forEach((/** @type {number} */ value, /** @type {number} */ at) => {
-      const tip = `${one.name}, ${at} ${labels[at]}: ${number(value)}`;
+    for (const at of there) {
+      const tip = `${one.name}, ${at} ${labels[at]}: ${number(one.values[at])}`;
       sheet.rect(left + at * step, y, step, high, "none", { tip, keys: [`s${n}`, `t${at}`] });
-    });
+    }
     y += high + 8;
   });
   const skip = Math.max(1, Math.ceil(13 / step)), shown = range(0, labels.length).filter((at) => at % skip === 0);
@@ -625,6 +652,7 @@ const SVG = "http://www.w3.org/2000/svg";
 const MONO = "ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', 'Noto Sans Mono', monospace";
 const SANS = "Inter, 'Segoe UI', Roboto, Helvetica, Arial, 'DejaVu Sans', 'Noto Sans', sans-serif";
 const ROWS = 2000; // of the table, at once
+const MANY = 6000; // marks, of which those that are not meant no longer step back: it would take too long
 const KEYS = "Arrow keys move, Enter pins, Escape clears, t shows the table, s saves the picture.";
 const STYLE = `
 .gf-view { margin: 0; position: relative; font: 13px/1.4 ${SANS}; color: var(--ink); background: var(--paper); }
@@ -799,14 +827,16 @@ export function draw(host, view, options = {}) {
     if (mark === current) return;
     current = mark;
     tip.hidden = mark < 0;
-    const keys = new Set(mark < 0 ? [] : sheet.marks[mark].keys ?? []);
-    const kin = sheet.marks.map((one) => (one.keys ?? []).some((/** @type {string} */ one) => keys.has(one)));
-    const fade = !keys.has("overview") && kin.filter(Boolean).length > 1;
-    drawn.forEach((one, n) => {
-      const faint = fade && sheet.marks[n].keys && !kin[n];
-      if (faint) one.setAttribute("opacity", "0.3");
-      else one.removeAttribute("opacity");
-    });
+    if (drawn.length <= MANY) {
+      const keys = new Set(mark < 0 ? [] : sheet.marks[mark].keys ?? []);
+      const kin = sheet.marks.map((one) => (one.keys ?? []).some((/** @type {string} */ one) => keys.has(one)));
+      const fade = !keys.has("overview") && kin.filter(Boolean).length > 1;
+      drawn.forEach((one, n) => {
+        const faint = fade && sheet.marks[n].keys && !kin[n];
+        if (faint) one.setAttribute("opacity", "0.3");
+        else one.removeAttribute("opacity");
+      });
+    }
     ring?.remove();
     if (mark < 0) return;
     if (sheet.marks[mark].mark === "rect") {
@@ -815,11 +845,18 @@ export function draw(host, view, options = {}) {
       svg.append(ring);
     }
     tip.textContent = spoken.textContent = sheet.marks[mark].tip;
-    const [x, y] = middle(sheet.marks[mark]);
+    moveTip();
+  }
+
+  /** Beside the mark that is meant, wherever it has been scrolled to. */
+  function moveTip() {
+    if (current < 0) return;
+    const [x, y] = middle(sheet.marks[current]);
     const left = x - scroll.scrollLeft, top = y - scroll.scrollTop;
     tip.style.left = `${Math.max(0, Math.min(left + 10, frame.clientWidth - tip.offsetWidth - 4))}px`;
     tip.style.top = `${top + 14}px`;
   }
+  scroll.addEventListener("scroll", moveTip);
 
   /** Keep what a mark says; on the overview, go there. @param {number} mark */
   function pin(mark) {
@@ -854,7 +891,10 @@ export function draw(host, view, options = {}) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (moves[event.key]) {
       pinned = -1;
+      frame.dataset.pinned = "false";
       point(step(moves[event.key][0], moves[event.key][1]));
+      if (current >= 0) drawn[current].scrollIntoView({ block: "nearest", inline: "nearest" });
+      moveTip();
     } else if (event.key === "Enter" || event.key === " ") pin(current);
     else if (event.key === "Escape") {
       pinned = -1;

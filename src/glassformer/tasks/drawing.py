@@ -10,15 +10,15 @@ from glassformer.errors import InputError
 from glassformer.figures.colour import magnitude, signed
 from glassformer.figures.labels import number, percent, readable, visible
 from glassformer.figures.specs import bars, curves, matrix, names, panels, plain, strip
-from glassformer.figures.view import VERSION, View
+from glassformer.figures.view import VERSION, View, short
 from glassformer.tasks.sentences import sentence
 
 if TYPE_CHECKING:
     from glassformer.tasks.look import Look
 
 Spec = dict[str, Any]
-MOST_BARS, MOST_NEURONS, MOST_STRIPS = 24, 40, 12
-LITTLE = 16  # rows and columns of a head among many
+MOST_BARS, MOST_NEURONS, MOST_STRIPS, MOST_BOXES = 24, 40, 12, 4000
+LITTLE, MOST_CELLS = 16, 40_000  # rows and columns of a head among many; cells of all heads
 NEAR = 48  # tokens whose bows are drawn one by one
 SHORT = {"previous": "prev.", "first": "first", "duplicate": "same", "induction": "ind."}  # kinds of heads
 WEAK = 0.04  # attention below which there is no bow
@@ -49,34 +49,32 @@ def _ahead(table: Any) -> Any:
 def attention(look: "Look") -> Spec:
     """Who looks at whom: a row looks, a column is looked at."""
     tokens, table = names(look.tokens), np.asarray(look.numbers)
-    shares = table.max(initial=0) <= 1.001
-    scale = magnitude("of the attention of a row" if shares else "handed over", float(table.max(initial=0)))
-    return matrix(tokens, tokens, _ahead(table), scale, unit="percent" if shares else "")
+    return matrix(tokens, tokens, _ahead(table), **_amount(look))
+
+
+def _amount(look: "Look") -> Spec:
+    """What the numbers of a pattern are: shares of a row's attention, or how much is handed over."""
+    top = float(np.asarray(look.numbers).max(initial=0))
+    if look.seen == "handed over":
+        return {"scale": magnitude("handed over", top), "unit": ""}
+    return {"scale": magnitude("of the attention of a row", top), "unit": "percent"}
 
 
 def arcs(look: "Look") -> Spec:
     """Bows from every token to where it looks; of a long text in groups, and the last tokens one by one."""
     tokens, table = names(look.tokens), np.asarray(look.numbers)
-    top = float(table.max(initial=0)) or 1.0
-    shares = top <= 1.001
-    more = {"scale": magnitude("attention", top), "unit": "percent" if shares else ""}
+    top, more = float(table.max(initial=0)) or 1.0, _amount(look)
     if len(tokens) <= NEAR:
         return {"kind": "arcs", "tokens": tokens, "edges": _edges(table, top), **more}
     size = -(-len(tokens) // NEAR)
     groups = [range(at, min(at + size, len(tokens))) for at in range(0, len(tokens), size)]
     pooled = np.array([[table[one.start : one.stop, two.start : two.stop].sum(1).mean() for two in groups] for one in groups])
     labels = [f"{group.start} {''.join(tokens[group.start : group.stop])}" for group in groups]
-    whole = {
-        "kind": "arcs",
-        "tokens": labels,
-        "edges": _edges(pooled, top),
-        **more,
-        "title": f"by {size} tokens",
-        "legend": False,
-    }
+    whole = {"kind": "arcs", "tokens": labels, "edges": _edges(pooled, top), **more}
     last = len(tokens) - NEAR
     detail = {"kind": "arcs", "tokens": tokens[last:], "edges": _edges(table[last:, last:], top), **more}
-    return panels([whole, detail | {"title": f"the last {NEAR} tokens"}])
+    titles = {"title": f"by {size} tokens", "legend": False}, {"title": f"the last {NEAR} tokens"}
+    return panels([whole | titles[0], detail | titles[1]])
 
 
 def _edges(table: Any, top: float, most: int = 4) -> list[list[float]]:
@@ -85,15 +83,21 @@ def _edges(table: Any, top: float, most: int = 4) -> list[list[float]]:
     for query, row in enumerate(table):
         for source in np.argsort(-row, kind="stable")[:most]:
             if row[source] >= WEAK * top:
-                found.append([query, int(source), float(f"{row[source]:.4g}")])
+                found.append([query, int(source), short(float(row[source]))])
     return found
+
+
+def _some(look: "Look", shown: int, there: int, what: str) -> Spec:
+    """The title, if not all is shown."""
+    return {} if shown >= there else {"title": f"{look.caption}; the first {shown} of {there} {what}"}
 
 
 def heads(look: "Look") -> Spec:
     """All heads in little, a layer a row; each with the kind that it is most."""
     patterns = look.seen  # (L, H, T, T)
     count, size = patterns.shape[1], patterns.shape[-1]
-    by = -(-size // LITTLE)
+    across = max(4, min(LITTLE, int((MOST_CELLS / (count * len(patterns))) ** 0.5)))
+    by = -(-size // across)
     side = float(max(3, int(min(84, 920 / count - 8) // -(-size // by))))
     parts = []
     for layer, row in enumerate(patterns):
@@ -105,7 +109,7 @@ def heads(look: "Look") -> Spec:
             rows = [f"{r * by}" for r in range(len(little))]
             more = {"cell": [side, side], "row_labels": False, "column_labels": False, "legend": False, "unit": "percent"}
             parts.append(matrix(rows, rows, _ahead(little), magnitude("attention"), title=title, small=True, **more))
-    title = f"{look.caption}; LAYER.HEAD, what it gives most to"
+    title = f"{look.caption}; LAYER.HEAD, what it gives most to" + (f"; cells are the strongest of {by} × {by}" if by > 1 else "")
     return panels(parts, across=count, gap=8, title=title, scale=magnitude("attention"), unit="percent")
 
 
@@ -197,7 +201,8 @@ def watched(look: "Look") -> Spec:
 
 def parts(look: "Look") -> Spec:
     """Who spoke for a token, and against it."""
-    return bars([row[0] for row in look.rows[:MOST_BARS]], [row[1] for row in look.rows[:MOST_BARS]])
+    some = look.rows[:MOST_BARS]
+    return bars([row[0] for row in some], [row[1] for row in some], **_some(look, len(some), len(look.rows), "parts"))
 
 
 def journey(look: "Look") -> Spec:
@@ -226,13 +231,15 @@ def embedding(look: "Look") -> Spec:
     size = look.numbers["sum"].shape[1]
     by = -(-size // 800)
     wide = float(max(1, 720 // -(-size // by)))
+    columns = [str(n) if by == 1 else f"{n}–{min(size, n + by) - 1}" for n in range(0, size, by)]
     for at, token in enumerate(tokens[:MOST_STRIPS]):
         rows = np.stack([look.numbers[name][at] for name in ("token", "position", "sum")])
-        rows = np.stack([rows[:, n : n + by].mean(1) for n in range(0, size, by)], 1)
-        labels = [token, f"+ position {at}", "= input"]
+        groups = [rows[:, n : n + by] for n in range(0, size, by)]
+        strongest = np.stack([np.take_along_axis(one, np.abs(one).argmax(1)[:, None], 1)[:, 0] for one in groups], 1)
         more = {"cell": [wide, 16.0], "column_labels": False, "legend": False}
-        made.append(matrix(labels, [str(n * by) for n in range(rows.shape[1])], rows, signed("", most), **more))
-    return panels(made, gap=6, scale=signed("each number of a vector", most))
+        made.append(matrix([token, f"+ position {at}", "= input"], columns, strongest, signed("", most), **more))
+    what = "each number of a vector" if by == 1 else f"the strongest of every {by} numbers of a vector"
+    return panels(made, gap=6, scale=signed(what, most)) | _some(look, len(made), len(tokens), "tokens")
 
 
 def cache(look: "Look") -> Spec:
@@ -274,7 +281,8 @@ def saliency(look: "Look") -> Spec:
                 "unit": "percent",
             }
             parts.append(curves([float(x) for x in tested.fractions], both, **more))
-    return panels(parts, across=1 if tested is None else 2, scale=scale, unit="percent")
+    some = _some(look, min(MOST_STRIPS, len(found.targets)), len(found.targets), "tokens")
+    return panels(parts, across=1 if tested is None else 2, scale=scale, unit="percent") | some
 
 
 def neurons(look: "Look") -> Spec:
@@ -320,7 +328,7 @@ def sweep(look: "Look") -> Spec:
     restored = look.numbers.restored[::-1]
     most = float(np.nanmax(np.abs(restored), initial=1.0))
     sites = [site.removeprefix("blocks.") for site in look.numbers.sites[::-1]]
-    return matrix(sites, names(look.tokens), restored, signed("restored", most), unit="percent")
+    return matrix(sites, names(look.tokens), restored, signed("restored", most), unit="percent", void="–")
 
 
 def diff(look: "Look") -> Spec:
@@ -352,7 +360,14 @@ def top(look: "Look") -> Spec:
 
 def merges(look: "Look") -> Spec:
     """A word from its bytes to its tokens."""
-    rows = [{"note": note, "pieces": names(pieces), "made": made} for note, pieces, made in look.seen]
+    rows: list[Spec] = []
+    room = MOST_BOXES
+    for note, pieces, made in look.seen:
+        room -= len(pieces)
+        if room < 0:
+            rows.append({"note": "…", "pieces": [f"{len(look.seen) - len(rows)} more steps"], "made": None})
+            break
+        rows.append({"note": note, "pieces": names(pieces), "made": made})
     return {"kind": "boxes", "rows": rows}
 
 
@@ -364,8 +379,11 @@ def parameters(look: "Look") -> Spec:
 def curve(look: "Look") -> Spec:
     """Loss over tokens."""
     x, series = look.numbers["millions of tokens"], {name: look.numbers[name] for name in ("training", "held out")}
-    high = {} if look.numbers["high"] is None else {"high": look.numbers["high"]}
-    return curves(x, series, x_title="millions of tokens", y_title="loss, nats a token", height=260, **high)
+    title, high = {}, look.numbers["high"]
+    if high is not None:
+        series = {name: np.where(np.asarray(values) > high, np.nan, values) for name, values in series.items()}
+        title = {"title": f"{look.caption}; what lies above {number(high)} is left out"}
+    return curves(x, series, x_title="millions of tokens", y_title="loss, nats a token", height=260, **title)
 
 
 Drawings = dict[str, Callable[["Look"], Spec]]

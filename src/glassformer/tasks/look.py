@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glassformer.errors import InputError
+from glassformer.figures.labels import readable
 from glassformer.figures.view import PICTURES, View, frame, write
 from glassformer.tokenizers.words import words
 
@@ -85,9 +86,9 @@ class Look:
 
         return view_of(self, drawing)
 
-    def to_html(self, drawing: str | None = None) -> str:
+    def to_html(self, drawing: str | None = None, *, theme: str | None = None) -> str:
         """One page that needs nothing else, with the live picture."""
-        return self.view(drawing).to_html()
+        return self.view(drawing).to_html(theme=theme)
 
     def save(self, path: str | Path, *, drawing: str | None = None, **how: Any) -> Path:
         """Write a picture (.svg, .png, .pdf, .html) or the numbers (.json, .csv). How: `width`, `theme` ("dark")."""
@@ -164,7 +165,8 @@ def places_of(lm: "LanguageModel", ids: Sequence[int], word: str | int) -> list[
     found = [at for group, name in zip(groups, names, strict=True) if name.strip() == word.strip() for at in group]
     if not found:
         known = " ".join(name.strip() for name in names)
-        raise InputError(f"the word {word!r} is not in the text; its words are {known[:200]}{'…' if len(known) > 200 else ''}")
+        shown = readable(known[:200]) + ("…" if len(known) > 200 else "")
+        raise InputError(f"the word {word!r} is not in the text; its words are {shown}")
     return found
 
 

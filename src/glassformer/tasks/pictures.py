@@ -1,6 +1,5 @@
 """Answers that are there to be seen: sure and unsure words, the next token's choices, merges, vectors, parameters, a training."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +8,7 @@ import numpy as np
 
 from glassformer.errors import InputError
 from glassformer.tasks.look import Look
+from glassformer.tasks.metrics import read_lines
 
 if TYPE_CHECKING:
     from glassformer.tasks.library import Table
@@ -65,20 +65,17 @@ def curve(files: Sequence[Path]) -> Look:
     steps, held_out, before = [], [], 0.0
     for file in files:
         tokens = before
-        try:
-            for line in map(json.loads, file.read_text(encoding="utf-8").splitlines()):
-                if "tokens" in line:
-                    tokens = before + line["tokens"] / 1e6
-                    steps.append((tokens, line["loss"]))
-                elif "held_out" in line:
-                    held_out.append((tokens, line["held_out"]))
-        except OSError as error:
-            raise InputError(f"{file}: cannot be read ({error.strerror})") from None
-        except (ValueError, TypeError, KeyError):
-            raise InputError(f"{file}: is not the metrics.jsonl of a training") from None
+        if not file.is_file():
+            raise InputError(f"{file}: there is no such file")
+        for line in read_lines(file):
+            if "tokens" in line and isinstance(line.get("loss"), float | int):
+                tokens = before + line["tokens"] / 1e6
+                steps.append((tokens, float(line["loss"])))
+            elif isinstance(line.get("held_out"), float | int):
+                held_out.append((tokens, float(line["held_out"])))
         before = tokens
     if not steps:
-        raise InputError(f"{files[0]}: has no steps of a training")
+        raise InputError(f"{files[0]}: is not the metrics.jsonl of a training, or has no step yet")
     size = max(1, len(steps) // POINTS)
     stretches = (np.mean(steps[at : at + size], axis=0) for at in range(0, len(steps), size))
     mean = [(float(x), float(loss)) for x, loss in stretches]

@@ -16,7 +16,7 @@ from glassformer.explain.memory import kept
 from glassformer.explain.saliency import METHODS, Target, saliency
 from glassformer.generation.decode import restrict
 from glassformer.generation.options import Options
-from glassformer.generation.sampling import distribution, log_softmax
+from glassformer.generation.sampling import adjust, distribution, log_softmax
 from glassformer.tasks.look import Array, Look, Progress, find_token, labels, places_of, words_of
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ def pattern(
     heads = attending.value_weighted(lm.model, ids, layer) if values else attending.patterns(lm.model, ids, [layer])[0]
     where = f"layer {layer}, " + ("mean of all heads" if head is None else f"head {head}")
     what = "attention" if not values else "attention × length of what is handed over"
-    return _sources(lm, ids, heads.mean(0) if head is None else heads[head], f"{where}: {what}", by_word)
+    table = heads.mean(0) if head is None else heads[head]
+    return _sources(lm, ids, table, f"{where}: {what}", by_word, "handed over" if values else "shares")
 
 
 def flow(lm: "LanguageModel", ids: Sequence[int], layer: int | None = None, *, by_word: bool = False) -> Look:
@@ -81,12 +82,13 @@ def flow(lm: "LanguageModel", ids: Sequence[int], layer: int | None = None, *, b
     return _sources(lm, ids, through[-1 if layer is None else layer], f"{where}: attention rollout", by_word)
 
 
-def _sources(lm: "LanguageModel", ids: Sequence[int], table: Array, what: str, by_word: bool) -> Look:
+def _sources(lm: "LanguageModel", ids: Sequence[int], table: Array, what: str, by_word: bool, seen: str = "shares") -> Look:
     """A table (T, T) of who gives how much to whom, and the three strongest of each row; token by token, or word by word."""
     names = labels(lm, ids)
     if by_word:
         groups, names = words_of(lm, ids)
-        table = np.array([[table[list(one)][:, list(other)].sum(1).mean() for other in groups] for one in groups])
+        starts = [group.start for group in groups]
+        table = np.add.reduceat(np.add.reduceat(table, starts, 1), starts, 0) / np.array([[len(group)] for group in groups])
     rows: list[list[Any]] = []
     for at, name in enumerate(names):
         best = np.argsort(-table[at, : at + 1], kind="stable")[:3]
@@ -97,7 +99,7 @@ def _sources(lm: "LanguageModel", ids: Sequence[int], table: Array, what: str, b
         ["position", "token", *(f"{n} {name}" for n, name in enumerate(names))],
         [[at, name, *row] for at, (name, row) in enumerate(zip(names, table.tolist(), strict=True))],
     )
-    return Look("attention", f"{lm.name}: {what}", names, table, columns, rows, every=every)
+    return Look("attention", f"{lm.name}: {what}", names, table, columns, rows, every=every, seen=seen)
 
 
 def steps(lm: "LanguageModel", ids: Sequence[int], layer: int, head: int, position: int) -> Look:
@@ -204,7 +206,7 @@ def choices(lm: "LanguageModel", ids: Sequence[int], k: int, options: Options) -
     """The likeliest next tokens, and which of them are cut off before one is drawn."""
     if k < 1:
         raise InputError(f"k must be at least 1, not {k}")
-    logits = restrict(lm.logits(ids, last=True)[0], None, None, may_end=True)
+    logits = adjust(restrict(lm.logits(ids, last=True)[0], None, None, may_end=True), options, ids, [])
     known = len(logits) if lm.tokenizer is None else len(lm.tokenizer)
     warm = logits[:known].astype(np.float64) / (options.temperature or 1.0)
     chances = np.exp(log_softmax(warm))

@@ -39,7 +39,7 @@ def _attention(look: "Look") -> str:
     table = np.asarray(look.numbers)
     row, column = (0, 0) if len(table) == 1 else divmod(int(table[1:].argmax()), table.shape[1])
     row += len(table) > 1  # the first token has nothing to choose
-    given = percent(float(table[row, column])) if table.max() <= 1.001 else number(float(table[row, column]))
+    given = (number if look.seen == "handed over" else percent)(float(table[row, column]))
     return f"{look.tokens[row]!r} gives {given} to {look.tokens[column]!r}, the most of all"
 
 
@@ -57,7 +57,8 @@ def _lens(look: "Look") -> str:
     last = [row for row in look.rows if row[1] == look.rows[-1][1]]
     said = last[-1][2]
     since = next(row[0] for n, row in enumerate(last) if all(other[2] == said for other in last[n:]))
-    return f"after {look.tokens[last[-1][1]]!r} it says {said!r} ({percent(last[-1][3])}), unchanged since {since}"
+    unchanged = f", unchanged since {since}" if len(last) > 1 else ""
+    return f"after {look.tokens[last[-1][1]]!r} it says {said!r} ({percent(last[-1][3])}){unchanged}"
 
 
 def _ranks(look: "Look") -> str:
