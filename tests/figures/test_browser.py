@@ -136,12 +136,13 @@ def test_tab_reaches_the_picture_first(page: Any, looks: dict[str, Look], tmp_pa
 def test_a_long_text_is_walked_through(page: Any, long: dict[str, Look], tmp_path: Path) -> None:
     """A click on the overview brings that part into the detail."""
     show(page, long["0 attention"], tmp_path)
-    assert "rows 984–1023" in page.locator("svg").text_content()
+    assert "984–1023, columns 984–1023" in page.locator("svg").text_content()
     page.evaluate("""() => {
       const cells = [...document.querySelectorAll('svg > rect[data-at]')];
       cells[0].dispatchEvent(new MouseEvent('click', { bubbles: true }));
     }""")
-    assert "rows 0–39, columns 0–39" in page.locator("svg").text_content()
+    assert "columns 0–39" in page.locator("svg").text_content()
+    assert "rows 0–39" in page.locator("svg").text_content()
 
 
 def test_dark_and_light_and_narrow(page: Any, looks: dict[str, Look], tmp_path: Path) -> None:

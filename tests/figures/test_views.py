@@ -160,7 +160,7 @@ def test_a_long_text_is_pooled_and_shown_in_part(long: dict[str, Look]) -> None:
     assert sheet.width <= 960
     assert sum(mark["mark"] == "text" and bool(mark.get("turn")) for mark in sheet.marks) == 40  # columns one by one
     moved = figure(look.view().spec | {"window": [100, 50]})
-    assert any("rows 100–139, columns 50–89" in mark.get("text", "") for mark in moved.marks)
+    assert any("100–139, columns 50–89" in mark.get("text", "") for mark in moved.marks)
     for name, one in long.items():
         assert len(one.to_html()) < 5e6, name
 
@@ -284,3 +284,21 @@ def test_what_is_left_out_is_said(storyteller: LanguageModel) -> None:
     letters = storyteller.merges("believable" * 60).view()
     assert "more steps" in letters.spec["rows"][-1]["pieces"][0]
     assert len(letters.to_svg()) < 5e6
+
+
+def test_a_query_of_a_long_text_is_in_sight(storyteller: LanguageModel) -> None:
+    """The part that is shown ends at the query, and the title says where that is."""
+    out = storyteller.generate("One day a robot met a girl. They ran up the hill. " * 12, max_new_tokens=1, temperature=0)
+    spec = out.steps(1, 0, 60).view().spec
+    assert spec["title"].endswith("at 60")
+    assert any("rows 21–60" in mark.get("text", "") for mark in figure(spec).marks)
+
+
+def test_a_prompt_does_not_look_unlikely(looks: dict[str, Look]) -> None:
+    """What was given has no box; what was written has one, however unlikely it was."""
+    rects = [
+        mark
+        for mark in figure(looks["written"].view().spec).marks
+        if "t0" in mark.get("keys", ()) or "t12" in mark.get("keys", ())
+    ]
+    assert ["stroke" in mark for mark in rects] == [False, True]

@@ -112,3 +112,18 @@ def test_what_cannot_be_asked(lm: LanguageModel, out: Completion) -> None:
     ):
         with pytest.raises(InputError, match=words):
             call()
+
+
+def test_questions_that_make_no_sense(out: Completion) -> None:
+    """One sentence each, not an error of Python's."""
+    for ask, words in (
+        (lambda: out.attention(head=0), "need a layer"),
+        (lambda: out.attention(layer="x"), "layer 'x' is not there"),  # type: ignore[arg-type]
+        (lambda: out.attention(layer=1.5), "layer 1.5 is not there"),  # type: ignore[arg-type]
+        (lambda: out.lens().save("x.svg", width="wide"), "width must be between 120 and 10,000, not 'wide'"),
+    ):
+        with pytest.raises(InputError, match=words):
+            ask()
+    assert len(repr(out.lens())) < 2000
+    assert out.cache().to_numpy()["computed"].shape == (6, len(out.lm.model.blocks))
+    assert out.saliency(tested=False).to_numpy()["saliency"]["scores"].ndim == 2

@@ -149,13 +149,15 @@ def answer(
     """Draw it on the terminal and print its table, or print the numbers as JSON, or save a picture or the numbers."""
     if output is not None:
         log().print(f"{found.save(output, drawing=drawing, theme='dark' if dark else None, width=width)}")
-    elif as_json:
+        return
+    view = found.view(drawing)  # a drawing that is not there is a mistake, drawn or not
+    if as_json:
         print_json(found.to_dict())
     else:
-        _print(found, drawing)
+        _print(found, view.spec)
 
 
-def _print(found: "Look", drawing: str | None) -> None:
+def _print(found: "Look", view: dict[str, Any]) -> None:
     """The drawing, if somebody looks; and the table, unless the drawing says it all.
 
     A table that is wider than the terminal comes in parts that each begin with its first column.
@@ -164,7 +166,6 @@ def _print(found: "Look", drawing: str | None) -> None:
     for told in found.caption.split("\n"):
         console.print(readable(told))
     if console.is_terminal:
-        view = found.view(drawing).spec
         for line in lines(view, console.width, console.color_system is not None and not console.no_color):
             console.print(line)
         if says_all(view, console.width, len(found.columns), len(found.rows)):

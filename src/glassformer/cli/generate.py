@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glassformer.cli.asked import Dark, Output, answer, check_file
+from glassformer.cli.asked import Dark, Output, Width, answer, check_file
 from glassformer.cli.options import (
     DEFAULT_MODEL,
     Device,
@@ -61,6 +61,7 @@ def generate(
     offline: Offline = False,
     output: Output = None,
     dark: Dark = False,
+    width: Width = 960,
     as_json: Json = False,
 ) -> None:
     """Write on from a prompt, or from nothing.
@@ -100,7 +101,7 @@ def generate(
         elif num_return_sequences > 1 or as_json or no_stream or num_beams > 1:
             found = lm.generate_many([text or ""], num_return_sequences=num_return_sequences, **options)
             if output is not None:
-                answer(found[0].probabilities(), False, output, dark=dark)
+                answer(found[0].probabilities(), False, output, dark=dark, width=width)
             if as_json:
                 print_json([one.to_dict() for one in found] if num_return_sequences > 1 else found[0].to_dict())
             else:
@@ -108,7 +109,7 @@ def generate(
         else:
             written = show(lm, text or "", options)
             if output is not None:
-                answer(written.probabilities(), False, output, dark=dark)
+                answer(written.probabilities(), False, output, dark=dark, width=width)
 
 
 def show(lm: "LanguageModel", prompt: str, options: dict[str, Any]) -> "Completion":

@@ -57,14 +57,14 @@ def numbers(value: Tensor) -> Array:
 
 def check_layer(model: Decoder, layer: int) -> None:
     """A block that is there, counted from 0."""
-    if not 0 <= layer < len(model.blocks):
-        raise InputError(f"layer {layer} is not there; the model has layers 0 to {len(model.blocks) - 1}")
+    if not isinstance(layer, int) or not 0 <= layer < len(model.blocks):
+        raise InputError(f"layer {layer!r} is not there; the model has layers 0 to {len(model.blocks) - 1}")
 
 
 def check_head(model: Decoder, head: int) -> None:
     """A head that is there, counted from 0."""
-    if not 0 <= head < model.config.heads:
-        raise InputError(f"head {head} is not there; a layer of this model has heads 0 to {model.config.heads - 1}")
+    if not isinstance(head, int) or not 0 <= head < model.config.heads:
+        raise InputError(f"head {head!r} is not there; a layer of this model has heads 0 to {model.config.heads - 1}")
 
 
 def look(model: Decoder, *sites: str, edits: Edits | None = None, grad: bool = False) -> AbstractContextManager[Tracer]:

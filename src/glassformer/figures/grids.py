@@ -40,7 +40,7 @@ def matrix(view: Spec, room: float, theme: str) -> Sheet:
     down = span(top, min(len(rows), DETAIL), len(rows))
     across = span(first, min(fits, DETAIL), len(columns))
     sheet = Sheet(theme)
-    overview(sheet, view, values, down, across, min(room, 640.0))
+    overview(sheet, view, values, down, across, min(room, 420.0))
     detail = grid(view, values, down, across, left, cell, theme)
     sheet.add(detail, 0, sheet.height + 14)
     return sheet
@@ -60,7 +60,7 @@ def cell_size(view: Spec, room: float) -> list[float]:
     if "texts" in view:
         longest = max((cells(text) for row in view["texts"] for text in row), default=1)
         wanted = max(24.0, width_of("x" * min(longest, 12), SMALL) + 6)
-        return [min(wanted, max(40.0, float(int(room / max(1, len(view["columns"])))))), 18.0]
+        return [min(wanted, max(34.0, float(int(room / max(1, len(view["columns"])))))), 18.0]
     side = min(24.0, max(13.0, float(int(room / max(1, len(view["columns"]))))))
     return [side, side]
 
@@ -88,16 +88,21 @@ def grid(view: Spec, values: Rows, down: range, across: range, left: float, cell
                 if not view.get("small"):
                     sheet.rect(x, y, wide, high, sheet.colour("paper"), hatch=True, **where)
                 if wide >= 20 and high >= 12:
-                    sheet.text(x + wide / 2, y + high / 2 + 4, void, size=SMALL, anchor="middle", fill=sheet.colour("hatch"))
+                    look = {"anchor": "middle", "fill": sheet.colour("hatch"), "keys": where["keys"]}
+                    sheet.text(x + wide / 2, y + high / 2 + 4, void, size=SMALL, **look)
                 continue
             scale = scales[c] if scales else view["scale"]
             text = texts[r][c] if texts else ""
             fill = colour.at(scale, value, theme)
-            where["tip"] += text if view.get("numeric") else (f"{text}, " if text else "") + written(value, view.get("unit"))
+            told = written(value, view.get("unit"))
+            where["tip"] += text if view.get("numeric") else f"“{text}” {told}" if text else told
             edge = {"stroke": sheet.colour("line")} if wide >= 8 and high >= 8 else {}
             sheet.rect(x, y, wide, high, fill, **edge, **where)
             if text:
-                shown, look = cut(text, int((wide - 2) / width_of("x", SMALL))), {"mono": True, "fill": colour.ink_on(fill)}
+                shown, look = (
+                    cut(text, int((wide - 2) / width_of("x", SMALL))),
+                    {"mono": True, "fill": colour.ink_on(fill), "keys": where["keys"]},
+                )
                 sheet.text(x + wide / 2, y + high / 2 + 3.5, shown, size=SMALL, anchor="middle", **look)
     for r, c in view.get("outlined", []):
         if r in down and c in across:
@@ -139,17 +144,22 @@ def overview(sheet: Sheet, view: Spec, values: Rows, down: range, across: range,
     for r in range(0, rows, by[0]):
         for c in range(0, columns, by[1]):
             patch = [value for row in values[r : r + by[0]] for value in row[c : c + by[1]] if value is not None]
-            if patch:
+            place = (c / by[1] * wide, r / by[0] * high, wide, high)
+            if not patch:
+                look = {"hatch": True, "tip": view.get("void", "−∞"), "keys": ["overview", f"w{r}.{c}"]}
+                sheet.rect(*place, sheet.colour("paper"), **look)
+            else:
                 strongest = max(patch, key=abs)
                 where = f"{r}–{min(rows, r + by[0]) - 1} · {c}–{min(columns, c + by[1]) - 1}"
                 tip = f"{where}: {written(strongest, view.get('unit'))}"
                 fill = colour.at(scales[c] if scales else view["scale"], strongest, sheet.theme)
-                sheet.rect(c / by[1] * wide, r / by[0] * high, wide, high, fill, tip=tip, keys=["overview", f"w{r}.{c}"])
+                sheet.rect(*place, fill, tip=tip, keys=["overview", f"w{r}.{c}"])
     tall = math.ceil(rows / by[0]) * high
     sheet.rect(0, 0, room, tall, "none", stroke=sheet.colour("line"))
     x, y = across.start / by[1] * wide, down.start / by[0] * high
     sheet.rect(x, y, len(across) / by[1] * wide, len(down) / by[0] * high, "none", stroke=sheet.colour("mark"))
-    told = f"all {rows} × {columns}, the strongest of every {by[0]} × {by[1]}; below: rows {down.start}–{down.stop - 1}, "
+    told = f"all {rows} × {columns}" + (f", the strongest of every {by[0]} × {by[1]}" if by != [1, 1] else "")
+    told += f"; below: rows {down.start}–{down.stop - 1}, "
     told += f"columns {across.start}–{across.stop - 1}"
     for n, line in enumerate(wrap(told, int(given / width_of("x", SMALL)))):
         sheet.text(0, tall + 14 + n * 13, line, size=SMALL, fill=sheet.colour("soft"))

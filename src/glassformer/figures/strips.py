@@ -19,9 +19,9 @@ def tokens(view: Spec, room: float, theme: str) -> Sheet:
             x, y = 0.0, y + high + 3
         fill = colour.at(view["scale"], value, theme) if value is not None else "none"
         tip = f"{at} {token}" + (f": {written(value, view.get('unit'))}" if value is not None else "")
-        edge = sheet.colour("mark") if at in boxed else sheet.colour("line")
-        sheet.rect(x, y, wide, high, fill, stroke=edge, tip=tip, keys=[f"t{at}"])
-        ink = sheet.colour("ink") if fill == "none" else colour.ink_on(fill)
+        edge = {"stroke": sheet.colour("mark" if at in boxed else "line")} if at in boxed or value is not None else {}
+        sheet.rect(x, y, wide, high, fill, **edge, tip=tip, keys=[f"t{at}"])
+        ink = sheet.colour("soft") if fill == "none" else colour.ink_on(fill)
         sheet.text(x + 3, y + 15, shown, size=size, mono=True, fill=ink)
         x += wide + 2
         if token.endswith("⏎"):

@@ -127,26 +127,31 @@ def matrix(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
 def _written(view: Spec, values: Rows, width: int, coloured: bool) -> Iterator[Text]:
     """Cells with texts, as many columns as there is room for, the last ones."""
     texts, rows = view["texts"], [cut(row, LABEL) for row in view["rows"]]
-    across, cell, left = _across(view, width)
+    across, widths, left = _across(view, width)
     if len(across) < len(view["columns"]):
         yield Text(f"columns {across.start} to {across.stop - 1}, of {len(view['columns'])}", style="dim")
-    yield Text(" " * (left + 1) + "".join(_padded(view["columns"][c], cell) + " " for c in across).rstrip(), style="bold")
+    yield Text(" " * (left + 1) + "".join(_padded(view["columns"][c], widths[c]) + " " for c in across).rstrip(), style="bold")
     for r, row in enumerate(rows):
         line = Text(" " * (left - cells(row)) + row + " ")
         for c in across:
             scale = view["scales"][c] if view.get("scales") else view["scale"]
-            line.append(_padded(texts[r][c], cell), style=_style(scale, values[r][c]) if coloured else "")
+            line.append(_padded(texts[r][c], widths[c]), style=_style(scale, values[r][c]) if coloured else "")
             line.append(" ")
         yield line
 
 
-def _across(view: Spec, width: int) -> tuple[range, int, int]:
-    """Which columns of cells with texts there is room for, how wide they are, and the rows' labels."""
+def _across(view: Spec, width: int) -> tuple[range, list[int], int]:
+    """Which columns of cells with texts there is room for, the last ones; how wide each column is, and the rows' labels."""
     left = max((cells(cut(row, LABEL)) for row in view["rows"]), default=0)
-    every = [text for row in [view["columns"], *view["texts"]] for text in row]
-    cell = min(TEXT if len(view["columns"]) > 6 else 22, max(map(cells, every), default=1))
-    count = max(1, min(len(view["columns"]), (width - left - 1) // (cell + 1)))
-    return range(len(view["columns"]) - count, len(view["columns"])), cell, left
+    most = TEXT if len(view["columns"]) > 6 else 22
+    widths = [min(most, max(cells(text) for text in column)) for column in zip(view["columns"], *view["texts"], strict=True)]
+    count, room = 0, width - left - 1
+    for wide in reversed(widths):
+        room -= wide + 1
+        if room < 0 and count:
+            break
+        count += 1
+    return range(len(widths) - count, len(widths)), widths, left
 
 
 def _padded(text: str, room: int) -> str:

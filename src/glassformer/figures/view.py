@@ -141,8 +141,8 @@ def script() -> str:
 
 
 def _width(width: float) -> float:
-    if not 120 <= width <= 10_000:
-        raise InputError(f"width must be between 120 and 10,000, not {width}")
+    if not isinstance(width, int | float) or not 120 <= width <= 10_000:
+        raise InputError(f"width must be between 120 and 10,000, not {width!r}")
     return float(width)
 
 

@@ -274,8 +274,9 @@ function tokens(view, room, theme) {
     if (x && x + wide > room) [x, y] = [0, y + high + 3];
     const fill = value === null ? "none" : colourAt(view.scale, value, theme);
     const tip = `${at} ${token}` + (value === null ? "" : `: ${written(value, view.unit)}`);
-    sheet.rect(x, y, wide, high, fill, { stroke: sheet.colour(boxed.has(at) ? "mark" : "line"), tip, keys: [`t${at}`] });
-    sheet.text(x + 3, y + 15, shown, { size, mono: true, fill: fill === "none" ? sheet.colour("ink") : inkOn(fill) });
+    const edge = boxed.has(at) || value !== null ? { stroke: sheet.colour(boxed.has(at) ? "mark" : "line") } : {};
+    sheet.rect(x, y, wide, high, fill, { ...edge, tip, keys: [`t${at}`] });
+    sheet.text(x + 3, y + 15, shown, { size, mono: true, fill: fill === "none" ? sheet.colour("soft") : inkOn(fill) });
     x += wide + 2;
     if (token.endsWith("⏎")) [x, y] = [0, y + high + 3];
   });
@@ -341,7 +342,7 @@ function matrix(view, room, theme) {
   const down = span(top, Math.min(rows.length, DETAIL), rows.length);
   const across = span(first, Math.min(fits, DETAIL), columns.length);
   const sheet = new Sheet(theme);
-  overview(sheet, view, values, down, across, Math.min(room, 640));
+  overview(sheet, view, values, down, across, Math.min(room, 420));
   sheet.add(grid(view, values, down, across, left, cell, theme), 0, sheet.height + 14);
   return sheet;
 }
@@ -359,7 +360,7 @@ function cellSize(view, room) {
   if (view.texts) {
     const longest = max(view.texts.flat().map(cells), 1);
     const wanted = Math.max(24, widthOf("x".repeat(Math.min(longest, 12)), SMALL) + 6);
-    return [Math.min(wanted, Math.max(40, each)), 18];
+    return [Math.min(wanted, Math.max(34, each)), 18];
   }
   const side = Math.min(24, Math.max(13, each));
   return [side, side];
@@ -386,17 +387,17 @@ function grid(view, values, down, across, left, [wide, high], theme) {
       if (value === null) {
         if (!view.small) sheet.rect(x, y, wide, high, sheet.colour("paper"), { hatch: true, tip: where + empty, keys });
         if (wide >= 20 && high >= 12) {
-          sheet.text(x + wide / 2, y + high / 2 + 4, empty, { size: SMALL, anchor: "middle", fill: sheet.colour("hatch") });
+          sheet.text(x + wide / 2, y + high / 2 + 4, empty, { size: SMALL, anchor: "middle", fill: sheet.colour("hatch"), keys });
         }
         return;
       }
       const text = texts ? texts[r][c] : "", fill = colourAt(scales ? scales[c] : view.scale, value, theme);
-      const tip = where + (view.numeric ? text : (text ? `${text}, ` : "") + written(value, view.unit));
+      const told = written(value, view.unit), tip = where + (view.numeric ? text : text ? `“${text}” ${told}` : told);
       const edge = wide >= 8 && high >= 8 ? { stroke: sheet.colour("line") } : {};
       sheet.rect(x, y, wide, high, fill, { ...edge, tip, keys });
       if (text) {
         const shown = cut(text, Math.floor((wide - 2) / widthOf("x", SMALL)));
-        sheet.text(x + wide / 2, y + high / 2 + 3.5, shown, { size: SMALL, anchor: "middle", mono: true, fill: inkOn(fill) });
+        sheet.text(x + wide / 2, y + high / 2 + 3.5, shown, { size: SMALL, anchor: "middle", mono: true, fill: inkOn(fill), keys });
       }
     });
   });
@@ -439,17 +440,22 @@ function overview(sheet, view, values, down, across, given) {
           if (value !== null && (strongest === null || Math.abs(value) > Math.abs(strongest))) strongest = value;
         }
       }
-      if (strongest === null) continue;
+      const keys = ["overview", `w${r}.${c}`], at = [(c / by[1]) * wide, (r / by[0]) * high];
+      if (strongest === null) {
+        sheet.rect(at[0], at[1], wide, high, sheet.colour("paper"), { hatch: true, tip: view.void ?? "−∞", keys });
+        continue;
+      }
       const tip = `${r}–${Math.min(rows, r + by[0]) - 1} · ${c}–${Math.min(columns, c + by[1]) - 1}: ${written(strongest, view.unit)}`;
       const fill = colourAt(view.scales ? view.scales[c] : view.scale, strongest, sheet.theme);
-      sheet.rect((c / by[1]) * wide, (r / by[0]) * high, wide, high, fill, { tip, keys: ["overview", `w${r}.${c}`] });
+      sheet.rect(at[0], at[1], wide, high, fill, { tip, keys });
     }
   }
   const tall = Math.ceil(rows / by[0]) * high, [top, first] = [down[0], across[0]];
   sheet.rect(0, 0, room, tall, "none", { stroke: sheet.colour("line") });
   const frame = { stroke: sheet.colour("mark") };
   sheet.rect((first / by[1]) * wide, (top / by[0]) * high, (across.length / by[1]) * wide, (down.length / by[0]) * high, "none", frame);
-  const told = `all ${rows} × ${columns}, the strongest of every ${by[0]} × ${by[1]}; below: rows ${top}–${top + down.length - 1}, `;
+  const pooled = by[0] > 1 || by[1] > 1 ? `, the strongest of every ${by[0]} × ${by[1]}` : "";
+  const told = `all ${rows} × ${columns}${pooled}; below: rows ${top}–${top + down.length - 1}, `;
   wrap(told + `columns ${first}–${first + across.length - 1}`, Math.floor(given / widthOf("x", SMALL))).forEach((line, n) => {
     sheet.text(0, tall + 14 + n * 13, line, { size: SMALL, fill: sheet.colour("soft") });
   });

@@ -12,12 +12,13 @@ from glassformer.figures.labels import number, percent, readable, visible
 from glassformer.figures.specs import bars, curves, matrix, names, panels, plain, strip
 from glassformer.figures.view import VERSION, View, short
 from glassformer.tasks.sentences import sentence
+from glassformer.tasks.sketches import MOST_STRIPS, cache, curve, embedding, journey, merges, parameters, some, top, written
 
 if TYPE_CHECKING:
     from glassformer.tasks.look import Look
 
 Spec = dict[str, Any]
-MOST_BARS, MOST_NEURONS, MOST_STRIPS, MOST_BOXES = 24, 40, 12, 4000
+MOST_BARS, MOST_NEURONS = 24, 40
 LITTLE, MOST_CELLS = 16, 40_000  # rows and columns of a head among many; cells of all heads
 NEAR = 48  # tokens whose bows are drawn one by one
 SHORT = {"previous": "prev.", "first": "first", "duplicate": "same", "induction": "ind."}  # kinds of heads
@@ -57,7 +58,7 @@ def _amount(look: "Look") -> Spec:
     top = float(np.asarray(look.numbers).max(initial=0))
     if look.seen == "handed over":
         return {"scale": magnitude("handed over", top), "unit": ""}
-    return {"scale": magnitude("of the attention of a row", top), "unit": "percent"}
+    return {"scale": magnitude("of the attention of a row; −∞: masked, so 0", top), "unit": "percent"}
 
 
 def arcs(look: "Look") -> Spec:
@@ -85,11 +86,6 @@ def _edges(table: Any, top: float, most: int = 4) -> list[list[float]]:
             if row[source] >= WEAK * top:
                 found.append([query, int(source), short(float(row[source]))])
     return found
-
-
-def _some(look: "Look", shown: int, there: int, what: str) -> Spec:
-    """The title, if not all is shown."""
-    return {} if shown >= there else {"title": f"{look.caption}; the first {shown} of {there} {what}"}
 
 
 def heads(look: "Look") -> Spec:
@@ -154,9 +150,11 @@ def steps(look: "Look") -> Spec:
     texts = [["−∞" if value == -np.inf else number(float(value)) for value in row] for row in zip(*columns, strict=True)]
     more = {"scales": scales, "texts": texts, "numeric": True, "legend": False, "column_hues": {"0": "q", "4": "v"}}
     more |= {"cell": [54.0, 18.0]}
+    last = max(0, look.seen - 39)
+    more |= {"window": [last, 0]}  # of a long text, the part that ends at the query
     five = matrix(tokens, ["q·k", "÷ √K", "masked", "softmax", "|w·v|"], np.stack(columns, 1), scales[0], **more)
     width = float(max(2, 160 // found.values.shape[1]))
-    thin = {"cell": [width, 18.0], "row_labels": False, "column_labels": False, "legend": False}
+    thin = {"window": [last, 0], "cell": [width, 18.0], "row_labels": False, "column_labels": False, "legend": False}
     across = [str(n) for n in range(found.values.shape[1])]
     top = float(np.abs(found.weighted).max()) or 1.0
     given = matrix(tokens, across, found.weighted, signed("weight × value", top), banner=["v", "softmax × v"], **thin)
@@ -171,7 +169,7 @@ def _lens(what: str) -> Callable[["Look"], Spec]:
         found = look.numbers
         values, scale, unit = {
             "probability": (np.exp(found.top_logprobs[..., 0]), magnitude("probability of the likeliest"), "percent"),
-            "rank": (1 / found.ranks, magnitude("1 ÷ rank of the token that came"), ""),
+            "rank": (1 / found.ranks, magnitude("= 1 ÷ rank of the token that came"), ""),
             "entropy": (found.entropy, magnitude("entropy, nats", float(found.entropy.max())), ""),
             "divergence": (found.divergence, magnitude("divergence from the last, nats", float(found.divergence.max())), ""),
         }[what]
@@ -186,7 +184,7 @@ def rankings(look: "Look") -> Spec:
     """The rank of every written token in every layer."""
     ranks = np.asarray(look.numbers["ranks"])[::-1]
     rows = [stage.removeprefix("blocks.") for stage in look.numbers["stages"][::-1]]
-    scale = magnitude("1 ÷ (1 + log₁₀ rank); rank 1 is full")
+    scale = magnitude("= 1 ÷ (1 + log₁₀ rank)")
     texts = [[f"{rank:,}" for rank in row] for row in ranks.tolist()]
     return matrix(rows, names(look.tokens), 1 / (1 + np.log10(ranks)), scale, texts=texts, numeric=True)
 
@@ -201,59 +199,8 @@ def watched(look: "Look") -> Spec:
 
 def parts(look: "Look") -> Spec:
     """Who spoke for a token, and against it."""
-    some = look.rows[:MOST_BARS]
-    return bars([row[0] for row in some], [row[1] for row in some], **_some(look, len(some), len(look.rows), "parts"))
-
-
-def journey(look: "Look") -> Spec:
-    """A vector on its way up: how long it is, what each half of a block added, and what it would say."""
-    found = look.numbers
-    rows = [stage.removeprefix("blocks.") for stage in found["stages"][::-1]]
-    columns = {"length": found["length"], "added": found["added"], "kept": found["kept"], "probability": found["probability"]}
-    values = np.stack([np.asarray(one)[::-1] for one in columns.values()], 1)
-    high = max(float(values[:, :2].max()), 1e-9)
-    scales: list[Any] = [magnitude("", high), magnitude("", high), magnitude(""), magnitude("")]
-    words = names(found["likeliest"][::-1])
-    texts = [
-        [number(a), number(b), number(c), f"{word} {percent(d)}"]
-        for (a, b, c, d), word in zip(values.tolist(), words, strict=True)
-    ]
-    names_of = ["length", "added", "cosine", "would say"]
-    return matrix(
-        rows, names_of, values, magnitude(""), scales=scales, texts=texts, numeric=True, legend=False, cell=[124.0, 18.0]
-    )
-
-
-def embedding(look: "Look") -> Spec:
-    """The token's row, the position's row, and their sum, which goes in."""
-    tokens, made = names(look.tokens), []
-    most = max(float(np.abs(look.numbers[name]).max()) for name in ("token", "position", "sum"))
-    size = look.numbers["sum"].shape[1]
-    by = -(-size // 800)
-    wide = float(max(1, 720 // -(-size // by)))
-    columns = [str(n) if by == 1 else f"{n}–{min(size, n + by) - 1}" for n in range(0, size, by)]
-    for at, token in enumerate(tokens[:MOST_STRIPS]):
-        rows = np.stack([look.numbers[name][at] for name in ("token", "position", "sum")])
-        groups = [rows[:, n : n + by] for n in range(0, size, by)]
-        strongest = np.stack([np.take_along_axis(one, np.abs(one).argmax(1)[:, None], 1)[:, 0] for one in groups], 1)
-        more = {"cell": [wide, 16.0], "column_labels": False, "legend": False}
-        made.append(matrix([token, f"+ position {at}", "= input"], columns, strongest, signed("", most), **more))
-    what = "each number of a vector" if by == 1 else f"the strongest of every {by} numbers of a vector"
-    return panels(made, gap=6, scale=signed(what, most)) | _some(look, len(made), len(tokens), "tokens")
-
-
-def cache(look: "Look") -> Spec:
-    """Every step a row, every position a column: outlined where keys and values are new, solid where they were kept."""
-    found, tokens = look.numbers, names(look.seen)
-    size = int(found[-1].computed[0] + found[-1].reused[0])
-    reused = np.array([[1.0 if at < one.reused[0] else 0.0 for at in range(size)] for one in found])
-    new = [[n, at] for n, one in enumerate(found) for at in range(one.reused[0], one.reused[0] + one.computed[0])]
-    rows = [f"{one.step}: writes {token}" for one, token in zip(found, names(look.tokens), strict=True)]
-    scale = magnitude("kept (solid); outlined: computed in this step")
-    filled = matrix(rows, tokens[:size], reused, scale, outlined=new, title="which keys and values a step finds", legend=False)
-    sizes = {f"layer {n}": float(part) for n, part in enumerate(found[-1].bytes)}
-    kept = bars(list(sizes), list(sizes.values()), title="bytes in the drawer of every layer at the end")
-    return panels([filled, kept])
+    rows = look.rows[:MOST_BARS]
+    return bars([row[0] for row in rows], [row[1] for row in rows], **some(look, len(rows), len(look.rows), "parts"))
 
 
 def saliency(look: "Look") -> Spec:
@@ -268,7 +215,7 @@ def saliency(look: "Look") -> Spec:
             value if end <= target.position + 1 else None for value, end in zip(shares[n], look.numbers["ends"], strict=True)
         ]
         upto = [at for at, value in enumerate(there) if value is not None]
-        title = f"{visible(look.seen[n])}, because of"
+        title = f"“{visible(look.seen[n])}” because of"
         values = [shares[n][at] for at in upto]
         parts.append(strip([look.tokens[at] for at in upto], values, scale, title=title, unit="percent", legend=False, room=560))
         if tested is not None:
@@ -281,8 +228,8 @@ def saliency(look: "Look") -> Spec:
                 "unit": "percent",
             }
             parts.append(curves([float(x) for x in tested.fractions], both, **more))
-    some = _some(look, min(MOST_STRIPS, len(found.targets)), len(found.targets), "tokens")
-    return panels(parts, across=1 if tested is None else 2, scale=scale, unit="percent") | some
+    told = some(look, min(MOST_STRIPS, len(found.targets)), len(found.targets), "tokens")
+    return panels(parts, across=1 if tested is None else 2, scale=scale, unit="percent") | told
 
 
 def neurons(look: "Look") -> Spec:
@@ -292,7 +239,7 @@ def neurons(look: "Look") -> Spec:
     rows = [f"{layer}.{neuron}" for layer, neuron in best]
     values = np.stack([found.values[found.layers.index(layer), :, neuron] for layer, neuron in best])
     scale = signed("activation", float(np.abs(values).max()))
-    return matrix(rows, names(look.tokens), values, scale, title=f"{look.caption}; LAYER.NEURON")
+    return matrix(rows, names(look.tokens), values, scale, title=f"{look.caption}: the {len(rows)} strongest, LAYER.NEURON")
 
 
 def sparks(look: "Look") -> Spec:
@@ -343,47 +290,6 @@ def diff(look: "Look") -> Spec:
         far = magnitude("of the attention goes elsewhere", float(found.attention.max()) or 1.0)
         parts.append(matrix(rows, columns, found.attention, far, unit="percent", title="how far apart their heads look"))
     return panels(parts)
-
-
-def written(look: "Look") -> Spec:
-    """What was written, each token in the colour of its probability."""
-    return strip(look.tokens, look.numbers["probability"], magnitude("probability"), unit="percent")
-
-
-def top(look: "Look") -> Spec:
-    """The likeliest next tokens, and where the choice is cut off."""
-    more: Spec = {"unit": "percent"}
-    if look.numbers["cut"] is not None:
-        more["cut"] = look.numbers["cut"]
-    return bars(names(look.tokens), look.numbers["probability"], **more)
-
-
-def merges(look: "Look") -> Spec:
-    """A word from its bytes to its tokens."""
-    rows: list[Spec] = []
-    room = MOST_BOXES
-    for note, pieces, made in look.seen:
-        room -= len(pieces)
-        if room < 0:
-            rows.append({"note": "…", "pieces": [f"{len(look.seen) - len(rows)} more steps"], "made": None})
-            break
-        rows.append({"note": note, "pieces": names(pieces), "made": made})
-    return {"kind": "boxes", "rows": rows}
-
-
-def parameters(look: "Look") -> Spec:
-    """Where the parameters are."""
-    return bars([row[0] for row in look.rows], [row[3] for row in look.rows])
-
-
-def curve(look: "Look") -> Spec:
-    """Loss over tokens."""
-    x, series = look.numbers["millions of tokens"], {name: look.numbers[name] for name in ("training", "held out")}
-    title, high = {}, look.numbers["high"]
-    if high is not None:
-        series = {name: np.where(np.asarray(values) > high, np.nan, values) for name, values in series.items()}
-        title = {"title": f"{look.caption}; what lies above {number(high)} is left out"}
-    return curves(x, series, x_title="millions of tokens", y_title="loss, nats a token", height=260, **title)
 
 
 Drawings = dict[str, Callable[["Look"], Spec]]

@@ -32,7 +32,7 @@ class Look:
     kind: str
     caption: str
     tokens: list[str]
-    numbers: Any
+    numbers: Any = field(repr=False)
     columns: list[str]
     rows: list[list[Any]] = field(repr=False)
     every: "Table | None" = field(default=None, repr=False, compare=False)  # the whole, where the table is a choice of it
@@ -77,8 +77,7 @@ class Look:
         """The numbers: one array, or several by their names."""
         if isinstance(self.numbers, np.ndarray):
             return self.numbers
-        given = vars(self.numbers) if dataclasses.is_dataclass(self.numbers) else self.numbers
-        return {name: np.asarray(value) for name, value in given.items()} if isinstance(given, dict) else np.asarray(given)
+        return arrays(self.numbers)
 
     def view(self, drawing: str | None = None) -> View:
         """The picture, as data; of some kinds of answers there are several."""
@@ -110,6 +109,17 @@ class Look:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
         return self.view()._repr_mimebundle_()
+
+
+def arrays(value: Any) -> Any:
+    """Records become arrays by their names, and many records alike become one."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {one.name: arrays(getattr(value, one.name)) for one in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {name: arrays(one) for name, one in value.items()}
+    if isinstance(value, list) and value and dataclasses.is_dataclass(value[0]):
+        return {one.name: np.array([getattr(row, one.name) for row in value]) for one in dataclasses.fields(value[0])}
+    return value if value is None else np.asarray(value)
 
 
 def plain(value: Any) -> Any:

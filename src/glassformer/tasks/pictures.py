@@ -85,5 +85,6 @@ def curve(files: Sequence[Path]) -> Look:
     low, high = (float(limit(one for _, one in (*mean, *held_out))) for limit in (min, max))
     numbers = {"millions of tokens": places, **series, "high": low + 2.5 if high > low + 2.5 else None}
     rows: list[list[Any]] = [[x, *(points.get(x) for points in found.values())] for x in places]
-    caption = f"{files[-1].parent.name or files[-1]}: loss"
+    named = files[-1].parent.name if files[-1].name == "metrics.jsonl" else ", ".join(file.stem for file in files)
+    caption = f"{named}: loss"
     return Look("curve", caption, [], numbers, ["millions of tokens", *found], rows)

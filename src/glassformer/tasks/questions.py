@@ -111,8 +111,10 @@ def steps(lm: "LanguageModel", ids: Sequence[int], layer: int, head: int, positi
         [at, name, *(float(step[at]) for step in (found.dots, found.scaled, found.masked, found.weights, lengths))]
         for at, name in enumerate(names)
     ]
-    caption = f"{lm.name}: layer {layer}, head {head}, query {names[position]!r}"
-    return Look("steps", caption, names, found, ["position", "source", "q·k", "÷ √K", "masked", "softmax", "|w·v|"], rows)
+    where = position % len(ids)
+    caption = f"{lm.name}: layer {layer}, head {head}, query {names[position]!r} at {where}"
+    columns = ["position", "source", "q·k", "÷ √K", "masked", "softmax", "|w·v|"]
+    return Look("steps", caption, names, found, columns, rows, seen=where)
 
 
 def lens(
@@ -206,6 +208,7 @@ def choices(lm: "LanguageModel", ids: Sequence[int], k: int, options: Options) -
     """The likeliest next tokens, and which of them are cut off before one is drawn."""
     if k < 1:
         raise InputError(f"k must be at least 1, not {k}")
+    check = Options(temperature=1.0, top_k=0, seed=options.seed)  # nothing is cut
     logits = adjust(restrict(lm.logits(ids, last=True)[0], None, None, may_end=True), options, ids, [])
     known = len(logits) if lm.tokenizer is None else len(lm.tokenizer)
     warm = logits[:known].astype(np.float64) / (options.temperature or 1.0)
@@ -217,7 +220,9 @@ def choices(lm: "LanguageModel", ids: Sequence[int], k: int, options: Options) -
     names = labels(lm, best.tolist())
     rows: list[list[Any]] = [[n + 1, names[n], float(chances[id]), bool(kept[n])] for n, id in enumerate(best)]
     numbers = {"ids": best, "probability": chances[best], "kept": kept, "cut": cut}
-    caption = f"{lm.name}: what may come after {labels(lm, ids)[-1]!r}"
+    caption = f"{lm.name}: what may come after …{lm.text_of(ids)[-40:]!r}"
+    if cut is None and options.told() != check.told():
+        caption += f"; all {k} may be drawn ({options.told().rpartition(', seed')[0]})"
     return Look("top", caption, names, numbers, ["rank", "token", "probability", "may be drawn"], rows)
 
 
@@ -288,6 +293,8 @@ def why(
         ends = np.array([group.start + 1 for group in groups])
     numbers: dict[str, Any] = {"saliency": found, "shares": shares, "ends": ends}
     columns, tests, caption = ["position", "token", "because of", "share"], np.zeros((len(targets), 0)), f"{lm.name}: {method}"
+    if foil is not None:
+        caption += f", and not {labels(lm, [foil])[0]!r}"
     if found.gaps is not None:
         columns, tests = [*columns, "gap"], found.gaps[:, None]
     if tested:

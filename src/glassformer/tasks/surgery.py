@@ -142,7 +142,8 @@ def operate(
     rows = [[name, a, b, b - a] for name, (a, b) in zip(labels(lm, best), chances, strict=True)]
     apart = float((np.exp(one) * (one - other)).sum())
     found = {"ids": best, "before": one[best], "after": other[best], "divergence": apart, "text": plain, "edited": changed}
-    caption = f"{lm.name}: the next token, before and after ({apart:.3f} nats apart)"
+    told = ", ".join(f"{one['do']} {one['site']}" + (f" by {one['by']:g}" if "by" in one else "") for one in edits)
+    caption = f"{lm.name}: the next token, before and after {told} ({apart:.3f} nats apart)"
     if max_new_tokens:
         caption += f"\n\nbefore  {prompt}{plain}\n\nafter   {prompt}{changed}\n"
     return Look("edit", caption, labels(lm, ids), found, ["token", "before", "after", "difference"], rows)

@@ -122,6 +122,8 @@ class Completion:
         self, layer: int | None = None, head: int | None = None, *, by_word: bool = False, values: bool = False
     ) -> Look:
         """Where a head looks, or a layer on average; without a layer, what kind of head each is."""
+        if layer is None and (head is not None or values or by_word):
+            raise InputError("a head, its values and words need a layer")
         if layer is None:
             return questions.heads(self.lm, self.ids)
         return questions.pattern(self.lm, self.ids, layer, head, by_word=by_word, values=values)
