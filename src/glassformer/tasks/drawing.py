@@ -50,15 +50,15 @@ def _ahead(table: Any) -> Any:
 def attention(look: "Look") -> Spec:
     """Who looks at whom: a row looks, a column is looked at."""
     tokens, table = names(look.tokens), np.asarray(look.numbers)
-    return matrix(tokens, tokens, _ahead(table), **_amount(look))
+    return matrix(tokens, tokens, _ahead(table), **_amount(look, "; −∞: masked, so 0"))
 
 
-def _amount(look: "Look") -> Spec:
+def _amount(look: "Look", note: str = "") -> Spec:
     """What the numbers of a pattern are: shares of a row's attention, or how much is handed over."""
     top = float(np.asarray(look.numbers).max(initial=0))
     if look.seen == "handed over":
-        return {"scale": magnitude("handed over", top), "unit": ""}
-    return {"scale": magnitude("of the attention of a row; −∞: masked, so 0", top), "unit": "percent"}
+        return {"scale": magnitude(f"handed over{note}", top), "unit": ""}
+    return {"scale": magnitude(f"of the attention of a row{note}", top), "unit": "percent"}
 
 
 def arcs(look: "Look") -> Spec:
@@ -226,6 +226,7 @@ def saliency(look: "Look") -> Spec:
                 "low": 0,
                 "high": max(1e-9, float(max(map(max, both.values())))),
                 "unit": "percent",
+                "x_title": "share of tokens, strongest first",
             }
             parts.append(curves([float(x) for x in tested.fractions], both, **more))
     told = some(look, min(MOST_STRIPS, len(found.targets)), len(found.targets), "tokens")
