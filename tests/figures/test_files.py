@@ -90,6 +90,13 @@ def test_as_frame_and_array(looks: dict[str, Look], monkeypatch: pytest.MonkeyPa
     np.testing.assert_allclose(table.sum(1), 1, atol=1e-5)
     assert looks["lens"].to_numpy()["ranks"].shape == (13, len(looks["lens"].tokens))
     assert set(looks["rankings"].to_numpy()) == {"stages", "ranks", "logprobs"}
+    drawn = looks["attention"].view().to_numpy()
+    np.testing.assert_allclose(np.nan_to_num(drawn), table, atol=1e-3)
+    assert np.isnan(drawn[0, 1])
+    assert set(looks["watched"].view().to_numpy()) == {"&", "'", "("}
+    assert len(looks["robot"].view().to_numpy()) == 4
+    assert looks["attention"].view("arcs").to_numpy().shape[1] == 3
+    assert list(looks["lens"].view().to_frame().columns) == looks["lens"].columns
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(InputError, match=r"pip install 'glassformer\[notebook\]'"):
         looks["lens"].to_frame()

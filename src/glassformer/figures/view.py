@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from glassformer.errors import InputError
-from glassformer.figures.grids import FLOATS
+from glassformer.figures.grids import FLOATS, numbers
 from glassformer.figures.layout import KINDS, ROOM, figure
 from glassformer.figures.marks import Spec
 from glassformer.figures.svg import svg
@@ -91,6 +91,10 @@ class View:
         """Its table, as pandas has it."""
         return frame(self.spec["table"]["columns"], self.spec["table"]["rows"])
 
+    def to_numpy(self) -> Any:
+        """The numbers that are drawn: an array, several by their names, or a list of them for panels; nan is a gap."""
+        return drawn_numbers(self.spec)
+
     def show(self) -> None:
         """Live in a notebook, as text on a terminal."""
         from glassformer.figures.show import show
@@ -116,6 +120,17 @@ class View:
         if not whole or spec.get("view") != VERSION or spec["kind"] not in KINDS:
             raise InputError(f"{path}: is not a view that this version can draw")
         return cls(spec)
+
+
+def drawn_numbers(spec: Spec) -> Any:
+    """What `View.to_numpy` gives."""
+    if spec["kind"] == "panels":
+        return [drawn_numbers(one) for one in spec["panels"]]
+    if "series" in spec:
+        return {one["name"]: np.array(one["values"], dtype=float) for one in spec["series"]}
+    if spec["kind"] == "matrix":
+        return np.array(numbers(spec["values"]), dtype=float)
+    return np.array(spec.get("values", spec.get("edges", [])), dtype=float)
 
 
 def frame(columns: list[str], rows: list[list[Any]]) -> Any:
