@@ -28,8 +28,9 @@ lint: $(VENV)/.ready-dev  ## ruff, format and mypy; the types of views.js where 
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@if command -v npm >/dev/null; then $(MAKE) --silent studio/node_modules && npm --prefix studio run --silent check; \
-	else echo "npm is not here: the types of views.js are not checked"; fi
+	@if ! command -v npm >/dev/null; then echo "npm is not here: the types of views.js are not checked"; \
+	elif ! $(MAKE) --silent studio/node_modules; then echo "typescript cannot be fetched: the types of views.js are not checked"; \
+	else npm --prefix studio run --silent check; fi
 
 studio/node_modules: studio/package.json studio/package-lock.json
 	@npm --prefix studio ci --silent
