@@ -1,6 +1,7 @@
 """One answer of every kind, of texts that are kind and of one that is not."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,24 @@ def long(storyteller: LanguageModel) -> dict[str, Look]:
     answers = [out.attention(1, 0), out.attention(), out.lens(), out.steps(1, 0), out.neurons(), out.neurons([0]).nmf(2)]
     answers += [out.rollout(), out.probabilities(), out.cache(), out.saliency(tested=False), out.rankings(), out.journey()]
     return {f"{n} {one.kind}": one for n, one in enumerate(answers)}
+
+
+@pytest.fixture(scope="session")
+def scripts(looks: dict[str, Look]) -> dict[str, Look]:
+    """The same answers with whole words of every script for tokens, long ones among them."""
+    words = [
+        "机器人必须服从人类的命令",
+        " שלום עולם",
+        "الروبوت",
+        " internationalisation-of-everything",
+        "\u200b",
+        " 👩‍👩‍👧",
+        "é",
+        "\n",
+    ]
+    kinds = ("attention", "lens", "written", "neurons", "factors", "saliency", "steps", "embedding", "sweep")
+    made = {}
+    for kind in kinds:
+        look = looks[kind]
+        made[kind] = replace(look, tokens=[words[n % len(words)] for n in range(len(look.tokens))])
+    return made

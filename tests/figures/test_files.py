@@ -27,6 +27,7 @@ def test_every_form(looks: dict[str, Look], tmp_path: Path) -> None:
         saved = json.loads((tmp_path / f"{kind}.json").read_text())
         assert saved["numbers"]
         assert saved["view"]["kind"] == look.view().spec["kind"]
+    assert looks["lens"].view().save(tmp_path / "view.csv").read_text().splitlines()[0] == ",".join(looks["lens"].columns)
     assert looks["lens"].save(tmp_path / "LENS.SVG").read_text().startswith("<svg")
 
 

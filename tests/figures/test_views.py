@@ -83,10 +83,10 @@ def javascript(jobs: list[tuple[dict[str, Any], float, str]]) -> list[dict[str, 
 
 @pytest.mark.parametrize(("room", "theme"), [(960.0, "light"), (360.0, "dark")])
 def test_both_renderers_make_the_same_marks(
-    looks: dict[str, Look], hostile: dict[str, Look], long: dict[str, Look], room: float, theme: str
+    looks: dict[str, Look], hostile: dict[str, Look], scripts: dict[str, Look], long: dict[str, Look], room: float, theme: str
 ) -> None:
     """Every rectangle, text, line and arc, at the same place, in the same colour, saying the same."""
-    chosen = list(drawings(looks, hostile, long))
+    chosen = list(drawings(looks, hostile, scripts, long))
     made = javascript([(spec, room, theme) for _, spec in chosen])
     for (name, spec), theirs in zip(chosen, made, strict=True):
         ours = figure(spec, room, theme)
@@ -121,11 +121,11 @@ def texts(sheet: Sheet) -> Iterator[tuple[float, float, float, float, str]]:
 
 @pytest.mark.parametrize(("room", "theme"), [(960.0, "light"), (360.0, "light")])
 def test_labels_are_neither_clipped_nor_overlapping(
-    looks: dict[str, Look], hostile: dict[str, Look], long: dict[str, Look], room: float, theme: str
+    looks: dict[str, Look], hostile: dict[str, Look], scripts: dict[str, Look], long: dict[str, Look], room: float, theme: str
 ) -> None:
     """Every text lies inside the picture, and on no other text."""
     wrong = []
-    for name, spec in drawings(looks, hostile, long):
+    for name, spec in drawings(looks, hostile, scripts, long):
         sheet = figure(spec, room, theme)
         boxes = sorted(texts(sheet))
         for n, (left, top, right, bottom, text) in enumerate(boxes):

@@ -61,7 +61,7 @@ def lines(view: Spec, room: float, theme: str) -> Sheet:
     for n, one in enumerate(series):
         stroke = colour.SERIES[theme][n % len(colour.SERIES[theme])]
         points = [(x, value) for x, value in zip(places, one["values"], strict=True) if value is not None]
-        look = {"width": one.get("width", 2), "keys": [f"s{n}"], **({"dash": True} if n % 2 or one.get("dash") else {})}
+        look = {"width": 2, "keys": [f"s{n}"], **({"dash": True} if n % 2 else {})}
         sheet.line([place(x, value) for x, value in points], stroke, **look)
         for x, value in points if len(points) <= 64 else []:
             px, py = place(x, value)

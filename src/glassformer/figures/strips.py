@@ -11,7 +11,6 @@ def tokens(view: Spec, room: float, theme: str) -> Sheet:
     """A text, each token in the colour of its value."""
     sheet, x, y = Sheet(theme), 0.0, 0.0
     size, high = 12.0, 22.0
-    boxed = set(view.get("boxed", []))
     for at, (token, value) in enumerate(zip(view["tokens"], view["values"], strict=True)):
         shown = cut(token, int((room - 8) / width_of("x", size)))
         wide = width_of(shown, size) + 6
@@ -19,7 +18,7 @@ def tokens(view: Spec, room: float, theme: str) -> Sheet:
             x, y = 0.0, y + high + 3
         fill = colour.at(view["scale"], value, theme) if value is not None else "none"
         tip = f"{at} {token}" + (f": {written(value, view.get('unit'))}" if value is not None else "")
-        edge = {"stroke": sheet.colour("mark" if at in boxed else "line")} if at in boxed or value is not None else {}
+        edge = {"stroke": sheet.colour("line")} if value is not None else {}
         sheet.rect(x, y, wide, high, fill, **edge, tip=tip, keys=[f"t{at}"])
         ink = sheet.colour("soft") if fill == "none" else colour.ink_on(fill)
         sheet.text(x + 3, y + 15, shown, size=size, mono=True, fill=ink)
@@ -57,8 +56,7 @@ def bars(view: Spec, room: float, theme: str) -> Sheet:
             sheet.text(left, y + 13, view["cut"]["label"], size=SMALL, fill=sheet.colour("mark"))
             y += 16
         ink = sheet.colour("soft" if faint else "ink")
-        chosen = at == view.get("chosen")
-        sheet.text(left - 6, y + deep / 2 + 2, label, anchor="end", mono=True, fill=ink, bold=chosen)
+        sheet.text(left - 6, y + deep / 2 + 2, label, anchor="end", mono=True, fill=ink)
         for n, one in enumerate(series):
             value = one["values"][at]
             if value is None:

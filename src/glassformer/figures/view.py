@@ -1,6 +1,8 @@
 """A view: plain data that says what a picture shows. It can be drawn, shown and saved."""
 
 import base64
+import csv
+import io
 import json
 from dataclasses import dataclass
 from importlib import resources
@@ -68,7 +70,7 @@ class View:
         return bytes(_converter().svg_to_pdf(self.to_svg(width=width, theme=theme)))
 
     def save(self, path: str | Path, *, width: float = ROOM, theme: str | None = None) -> Path:
-        """Write a picture; its name says what kind: .svg, .png, .pdf, .html, or .json for the view itself.
+        """Write a picture; its name says what kind: .svg, .png, .pdf, .html; .csv is its table, .json the view itself.
 
         A page is as wide as its window, and in the reader's colours unless a theme is named; other pictures are light.
         """
@@ -77,13 +79,15 @@ class View:
         if kind == ".html":
             _width(width)
             data = self.to_html(theme=theme).encode()
+        elif kind == ".csv":
+            data = csv_text(self.spec["table"]["columns"], self.spec["table"]["rows"]).encode()
         elif kind == ".json":
             data = (json.dumps(self.spec, ensure_ascii=False, allow_nan=False) + "\n").encode()
         elif kind in PICTURES:
             made = getattr(self, f"to_{kind[1:]}")(width=width, theme=theme or "light")
             data = made.encode() if isinstance(made, str) else made
         else:
-            raise InputError(f"{path}: a picture is saved as {', '.join(PICTURES)}, the view as .json")
+            raise InputError(f"{path}: a picture is saved as {', '.join(PICTURES)}, its table as .csv, the view as .json")
         write(path, data)
         return path
 
@@ -131,6 +135,13 @@ def drawn_numbers(spec: Spec) -> Any:
     if spec["kind"] == "matrix":
         return np.array(numbers(spec["values"]), dtype=float)
     return np.array(spec.get("values", spec.get("edges", [])), dtype=float)
+
+
+def csv_text(columns: list[str], rows: list[list[Any]]) -> str:
+    """A table, as a .csv file has it."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([columns, *rows])
+    return out.getvalue()
 
 
 def frame(columns: list[str], rows: list[list[Any]]) -> Any:

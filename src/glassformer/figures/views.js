@@ -266,7 +266,7 @@ function half(bits) {
 
 /** @param {Spec} view @param {number} room @param {Theme} theme */
 function tokens(view, room, theme) {
-  const sheet = new Sheet(theme), size = 12, high = 22, boxed = new Set(view.boxed ?? []);
+  const sheet = new Sheet(theme), size = 12, high = 22;
   let x = 0, y = 0;
   view.tokens.forEach((/** @type {string} */ token, /** @type {number} */ at) => {
     const value = view.values[at], shown = cut(token, Math.floor((room - 8) / widthOf("x", size)));
@@ -274,7 +274,7 @@ function tokens(view, room, theme) {
     if (x && x + wide > room) [x, y] = [0, y + high + 3];
     const fill = value === null ? "none" : colourAt(view.scale, value, theme);
     const tip = `${at} ${token}` + (value === null ? "" : `: ${written(value, view.unit)}`);
-    const edge = boxed.has(at) || value !== null ? { stroke: sheet.colour(boxed.has(at) ? "mark" : "line") } : {};
+    const edge = value === null ? {} : { stroke: sheet.colour("line") };
     sheet.rect(x, y, wide, high, fill, { ...edge, tip, keys: [`t${at}`] });
     sheet.text(x + 3, y + 15, shown, { size, mono: true, fill: fill === "none" ? sheet.colour("soft") : inkOn(fill) });
     x += wide + 2;
@@ -311,7 +311,7 @@ function bars(view, room, theme) {
       y += 16;
     }
     const ink = sheet.colour(faint ? "soft" : "ink");
-    sheet.text(left - 6, y + deep / 2 + 2, label, { anchor: "end", mono: true, fill: ink, bold: at === view.chosen });
+    sheet.text(left - 6, y + deep / 2 + 2, label, { anchor: "end", mono: true, fill: ink });
     series.forEach((/** @type {Spec} */ one, /** @type {number} */ n) => {
       const value = one.values[at];
       if (value === null) return;
@@ -546,8 +546,8 @@ function lines(view, room, theme) {
   }
   series.forEach((/** @type {Spec} */ one, /** @type {number} */ n) => {
     const stroke = palette[n % palette.length], there = places.map((_, at) => at).filter((at) => one.values[at] !== null);
-    const dash = n % 2 || one.dash ? { dash: true } : {};
-    sheet.line(there.map((at) => place(places[at], one.values[at])), stroke, { width: one.width ?? 2, keys: [`s${n}`], ...dash });
+    const dash = n % 2 ? { dash: true } : {};
+    sheet.line(there.map((at) => place(places[at], one.values[at])), stroke, { width: 2, keys: [`s${n}`], ...dash });
     for (const at of there.length <= 64 ? there : []) {
       const [x, y] = place(places[at], one.values[at]);
       const tip = `${one.name}, ${named ? xs[at] : number(places[at])}: ${written(one.values[at], view.unit)}`;

@@ -1,8 +1,6 @@
 """An answer to a question about a model: numbers, a table and a picture; and the names by which people ask."""
 
-import csv
 import dataclasses
-import io
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -14,7 +12,7 @@ import numpy as np
 
 from glassformer.errors import InputError
 from glassformer.figures.labels import readable
-from glassformer.figures.view import PICTURES, View, frame, write
+from glassformer.figures.view import PICTURES, View, csv_text, frame, write
 from glassformer.tokenizers.words import words
 
 if TYPE_CHECKING:
@@ -64,10 +62,7 @@ class Look:
 
     def to_csv(self) -> str:
         """The table; where that is a choice, all of it."""
-        columns, rows = self.every or (self.columns, self.rows)
-        out = io.StringIO()
-        csv.writer(out, lineterminator="\n").writerows([columns, *rows])
-        return out.getvalue()
+        return csv_text(*(self.every or (self.columns, self.rows)))
 
     def to_frame(self) -> Any:
         """The table, as pandas has it."""
