@@ -4,6 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt
 GLASS  := $(BIN)/glass
+ENGINE := hatch_build.py $(wildcard src/glassformer/engine/build.py src/glassformer/engine/core/*)  # installing compiles it
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-slow lint format bench gallery clean
@@ -56,10 +57,10 @@ $(BIN)/python:
 	@echo "Setting up $(VENV) (once; torch is large, this takes some minutes)" >&2
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
-$(VENV)/.ready: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.ready: pyproject.toml constraints.txt $(ENGINE) | $(BIN)/python
 	@$(PIP) --editable .
 	@touch $@
 
-$(VENV)/.ready-dev: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.ready-dev: pyproject.toml constraints.txt $(ENGINE) | $(BIN)/python
 	@$(PIP) --editable '.[dev]'
 	@touch $@ $(VENV)/.ready

@@ -45,7 +45,7 @@ def serve_ours(folder: str) -> Any:
     """Our whole path: `generate_many` with all that it does for every token."""
     import glassformer as gf
 
-    lm = gf.load(folder)
+    lm = gf.load(folder, engine="torch")
 
     def run(ids: list[list[int]], new: int) -> int:
         return sum(len(out.tokens) for out in lm.generate_many(ids, max_new_tokens=new, temperature=0.0))

@@ -128,18 +128,17 @@ def taps(folder: str, rounds: int) -> dict[str, Any]:
     from glassformer.nn import attention, feedforward
 
     torch.set_num_threads(THREADS)
-    lm = gf.load(folder)
+    lm = gf.load(folder, engine="torch")
     bare = without_taps(gpt, without_taps(attention), without_taps(feedforward))
     model = bare.GPT(lm.model.config).eval()
     model.load_state_dict(lm.model.state_dict(), assign=True)
     model.tie()
-    models = {"taps": lm.model, "no taps": model}
+    models = {"taps": lm, "no taps": gf.LanguageModel(model, lm.tokenizer)}
     samples: dict[str, list[float]] = {name: [] for name in models}
     for turn in range(2 * rounds + 1):
         for name in models if turn % 2 else reversed(models):
-            lm.model = models[name]
             began = time.perf_counter()
-            lm.generate(ids_of(64), max_new_tokens=64, temperature=0.0)
+            models[name].generate(ids_of(64), max_new_tokens=64, temperature=0.0)
             if turn:
                 samples[name].append(time.perf_counter() - began)
     return compare("generate (64 + 64)", 64, samples, 0)

@@ -24,7 +24,7 @@ from transformers import (
 
 from glassformer.generation import sampling
 from glassformer.generation.options import Options
-from glassformer.generation.sampling import adjust, choose, distribution, keep_min_p, keep_top_k, keep_top_p, log_softmax, uniform
+from glassformer.generation.sampling import adjust, candidates, choose, distribution, log_probability, log_softmax, uniform
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -37,6 +37,14 @@ PROMPT, ANSWER = [0, 2, 2, 9], [3, 3, 5, 3, 10, 0]
 def theirs(processor: Any, scores: Array, seen: list[int] | None = None) -> Array:
     """What a processor of Hugging Face's makes of one row."""
     return np.asarray(processor(torch.tensor([seen or [0]]), torch.tensor(scores)[None])[0].numpy())
+
+
+def kept_of(row: Array, **filters: float) -> Array:
+    """The scores of the tokens that some filters keep; the others are -inf."""
+    ids, _ = candidates(row, replace(PLAIN, **filters))  # type: ignore[arg-type]
+    left = np.full_like(row, -np.inf)
+    left[ids] = row[ids]
+    return left
 
 
 def rows(count: int, *, ties: bool = False, seed: int = 0) -> list[Array]:
@@ -57,7 +65,7 @@ def test_top_k_is_theirs(ties: bool) -> None:
     kept = []
     for row in rows(200, ties=ties):
         for k in (1, 2, 5, 40, len(row) - 1, len(row), len(row) + 7):
-            ours = keep_top_k(row, k)
+            ours = kept_of(row, top_k=k)
             np.testing.assert_array_equal(ours, theirs(TopKLogitsWarper(k), row))
             kept.append(np.isfinite(ours).sum() - min(k, len(row)))
     assert min(kept) == 0
@@ -66,7 +74,7 @@ def test_top_k_is_theirs(ties: bool) -> None:
 
 def test_top_k_of_zero_is_off() -> None:
     """Zero keeps everything."""
-    np.testing.assert_array_equal(keep_top_k(LOGITS, 0), LOGITS)
+    np.testing.assert_array_equal(kept_of(LOGITS, top_k=0), LOGITS)
 
 
 def test_top_p_is_theirs() -> None:
@@ -74,7 +82,7 @@ def test_top_p_is_theirs() -> None:
     dropped = 0
     for row in rows(200):
         for p in (1e-9, 0.1, 0.5, 0.9, 0.95, 0.999, 1.0):
-            ours = keep_top_p(row, p)
+            ours = kept_of(row, top_p=p)
             np.testing.assert_array_equal(ours, theirs(TopPLogitsWarper(p), row))
             dropped += np.isneginf(ours).sum()
     assert dropped > 1000
@@ -85,7 +93,7 @@ def test_top_p_is_theirs_with_ties() -> None:
     cut_through_a_tie = 0
     for row in rows(200, ties=True):
         for p in (0.1, 0.313, 0.5, 0.777, 0.95):
-            ours = keep_top_p(row, p)
+            ours = kept_of(row, top_p=p)
             np.testing.assert_array_equal(np.sort(ours), np.sort(theirs(TopPLogitsWarper(p), row)))
             kept = np.isfinite(ours)
             last = np.flatnonzero(row == row[kept].min())
@@ -100,8 +108,31 @@ def test_top_p_is_exact_where_probabilities_are(size: int) -> None:
     """Of n equal tokens, k reach a share of k/n, not k + 1."""
     for k in range(1, size):
         row = np.zeros(size)
-        assert np.isfinite(keep_top_p(row, k / size)).sum() == k
+        assert np.isfinite(kept_of(row, top_p=k / size)).sum() == k
         assert np.isfinite(theirs(TopPLogitsWarper(k / size), row)).sum() == k
+
+
+@pytest.mark.parametrize("spread", [0.5, 3.0, 8.0])
+@pytest.mark.parametrize("size", [4097, 50257])
+def test_filters_of_a_large_vocabulary_are_theirs(size: int, spread: float) -> None:
+    """The short ways through many scores keep what the long ones do."""
+    rng = np.random.default_rng(size)
+    rough = np.round(rng.normal(scale=spread, size=size), 1)  # many ties
+    for row in (rng.normal(scale=spread, size=size), rough, np.where(rng.random(size) < 0.99, -np.inf, rough)):
+        for k in (1, 40, 700, 5000, size - 1):
+            np.testing.assert_array_equal(kept_of(row, top_k=k), theirs(TopKLogitsWarper(k), row))
+        for p in (0.05, 0.5, 0.9, 0.99):
+            ours, others = kept_of(row, top_p=p), theirs(TopPLogitsWarper(p), row)
+            np.testing.assert_array_equal(np.sort(ours), np.sort(others))
+
+
+def test_one_log_probability_is_that_of_all() -> None:
+    """To the digits that a float has."""
+    rng = np.random.default_rng(5)
+    for size in (2, 300, 50257):
+        row = rng.normal(scale=4, size=size).astype(np.float32)
+        want = log_softmax(row)
+        assert all(abs(log_probability(row, token) - want[token]) < 2e-6 for token in rng.integers(0, size, 50))
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -110,7 +141,7 @@ def test_min_p_is_theirs(ties: bool) -> None:
     dropped = 0
     for row in rows(200, ties=ties):
         for p in (0.0, 1e-6, 0.02, 0.1, 0.5, 0.9, 1.0):
-            ours = keep_min_p(row, p)
+            ours = kept_of(row, min_p=p)
             np.testing.assert_array_equal(ours, theirs(MinPLogitsWarper(p), row))
             dropped += np.isneginf(ours).sum()
     assert dropped > 1000
@@ -166,7 +197,7 @@ def test_no_function_changes_what_it_is_given() -> None:
     )
     changed = adjust(LOGITS, options, PROMPT, ANSWER)
     distribution(LOGITS, options)
-    keep_top_k(LOGITS, 2), keep_top_p(LOGITS, 0.5), keep_min_p(LOGITS, 0.5), log_softmax(LOGITS)
+    log_softmax(LOGITS), log_probability(LOGITS, 3)
     np.testing.assert_array_equal(LOGITS, before)
     assert not np.array_equal(changed, before)
     np.testing.assert_array_equal(adjust(LOGITS, PLAIN, PROMPT, ANSWER), before)

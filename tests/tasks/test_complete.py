@@ -96,6 +96,7 @@ def test_all_parts_of_a_result_agree(lm: LanguageModel, tokenizer: Tokenizer, se
         "finish_reason": "length",
         "choice": 0,
         "seed": seed,
+        "engine": "torch float32",
     }
     assert json.loads(json.dumps(got.to_dict())) == got.to_dict()
 
@@ -412,7 +413,7 @@ def test_a_seed_is_drawn_where_none_is_given(lm: LanguageModel) -> None:
 def test_a_seed_means_the_same_text_after_a_restart(lm: LanguageModel, tmp_path: Path) -> None:
     """Saved, loaded in another process and asked again, the model says the same."""
     lm.save(tmp_path / "tiny")
-    loaded = load(str(tmp_path / "tiny"))
+    loaded = load(str(tmp_path / "tiny"), engine="torch")
     requests = [{"prompt": prompt, "seed": seed, "max_new_tokens": 12} for prompt in ("Once", "the cat", "") for seed in range(4)]
     here = [loaded.generate(**request).to_dict() for request in requests]
     assert len({str(each["tokens"]) for each in here}) > 8
@@ -421,7 +422,7 @@ import json, sys
 import torch
 torch.set_num_threads(1)
 from glassformer.tasks.complete import load
-lm = load(sys.argv[1])
+lm = load(sys.argv[1], engine="torch")
 print(json.dumps([lm.generate(**request).to_dict() for request in json.loads(sys.argv[2])]))
 """
     command = [sys.executable, "-W", "error", "-c", code, str(tmp_path / "tiny"), json.dumps(requests)]
@@ -429,7 +430,7 @@ print(json.dumps([lm.generate(**request).to_dict() for request in json.loads(sys
     assert child.stderr == ""
     assert json.loads(child.stdout) == here
     assert [loaded.generate(**request).to_dict() for request in requests[::-1]] == here[::-1]
-    assert complete(model=str(tmp_path / "tiny"), **requests[3]).to_dict() == here[3]
+    assert complete(model=str(tmp_path / "tiny"), engine="torch", **requests[3]).to_dict() == here[3]
     for request, each in zip(requests, here, strict=True):
         saved = lm.generate(**request)
         assert (saved.text, saved.tokens, saved.finish_reason) == (each["text"], each["tokens"], each["finish_reason"])
@@ -512,7 +513,7 @@ def test_a_result_without_its_model_says_so(lm: LanguageModel) -> None:
         with pytest.raises(InputError, match="lost its model"):
             ask()
     assert repr(lm).startswith("LanguageModel('tiny', ")
-    assert repr(lm).endswith("parameters, context 64)")
+    assert repr(lm).endswith("torch float32, context 64)")
 
 
 def test_generating_leaves_the_model_as_it_was(lm: LanguageModel) -> None:

@@ -11,7 +11,7 @@ from glassformer.tasks.complete import Completion, LanguageModel
 
 @pytest.fixture(scope="module")
 def lm() -> LanguageModel:
-    return gf.load("storyteller")
+    return gf.load("storyteller", engine="torch")
 
 
 @pytest.fixture(scope="module")

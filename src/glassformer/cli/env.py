@@ -12,7 +12,7 @@ def env(
     probe: Annotated[bool, typer.Option("--probe", help="Try bf16 again, even if the answer is known.")] = False,
     as_json: Json = False,
 ) -> None:
-    """What this machine is and can do: versions, cores, instruction sets, bf16, where models are kept.
+    """What this machine is and can do: versions, cores, instruction sets, bf16, engine, where models are kept.
 
     \b
     glass env            a table; the first time, bf16 is tried in a child process (some seconds)
@@ -20,7 +20,9 @@ def env(
     """
     if probe:
         machine.bf16(probe_again=True)
-    facts = machine.describe()
+    from glassformer.tasks.engines import status
+
+    facts = machine.describe() | {"engine": status()}
     if as_json:
         print_json(facts)
         return

@@ -13,6 +13,7 @@ from glassformer.cli.options import (
     DEFAULT_MODEL,
     Device,
     Dtype,
+    Engine,
     File,
     Json,
     Model,
@@ -54,7 +55,7 @@ def generate(
     edit: Annotated[Path | None, typer.Option(help="A file of edits to make to the model first; see glass edit.")] = None,
     interactive: Annotated[bool, typer.Option("-i", "--interactive", help="Ask for prompt after prompt.")] = False,
     no_stream: Annotated[bool, typer.Option("--no-stream", help="Print the whole text at the end.")] = False,
-    engine: Annotated[str, typer.Option(help="Who computes: auto or torch.")] = "auto",
+    engine: Engine = "auto",
     device: Device = "cpu",
     dtype: Dtype = "float32",
     revision: Revision = None,
@@ -80,8 +81,6 @@ def generate(
     if output is not None and (interactive or num_return_sequences > 1):
         raise InputError("-o saves one answer; it does not go with --interactive or --num-return-sequences")
     check_file(output)
-    if engine not in ("auto", "torch"):
-        raise InputError(f"engine {engine!r} is neither auto nor torch")
     options: dict[str, Any] = {
         "max_new_tokens": max_new_tokens, "min_new_tokens": min_new_tokens, "temperature": temperature, "top_k": top_k,
         "top_p": top_p, "min_p": min_p, "repetition_penalty": repetition_penalty, "presence_penalty": presence_penalty,
@@ -94,7 +93,9 @@ def generate(
 
     knobs = {key: value for key, value in options.items() if key not in ("special", "stop")}
     check_options(knobs | {"seed": seed or 0, "num_return_sequences": num_return_sequences})  # complain before loading
-    lm = load(model, revision=revision, device=device, dtype=dtype, offline=offline)
+    lm = load(
+        model, engine=engine, revision=revision, device=device, dtype=dtype, offline=offline, say=lambda text: log().print(text)
+    )
     with lm.edit(edit) if edit is not None else nullcontext():
         if interactive:
             converse(lm, options)

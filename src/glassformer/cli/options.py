@@ -16,6 +16,7 @@ Model = Annotated[
 ]
 Revision = Annotated[str | None, typer.Option(help="Which revision of a hub model.")]
 Offline = Annotated[bool, typer.Option("--offline", help="Never use the network.")]
+Engine = Annotated[str, typer.Option(help="Who computes: native (int8, fast), torch (exact), or auto: native where it fits.")]
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, mps.")]
 Dtype = Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

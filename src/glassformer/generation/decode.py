@@ -8,7 +8,7 @@ import numpy as np
 
 from glassformer.errors import GlassError, InputError
 from glassformer.generation.options import Options
-from glassformer.generation.sampling import adjust, choose, log_softmax
+from glassformer.generation.sampling import adjust, choose, log_probability
 from glassformer.generation.stepper import Cache, Logits, Stepper
 
 
@@ -160,7 +160,7 @@ def _advance(
         answer.finished = True
         return Event(answer.prompt, answer.choice, finish="stop")
     answer.tokens.append(token)
-    event = Event(answer.prompt, answer.choice, token, float(log_softmax(raw)[token]))
+    event = Event(answer.prompt, answer.choice, token, log_probability(raw, token))
     full = options.overflow == "stop" and answer.position >= model.context
     if halt is not None and halt(event):
         event = event._replace(finish="stop")

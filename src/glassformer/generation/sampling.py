@@ -3,6 +3,7 @@
 The order is that of Hugging Face's `generate`: bias and penalties, temperature, top-k, top-p, min-p, draw.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,12 +12,21 @@ import numpy as np
 from glassformer.generation.options import Options
 
 Row = np.ndarray[Any, np.dtype[np.floating[Any]]]
+Ids = np.ndarray[Any, np.dtype[np.int64]]
+BLOCK = 64  # scores whose best is looked at first
+HEAD = 1024  # tokens that nearly always hold what top-p keeps
 
 
 def log_softmax(logits: Row) -> Row:
     """log p of every token, in float64."""
     shifted = logits.astype(np.float64) - logits.max()
     return np.asarray(shifted - np.log(np.exp(shifted).sum()))
+
+
+def log_probability(logits: Row, token: int) -> float:
+    """log p of one token, to about seven digits: a twentieth of the work of all of them."""
+    shifted = logits - logits.max()
+    return float(shifted[token]) - math.log(np.exp(shifted).sum(dtype=np.float64))
 
 
 def adjust(logits: Row, options: Options, prompt: Sequence[int], answer: Sequence[int]) -> Row:
@@ -39,40 +49,63 @@ def adjust(logits: Row, options: Options, prompt: Sequence[int], answer: Sequenc
 
 def distribution(logits: Row, options: Options) -> Row:
     """The probabilities from which the token is drawn: temperature, then the three filters."""
-    scores: Row = logits.astype(np.float64) / options.temperature
-    scores = keep_top_k(scores, options.top_k)
-    scores = keep_top_p(scores, options.top_p)
-    scores = keep_min_p(scores, options.min_p)
-    return np.exp(log_softmax(scores))
+    ids, weights = candidates(logits, options)
+    spread = np.zeros(len(logits))
+    spread[ids] = weights / weights.sum()
+    return spread
 
 
-def keep_top_k(scores: Row, k: int) -> Row:
-    """The k best and whoever ties with the last of them."""
-    if not 0 < k < len(scores):
-        return scores
+def candidates(logits: Row, options: Options) -> tuple[Ids, Row]:
+    """The tokens that may be drawn, in order, and their weights: temperature, then the three filters."""
+    ids = best(logits, options.top_k)
+    weights = warm(logits[ids] if len(ids) < len(logits) else logits, options.temperature)
+    ids, weights = keep_top_p(ids, weights, options.top_p)
+    return keep_min_p(ids, weights, options.min_p)
+
+
+def warm(logits: Row, temperature: float) -> Row:
+    """Weights of tokens at a temperature; the likeliest has 1."""
+    scores: Row = logits.astype(np.float64) / temperature
+    return np.asarray(np.exp(scores - scores.max()))
+
+
+def best(logits: Row, k: int) -> Ids:
+    """The k best tokens and whoever ties with the last of them, in order; 0 means all."""
+    ids = np.arange(len(logits))
+    if not 0 < k < len(logits):
+        return ids
+    blocks = len(logits) // BLOCK
+    if blocks > k:  # the k-th of the blocks' best is no better than the k-th of all: few are left to be sorted
+        tops = logits[: blocks * BLOCK].reshape(blocks, BLOCK).max(axis=1)
+        ids = np.flatnonzero(logits >= np.partition(tops, -k)[-k])
+    scores = logits[ids]
     limit = np.partition(scores, -k)[-k]
-    return np.where(scores < limit, -np.inf, scores)
+    return np.asarray(ids[scores >= limit])
 
 
-def keep_top_p(scores: Row, p: float) -> Row:
+def keep_top_p(ids: Ids, weights: Row, p: float) -> tuple[Ids, Row]:
     """The fewest best tokens whose probabilities reach p together; at least one."""
     if p >= 1.0:
-        return scores
-    order = np.argsort(scores, kind="stable")
-    weights = np.exp(scores - scores.max())[order]
-    below = np.cumsum(weights) / weights.sum()  # exact where the probabilities are
-    drop = order[:-1][below[:-1] <= 1.0 - p]
-    kept = scores.copy()
-    kept[drop] = -np.inf
-    return kept
+        return ids, weights
+    total, rest = weights.sum(), 0.0
+    if len(ids) > 4 * HEAD:  # a few tokens nearly always hold what is kept: the others need no order
+        head = best(weights, HEAD)
+        left = total - weights[head].sum()
+        if left < (1.0 - p) * total:
+            ids, weights, rest = ids[head], weights[head], left
+    order = np.argsort(weights, kind="stable")
+    below = rest + np.cumsum(weights[order])
+    kept = np.ones(len(ids), dtype=bool)
+    kept[order[:-1][below[:-1] / total <= 1.0 - p]] = False
+    return ids[kept], weights[kept]
 
 
-def keep_min_p(scores: Row, p: float) -> Row:
+def keep_min_p(ids: Ids, weights: Row, p: float) -> tuple[Ids, Row]:
     """The tokens that are at least p times as likely as the likeliest."""
     if p <= 0.0:
-        return scores
-    with np.errstate(divide="ignore"):
-        return np.where(scores < scores.max() + np.log(p), -np.inf, scores)
+        return ids, weights
+    kept = weights >= p * weights.max()
+    return ids[kept], weights[kept]
 
 
 def uniform(seed: int, choice: int, position: int) -> float:
@@ -85,6 +118,7 @@ def choose(logits: Row, options: Options, *, choice: int, position: int) -> int:
     """One token: the likeliest (the lowest id of equals) or one drawn from the distribution."""
     if options.greedy:
         return int(logits.argmax())
-    rising = distribution(logits, options).cumsum()
+    ids, weights = candidates(logits, options)
+    rising = weights.cumsum()
     draw = uniform(options.seed, choice, position) * rising[-1]
-    return int(np.searchsorted(rising, draw, side="right"))
+    return int(ids[np.searchsorted(rising, draw, side="right")])

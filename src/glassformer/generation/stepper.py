@@ -35,5 +35,8 @@ class Stepper(Protocol):
     def new_cache(self, rows: int, capacity: int, padding: Ids | None = None) -> Any:
         """An empty cache; `padding` says how many positions at the left of each row are void."""
 
+    def cache_size(self, rows: int, capacity: int) -> int:
+        """Bytes of such a cache."""
+
     def step(self, ids: Ids, cache: Any) -> Logits:
         """Read ids (B, T) behind the cache; float32 logits (B, V) of the token that comes next."""

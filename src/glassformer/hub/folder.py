@@ -20,7 +20,7 @@ from glassformer.errors import CheckpointError, InputError
 from glassformer.hub import gpt2
 from glassformer.hub.files import MEGABYTE, read_json
 from glassformer.hub.tensors import DTYPES, Entry, read_header
-from glassformer.hub.vocabulary import load_tokenizer
+from glassformer.hub.vocabulary import folder_tokenizer
 from glassformer.models.gpt import GPT
 from glassformer.tokenizers import Tokenizer
 
@@ -53,13 +53,8 @@ def load_folder(
 
     Dropout belongs to a training, not to a model: what the folder says about it is not read.
     """
-    model, places, config = outline(folder, dropout=dropout)
-    tokenizer = load_tokenizer(folder)
-    if tokenizer is not None:
-        named = (token for token, id in tokenizer.special.items() if id == config.get("eos_token_id"))
-        tokenizer.end_token = next(named, tokenizer.end_token)
-    if tokenizer is not None and len(tokenizer) > model.config.vocab:
-        raise CheckpointError(f"{folder}: the tokenizer has {len(tokenizer):,} tokens, the model {model.config.vocab:,}")
+    model, places, _ = outline(folder, dropout=dropout)
+    tokenizer = folder_tokenizer(folder, model.config.vocab)
     machine.check_memory(model.config.parameters * dtype.itemsize, what=str(folder))
     owners = dict(model.named_modules())
     for place in places:

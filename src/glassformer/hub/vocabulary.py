@@ -28,6 +28,18 @@ def load_tokenizer(folder: Path) -> Tokenizer | None:
     return None
 
 
+def folder_tokenizer(folder: Path, vocab: int) -> Tokenizer | None:
+    """The tokenizer of a model's folder, for a model of so many tokens; which of them ends a text, its configuration says."""
+    tokenizer = load_tokenizer(folder)
+    if tokenizer is None:
+        return None
+    end = read_json(folder / "config.json").get("eos_token_id")
+    tokenizer.end_token = next((token for token, id in tokenizer.special.items() if id == end), tokenizer.end_token)
+    if len(tokenizer) > vocab:
+        raise CheckpointError(f"{folder}: the tokenizer has {len(tokenizer):,} tokens, the model {vocab:,}")
+    return tokenizer
+
+
 def _checked(path: Path, read: Any) -> Tokenizer:
     try:
         tokenizer: Tokenizer = read(path)

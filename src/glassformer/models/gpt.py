@@ -187,6 +187,10 @@ class GPT(Tapped):
             cache.padding = torch.as_tensor(padding, device=weight.device)
         return cache
 
+    def cache_size(self, rows: int, capacity: int) -> int:
+        """Bytes of such a cache."""
+        return 2 * self.config.layers * self.config.width * self.tokens.weight.itemsize * rows * capacity
+
     @torch.inference_mode()
     def step(self, ids: "np.ndarray[Any, Any]", cache: KVCache) -> "np.ndarray[Any, np.dtype[np.float32]]":
         """Read ids (B, T) behind the cache; float32 logits (B, V) of the token that comes next."""

@@ -3,32 +3,38 @@
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from glassformer import machine
-from glassformer.errors import CheckpointError, InputError
-from glassformer.explain.surgery import edited
+from glassformer.errors import InputError
 from glassformer.generation.beam import beam_search
 from glassformer.generation.decode import Event, check_prompt, generate, restrict
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import log_softmax
-from glassformer.hub.folder import Loaded, load_folder, parse_dtype, save_folder
-from glassformer.hub.locate import as_path, locate
-from glassformer.hub.lora import is_adapter, read_adapter
-from glassformer.hub.transformerlens import Activations, our_site
-from glassformer.models.gpt import GPT
-from glassformer.tasks import neurons, pictures, questions
+from glassformer.generation.stepper import Stepper
+from glassformer.hub.locate import locate
+from glassformer.tasks import pictures
+from glassformer.tasks.engines import Say, load_native, wants_native
+from glassformer.tasks.later import Later
 from glassformer.tasks.look import Look
-from glassformer.tasks.surgery import Edits, read_edits, trace_back
 from glassformer.tasks.written import Candidate, Completion
 from glassformer.tokenizers import TextStream, Tokenizer
-from glassformer.trace import trace
-from glassformer.training.lora import fold, insert
+
+if TYPE_CHECKING:
+    import torch
+
+    from glassformer.engine.native import Engine
+    from glassformer.explain import surgery as operating
+    from glassformer.hub.transformerlens import Activations
+    from glassformer.models.gpt import GPT
+    from glassformer.tasks import neurons, questions, surgery
+    from glassformer.tasks.surgery import Edits
+else:
+    operating = Later("glassformer.explain.surgery")
+    questions, neurons, surgery = (Later(f"glassformer.tasks.{name}") for name in ("questions", "neurons", "surgery"))
 
 Prompt = str | Sequence[int]
 
@@ -45,14 +51,56 @@ class Stream(Iterator[str]):
 
 
 class LanguageModel:
-    """A model that reads and writes text."""
+    """A model that reads and writes text.
 
-    def __init__(self, model: GPT, tokenizer: Tokenizer | None, name: str = "") -> None:
-        self.model, self.tokenizer, self.name = model, tokenizer, name
+    With a native engine it is the engine that writes; `model`, in torch, is what one looks into, and is loaded when it is
+    first asked for.
+    """
+
+    def __init__(
+        self,
+        model: "GPT | None",
+        tokenizer: Tokenizer | None,
+        name: str = "",
+        *,
+        engine: "Engine | None" = None,
+        in_torch: "Callable[[], GPT] | None" = None,
+    ) -> None:
+        """A model in torch, or an engine and a way to have the same model in torch."""
+        self.tokenizer, self.name, self.engine = tokenizer, name, engine
+        self._model, self._in_torch = model, in_torch
+        self._marks: list[tuple[int, int]] = []
 
     def __repr__(self) -> str:
-        config = self.model.config
-        return f"LanguageModel({self.name!r}, {config.parameters:,} parameters, context {config.context})"
+        return f"LanguageModel({self.name!r}, {self.speaker()}, context {self.stepper.context})"
+
+    @property
+    def model(self) -> "GPT":
+        """The model in torch."""
+        if self._model is None:
+            assert self._in_torch is not None
+            self._model = self._in_torch()
+            self._marks = self._changes()
+        return self._model
+
+    @property
+    def stepper(self) -> Stepper:
+        """Who chooses tokens: the native engine, unless the torch model is watched, edited, or was changed by hand."""
+        if self.engine is None:
+            return self.model
+        if self._model is not None and (self._model.tracer is not None or self._changes() != self._marks):
+            return self._model
+        return self.engine
+
+    def speaker(self) -> str:
+        """Who chooses tokens, in a few words."""
+        if self.stepper is self.engine:
+            return self.engine.name
+        return str(self.model.tokens.weight.dtype).replace(".", " ")
+
+    def _changes(self) -> list[tuple[int, int]]:
+        """What tells that somebody set or altered a parameter of the torch model."""
+        return [(id(parameter), parameter._version) for parameter in self.model.parameters()]
 
     def generate(self, prompt: Prompt = "", *, stop: str | Sequence[str] = (), **options: Any) -> Completion:
         """Continue a prompt (text, or token ids); an empty one starts from `<|endoftext|>`. Options: see `Options`."""
@@ -93,7 +141,7 @@ class LanguageModel:
     def top(self, prompt: Prompt = "", k: int = 10) -> list[Candidate]:
         """The k likeliest next tokens."""
         ids = self.encode(prompt)
-        check_prompt(self.model, ids, Options())
+        check_prompt(self.stepper, ids, Options())
         return self.candidates(self.logits(ids, last=True)[-1], k)
 
     def encode(self, prompt: Prompt, *, special: bool = False) -> list[int]:
@@ -125,16 +173,18 @@ class LanguageModel:
         best = np.argsort(-logp[:known], kind="stable")[:k]
         return [Candidate(int(i), self.piece(int(i)), float(np.exp(logp[i])), float(logp[i])) for i in best]
 
-    @torch.inference_mode()
     def logits(self, ids: Sequence[int], *, last: bool = False) -> "np.ndarray[Any, np.dtype[np.float32]]":
-        """Scores of every next token after every position (T, V), or after the last one (1, V)."""
+        """Scores of every next token after every position (T, V), or after the last one (1, V), by the torch model."""
+        import torch
+
         row = torch.tensor([list(ids)], device=self.model.tokens.weight.device)
-        return np.asarray(self.model(row, last=last)[0].float().cpu().numpy())
+        with torch.inference_mode():
+            return np.asarray(self.model(row, last=last)[0].float().cpu().numpy())
 
     def choices(self, prompt: Prompt = "", k: int = 20, **options: Any) -> Look:
         """The likeliest next tokens as a picture: from which of them a token is drawn, and which are cut off. See `Options`."""
         ids = self.encode(prompt)
-        check_prompt(self.model, ids, Options())
+        check_prompt(self.stepper, ids, Options())
         return questions.choices(self, ids, k, check_options({"temperature": 1.0, "top_k": 0} | options))
 
     def merges(self, text: str) -> Look:
@@ -151,7 +201,7 @@ class LanguageModel:
 
     def sweep(self, clean: str, broken: str, answer: str, foil: str, **how: Any) -> Look:
         """Which places carry what tells two texts apart: each `sites` and position is patched from one into the other."""
-        return trace_back(self, clean, broken, answer, foil, **how)
+        return surgery.trace_back(self, clean, broken, answer, foil, **how)
 
     def pushes(self, layer: int, neuron: int, k: int = 10) -> Look:
         """The tokens that a neuron makes likelier when it fires."""
@@ -162,21 +212,27 @@ class LanguageModel:
         return neurons.passages(self, texts, layer, neuron, k, **how)
 
     @contextmanager
-    def edit(self, edits: Edits) -> "Iterator[LanguageModel]":
+    def edit(self, edits: "Edits") -> "Iterator[LanguageModel]":
         """Inside, the model is a changed one: parts off, patched, pushed. A list of edits, or a file that holds one."""
-        with edited(self.model, read_edits(self, edits)):
+        with operating.edited(self.model, surgery.read_edits(self, edits)):
             yield self
 
-    @torch.inference_mode()
-    def run_with_cache(self, prompt: Prompt, *sites: str) -> tuple[torch.Tensor, Activations]:
+    def run_with_cache(self, prompt: Prompt, *sites: str) -> "tuple[torch.Tensor, Activations]":
         """Logits (1, T, V), and what was seen on the way at some sites (all), also under TransformerLens' names."""
+        import torch
+
+        from glassformer.hub.transformerlens import Activations, our_site
+        from glassformer.trace import trace
+
         ids = torch.tensor([self.encode(prompt)], device=self.model.tokens.weight.device)
-        with trace(self.model, *map(our_site, sites)) as seen:
+        with torch.inference_mode(), trace(self.model, *map(our_site, sites)) as seen:
             logits: torch.Tensor = self.model(ids)
         return logits, Activations(seen)
 
     def save(self, folder: str | Path, *, dtype: str | None = None) -> None:
         """Write a folder that `load` and `transformers` read."""
+        from glassformer.hub.folder import parse_dtype, save_folder
+
         save_folder(Path(folder), self.model, self.tokenizer, dtype=None if dtype is None else parse_dtype(dtype))
 
     def _run(
@@ -194,9 +250,10 @@ class LanguageModel:
             raise InputError(f"stop must be a text or a sequence of texts, not {stop!r}")
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         ids = [self.encode(prompt, special=special) for prompt in prompts]
+        stepper = self.stepper
         for which, prompt_ids in enumerate(ids):
-            check_prompt(self.model, prompt_ids, options, which)
-        self._check_cache(ids, options)
+            check_prompt(stepper, prompt_ids, options, which)
+        self._check_cache(stepper, ids, options)
         completions = [
             Completion(
                 prompt if isinstance(prompt, str) else self.text_of(prompt),
@@ -204,6 +261,7 @@ class LanguageModel:
                 choice,
                 options.seed,
                 settings=options.told(),
+                engine=self.speaker(),
                 model=self,
             )
             for prompt, tokens in zip(prompts, ids, strict=True)
@@ -212,12 +270,13 @@ class LanguageModel:
         if options.num_beams > 1:
             if stops:
                 raise InputError("stop: beam search looks at whole answers and knows no stop strings")
-            return completions, self._search(completions, ids, options, cancelled)
+            return completions, self._search(stepper, completions, ids, options, cancelled)
         streams = [TextStream(self.bytes_of, stops) for _ in completions]
-        return completions, self._sample(completions, ids, options, streams, cancelled)
+        return completions, self._sample(stepper, completions, ids, options, streams, cancelled)
 
     def _sample(
         self,
+        stepper: Stepper,
         completions: list[Completion],
         ids: list[list[int]],
         options: Options,
@@ -234,7 +293,7 @@ class LanguageModel:
 
         end = None if self.tokenizer is None else self.tokenizer.end
         known = None if self.tokenizer is None else len(self.tokenizer)
-        for event in generate(self.model, ids, options, end=end, known=known, halt=halt, cancelled=cancelled):
+        for event in generate(stepper, ids, options, end=end, known=known, halt=halt, cancelled=cancelled):
             at = event.prompt * options.num_return_sequences + event.choice
             completion, piece, fresh[at] = completions[at], fresh[at], ""
             if event.token is not None and event.logprob is not None:
@@ -248,6 +307,7 @@ class LanguageModel:
 
     def _search(
         self,
+        stepper: Stepper,
         completions: list[Completion],
         ids: list[list[int]],
         options: Options,
@@ -256,7 +316,7 @@ class LanguageModel:
         end = None if self.tokenizer is None else self.tokenizer.end
         known = None if self.tokenizer is None else len(self.tokenizer)
         for which, prompt in enumerate(ids):
-            beams = beam_search(self.model, prompt, options, end=end, known=known, cancelled=cancelled)
+            beams = beam_search(stepper, prompt, options, end=end, known=known, cancelled=cancelled)
             for choice, beam in enumerate(beams):
                 completion = completions[which * options.num_return_sequences + choice]
                 completion.tokens, completion.logprobs = list(beam.tokens), list(beam.logprobs)
@@ -264,13 +324,11 @@ class LanguageModel:
                 completion.text = self.text_of(beam.tokens)
                 yield completion, completion.text
 
-    def _check_cache(self, ids: list[list[int]], options: Options) -> None:
-        config = self.model.config
+    def _check_cache(self, stepper: Stepper, ids: list[list[int]], options: Options) -> None:
         # Beams search one prompt at a time, and hold the cache twice while they choose who goes on.
         rows = len(ids) * options.num_return_sequences if options.num_beams == 1 else 2 * options.num_beams
-        length = min(2 * config.context, max(map(len, ids), default=0) + options.max_new_tokens)
-        size = 2 * config.layers * config.width * self.model.tokens.weight.itemsize * rows * length
-        machine.check_memory(size, what=f"a cache for {rows} answers of {length:,} tokens")
+        length = min(2 * stepper.context, max(map(len, ids), default=0) + options.max_new_tokens)
+        machine.check_memory(stepper.cache_size(rows, length), what=f"a cache for {rows} answers of {length:,} tokens")
 
     def _text(self) -> Tokenizer:
         if self.tokenizer is None:
@@ -289,55 +347,37 @@ class LanguageModel:
 def load(
     name: str = "storyteller",
     *,
+    engine: str = "auto",
     revision: str | None = None,
     device: str = "cpu",
     dtype: str = "float32",
     offline: bool = False,
+    say: Say = lambda text: None,
 ) -> LanguageModel:
-    """Load a model: a shipped name, a folder (a LoRA folder too), a hub id (`owner/name@revision`), or a name kept at home."""
+    """Load a model: a shipped name, a folder (a LoRA folder too), a hub id (`owner/name@revision`), or a name kept at home.
+
+    `engine`: native (int8, fast), torch (as `dtype` and `device` say), or auto: native where it is built and fits.
+    """
+    native = wants_native(engine, device=device, dtype=dtype)
     folder = locate(str(name), revision=revision, offline=offline)
-    how: dict[str, Any] = {"dtype": parse_dtype(dtype), "device": str(find_device(device))}
-    loaded = load_adapted(folder, offline=offline, **how) if is_adapter(folder) else load_folder(folder, **how)
+    if native:
+        spoken, tokenizer = load_native(folder, offline=offline, say=say)
+        return LanguageModel(None, tokenizer, str(name), engine=spoken, in_torch=lambda: _in_torch(folder, offline))
+    from glassformer.tasks.loading import load_torch
+
+    loaded = load_torch(folder, device=device, dtype=dtype, offline=offline)
     return LanguageModel(loaded.model, loaded.tokenizer, str(name))
 
 
-def load_adapted(folder: Path, *, offline: bool = False, **how: Any) -> Loaded:
-    """A LoRA folder: the model that it names, with what it learned folded in."""
-    adapter = read_adapter(folder)
-    loaded = load_folder(base_folder(folder, adapter.base, offline=offline), **how)
-    try:
-        insert(loaded.model, adapter.detours)
-    except InputError as error:
-        raise CheckpointError(f"{folder}: {error} {adapter.base[:100]!r}") from None
-    fold(loaded.model)
-    for name in adapter.detours:
-        if not torch.stack(loaded.model.get_parameter(f"{name}.weight").aminmax()).isfinite().all():
-            raise CheckpointError(f"{folder}: what it adds to {name} is too large for {loaded.model.tokens.weight.dtype}")
-    return replace(loaded, folder=folder)
+def _in_torch(folder: Path, offline: bool) -> "GPT":
+    from glassformer.tasks.loading import load_torch
+
+    return load_torch(folder, offline=offline).model
 
 
-def base_folder(folder: Path, name: str, *, offline: bool = False) -> Path:
-    """The folder of the model that a LoRA folder names: as a path from there, or as any other name."""
-    beside = as_path(str(folder.absolute() / name))
-    base = locate(str(beside) if beside.is_dir() else name, offline=offline)
-    if is_adapter(base):
-        raise InputError(f"{folder}: its base {name} is a LoRA folder itself; merge that one first")
-    return base
-
-
-def find_device(name: str) -> torch.device:
-    """A device by its name, if it is there."""
-    try:
-        device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError):
-        raise InputError(f"device {name!r} is not there; cpu always is") from None
-    return device
-
-
-def complete(prompt: Prompt = "", *, model: str = "storyteller", **options: Any) -> Completion:
+def complete(prompt: Prompt = "", *, model: str = "storyteller", engine: str = "auto", **options: Any) -> Completion:
     """Load a model and continue a prompt with it, in one call."""
-    return load(model).generate(prompt, **options)
+    return load(model, engine=engine).generate(prompt, **options)
 
 
 def check_options(given: dict[str, Any]) -> Options:

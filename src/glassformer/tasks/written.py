@@ -9,13 +9,18 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from glassformer.errors import InputError
-from glassformer.explain.surgery import replayed
-from glassformer.tasks import neurons as firing
-from glassformer.tasks import questions
+from glassformer.generation.sampling import log_softmax
+from glassformer.tasks.later import Later
 from glassformer.tasks.look import Look, Progress, find_token
 
 if TYPE_CHECKING:
+    from glassformer.explain import surgery
+    from glassformer.tasks import neurons as firing
+    from glassformer.tasks import questions
     from glassformer.tasks.complete import LanguageModel
+else:
+    surgery = Later("glassformer.explain.surgery")
+    firing, questions = Later("glassformer.tasks.neurons"), Later("glassformer.tasks.questions")
 
 Foil = str | int | None
 Question = TypeVar("Question", bound=Callable[..., Any])
@@ -31,9 +36,9 @@ def replay(question: Question) -> Question:
 
     @wraps(question)
     def ask(self: "Completion", *given: Any, **named: Any) -> Any:
-        with replayed(len(self.prompt_tokens)):
+        with surgery.replayed(len(self.prompt_tokens)):
             found = question(self, *given, **named)
-        return replace(found, made=f"written: {self.settings}") if isinstance(found, Look) and self.settings else found
+        return replace(found, made=self.made()) if isinstance(found, Look) and self.settings else found
 
     return cast(Question, ask)
 
@@ -62,6 +67,8 @@ class Completion:
     finish_reason: str = ""  # "stop": ended by itself or by a stop string; "length"; "cancelled"
     model: "LanguageModel | None" = field(default=None, repr=False, compare=False)
     settings: str = field(default="", compare=False)  # how tokens were chosen, in a few words
+    engine: str = field(default="", compare=False)  # who chose them
+    _gap: float | None = field(default=None, init=False, repr=False, compare=False)
 
     def __str__(self) -> str:
         return self.prompt + self.text
@@ -93,7 +100,31 @@ class Completion:
             "finish_reason": self.finish_reason,
             "choice": self.choice,
             "seed": self.seed,
+            "engine": self.engine,
         }
+
+    def made(self) -> str:
+        """How this came about: how tokens were chosen, by whom, and how near the torch model, which explains it, is to that."""
+        told = f"written: {self.settings}"
+        if self.lm.engine is None or self.engine != self.lm.engine.name:
+            return told
+        gap = self.gap()
+        near = "" if gap is None else f" (log-probabilities within {gap:.1g} of torch's)"
+        return f"{told}, {self.engine}{near}"
+
+    def gap(self) -> float | None:
+        """How far the log-probabilities of the written tokens lie from those that the torch model gives them, at most.
+
+        None where nothing can be told: nothing was written, it slid over the edge of the context, or the model is edited.
+        """
+        whole = self.ids[:-1]
+        if self._gap is None and self.tokens and len(whole) <= self.lm.stepper.context and self.lm.stepper is self.lm.engine:
+            rows = self.lm.logits(whole)[len(self.prompt_tokens) - 1 :]
+            apart = [
+                abs(log_softmax(row)[token] - said) for row, token, said in zip(rows, self.tokens, self.logprobs, strict=True)
+            ]
+            self._gap = float(max(apart))
+        return self._gap
 
     @property
     def lm(self) -> "LanguageModel":
@@ -176,7 +207,7 @@ class Completion:
         return questions.why(self.lm, self, method, foil=other, progress=progress, **how)
 
     @replay
-    def neurons(self, layers: Sequence[int] | None = None, k: int = 5) -> firing.Neurons:
+    def neurons(self, layers: Sequence[int] | None = None, k: int = 5) -> "firing.Neurons":
         """Which neurons fire at which tokens; `.nmf(8)` and `.clusters(8)` say what they have in common."""
         return firing.neurons(self.lm, self.ids, layers, k)
 

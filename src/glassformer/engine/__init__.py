@@ -1,0 +1,1 @@
+"""The native engine: int8 weights and int8 activations, a small C++ core, no torch."""

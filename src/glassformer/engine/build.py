@@ -1,0 +1,52 @@
+"""Build the core: one library for each instruction set that the compiler knows. Without a compiler there is none.
+
+    python src/glassformer/engine/build.py
+
+`pip install` calls this; it needs nothing but a C++17 compiler ($CXX, c++, g++ or clang++).
+"""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SOURCES = [HERE / "core" / name for name in ("forward.cpp", "kernels.cpp", "engine.cpp")]
+FLAGS = [
+    "-std=c++17", "-O3", "-fPIC", "-shared", "-pthread",
+    "-ffp-contract=off", "-fno-math-errno",  # floats are rounded as they are written
+    "-Wall", "-Wextra", "-Wconversion", "-Werror", "-Wno-psabi",
+]  # fmt: skip
+WAYS = {"plain": [], "avx2": ["-mavx2", "-mf16c"], "avx512": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni"]}
+
+
+def compiler() -> str | None:
+    """A C++ compiler, if there is one."""
+    named = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
+    return next((found for name in named if (found := shutil.which(name))), None)
+
+
+def build(folder: Path, *more: str) -> list[str]:
+    """Compile into a folder; the ways that were built. `more` are flags, as for a sanitizer."""
+    cxx = compiler()
+    if cxx is None:
+        return []
+    ways = WAYS if platform.machine().lower() in ("x86_64", "amd64") else {"plain": WAYS["plain"]}
+    folder.mkdir(exist_ok=True)
+    built = []
+    for way, flags in ways.items():
+        target = folder / f"core-{way}.so"
+        command = [cxx, *FLAGS, *flags, *more, *map(str, SOURCES), "-o", f"{target}.new"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            print(f"the engine for {way} was not built: {done.stderr[-2000:]}", file=sys.stderr)
+            continue
+        Path(f"{target}.new").replace(target)
+        built.append(way)
+    return built
+
+
+if __name__ == "__main__":
+    print(*(build(HERE / "built") or ["no C++ compiler was found"]))

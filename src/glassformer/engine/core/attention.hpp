@@ -1,0 +1,118 @@
+// Attention in floats. What comes out for a query depends on nothing but its own text: neither on the queries that are answered
+// beside it nor on where the text lies.
+#pragma once
+#include <cmath>
+
+#include "floats.hpp"
+#include "matrix.hpp"
+
+namespace glass {
+
+constexpr int QUERIES = PARTS == 1 ? 4 : 2;  // that are answered together: their sums stay in registers
+
+// Where the keys and values of one head of one text lie.
+struct Head {
+    Half* keys;
+    Half* values;
+    int width, step;  // step: of the values
+    Head(const GlassModel& model, const GlassCache& cache, int layer, int row, int head)
+        : width(model.width / model.heads), step(padded(width)) {
+        const Size which = (at(layer, cache.rows) + static_cast<Size>(row)) * static_cast<Size>(model.heads) + static_cast<Size>(head);
+        keys = cache.keys + which * at(cache.groups, width) * LANES;
+        values = cache.values + which * at(cache.groups, step) * LANES;
+    }
+};
+
+inline void keep(const Head& head, int position, const float* key, const float* value) {
+    Half* keys = head.keys + at(position / LANES, head.width) * LANES + position % LANES;
+    Half* values = head.values + at(position, head.step);
+    for (int k = 0; k < head.width; k += LANES) {  // through rows of sixteen, zeros at the end
+        const Size count = static_cast<Size>(std::min(LANES, head.width - k));
+        float sixteen[LANES] = {};
+        Half halves[LANES];
+        std::memcpy(sixteen, key + k, count * sizeof(float));
+        store(halves, load(sixteen));
+        for (Size i = 0; i < count; i++) keys[(static_cast<Size>(k) + i) * LANES] = halves[i];
+        std::memcpy(sixteen, value + k, count * sizeof(float));
+        store(values + k, load(sixteen));
+    }
+}
+
+// Scores of sixteen positions for Q queries: four chains of sums, so that none has to wait for the one before.
+template <int Q>
+inline void score(const float* query, Size row, const Half* keys, int width, Floats (&out)[Q]) {
+    for (int i = 0; i < PARTS; i++) {
+        FloatPart chains[Q][4];
+        for (auto& chain : chains)
+            for (auto& one : chain) one = spread(0.0f);
+        const Half* from = keys + i * WIDE;
+        int k = 0;
+        for (; k + 4 <= width; k += 4)
+            for (int c = 0; c < 4; c++, from += LANES) {
+                const FloatPart key = part(from);
+                for (int q = 0; q < Q; q++) chains[q][c] += spread(query[static_cast<Size>(q) * row + static_cast<Size>(k + c)]) * key;
+            }
+        for (; k < width; k++, from += LANES) {
+            const FloatPart key = part(from);
+            for (int q = 0; q < Q; q++) chains[q][0] += spread(query[static_cast<Size>(q) * row + static_cast<Size>(k)]) * key;
+        }
+        for (int q = 0; q < Q; q++) out[q].part[i] = (chains[q][0] + chains[q][1]) + (chains[q][2] + chains[q][3]);
+    }
+}
+
+// The sum of weighted values, V × 16 numbers of it.
+template <int Q, int V>
+inline void weigh(const float* weights, Size row, const Half* values, int count, int step, const float (&by)[Q], float* mix, Size mix_row) {
+    Floats found[Q][V];
+    for (auto& query : found)
+        for (auto& one : query) one = none();
+    for (int n = 0; n < count; n++, values += step) {
+        Floats value[V];
+        for (int v = 0; v < V; v++) value[v] = load(values + v * LANES);
+        for (int q = 0; q < Q; q++) {
+            const Floats weight = all(weights[static_cast<Size>(q) * row + static_cast<Size>(n)]);
+            for (int v = 0; v < V; v++) found[q][v] += weight * value[v];
+        }
+    }
+    for (int q = 0; q < Q; q++)
+        for (int v = 0; v < V; v++) store(mix + static_cast<Size>(q) * mix_row + v * LANES, found[q][v] * all(by[q]));
+}
+
+// Q queries of one text, at positions behind each other: scores, softmax, the sum of the values. `weights` has room for Q rows of
+// all groups; a query gives positions behind its own the weight 0, which changes no bit of a sum.
+template <int Q>
+void attend(const Head& head, const float* query, Size row, int position, float* weights, Size weights_row, float* mix, Size mix_row) {
+    const int count = position + Q, groups = padded(count) / LANES;
+    const Floats scale = all(1.0f / std::sqrt(static_cast<float>(head.width)));
+    Floats most[Q];
+    for (Floats& one : most) one = all(-INFINITY);
+    for (int group = 0; group < groups; group++) {
+        Floats found[Q];
+        score<Q>(query, row, head.keys + at(group, head.width) * LANES, head.width, found);
+        for (int q = 0; q < Q; q++) {
+            const Floats seen = pick(lanes() < all(position + q + 1 - group * LANES), found[q] * scale, all(-INFINITY));
+            most[q] = larger(most[q], seen);
+            store(weights + static_cast<Size>(q) * weights_row + group * LANES, seen);
+        }
+    }
+    float by[Q];
+    for (int q = 0; q < Q; q++) {
+        float* mine = weights + static_cast<Size>(q) * weights_row;
+        const Floats top = all(highest(most[q]));
+        Floats total = none();
+        for (int group = 0; group < groups; group++) {
+            const Floats weight = exponential(load(mine + group * LANES) - top);
+            total += weight;
+            store(mine + group * LANES, weight);
+        }
+        by[q] = 1.0f / sum(total);
+    }
+    constexpr int V = Q == 1 ? 4 : 2;
+    int start = 0;
+    for (; start + V * LANES <= head.step; start += V * LANES)
+        weigh<Q, V>(weights, weights_row, head.values + start, count, head.step, by, mix + start, mix_row);
+    for (; start < head.step; start += LANES)
+        weigh<Q, 1>(weights, weights_row, head.values + start, count, head.step, by, mix + start, mix_row);
+}
+
+}  // namespace glass

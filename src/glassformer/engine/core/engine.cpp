@@ -1,0 +1,67 @@
+// The door. The same sources are built into one library for each instruction set; the plain one can be asked which of them
+// this machine has.
+#include <cstring>
+#include <exception>
+
+#include "matrix.hpp"
+#include "model.hpp"
+
+extern "C" {
+
+struct GlassEngine {
+    glass::Team team;
+    explicit GlassEngine(int threads) : team(threads) {}
+};
+
+const char* glass_way() { return glass::WAY; }
+
+int glass_has(const char* way) {
+    if (!std::strcmp(way, "plain")) return 1;
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (!std::strcmp(way, "avx2")) return __builtin_cpu_supports("avx2") != 0;  // whatever has it can halve floats too
+    if (!std::strcmp(way, "avx512"))
+        return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+#endif
+    return 0;
+}
+
+GlassEngine* glass_open(int threads) {
+    try {
+        return new GlassEngine(threads);
+    } catch (const std::exception&) {
+        return nullptr;
+    }
+}
+
+void glass_close(GlassEngine* engine) { delete engine; }
+
+// 0: done; 1: there is no memory for it.
+int glass_step(GlassEngine* engine, const GlassModel* model, const GlassBatch* batch, const GlassCache* cache) {
+    try {
+        glass::forward(*model, *batch, *cache, engine->team);
+        return 0;
+    } catch (const std::exception&) {
+        return 1;
+    }
+}
+
+// Every weight once by a vector, and nothing else: the least that a token can take.
+void glass_bare(GlassEngine* engine, const GlassModel* model) {
+    const glass::Rows x(1, std::max(model->width, model->neurons));
+    engine->team.run([&](int me) {
+        glass::Floats total = glass::none();
+        const auto through = [&](const GlassMatrix& matrix) {
+            glass::multiply(matrix, x, 1, glass::Share(matrix.panels, 1, me, engine->team.size()),
+                            [&](int, int, glass::Floats value) { total += value; });
+        };
+        for (int layer = 0; layer < model->layers; layer++) {
+            const GlassBlock& block = model->blocks[layer];
+            for (const GlassMatrix* matrix : {&block.qkv, &block.proj, &block.up, &block.down}) through(*matrix);
+        }
+        through(model->head);
+        volatile float kept = glass::sum(total);  // so that no compiler leaves the work out
+        (void)kept;
+    });
+}
+}
