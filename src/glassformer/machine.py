@@ -52,6 +52,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def threads() -> int:
+    """Threads to compute with: OMP_NUM_THREADS, as torch has it, or one for each core."""
+    wished = os.environ.get("OMP_NUM_THREADS", "")
+    return int(wished) if wished.isdecimal() and int(wished) > 0 else cores()
+
+
 def available_memory() -> int:
     """Bytes that could be allocated now, as far as the system tells."""
     limits = []

@@ -36,6 +36,7 @@ VERBS = {
     "pull": Verb("glassformer.cli.models", "pull", "fetch a model from the hub"),
     "rm": Verb("glassformer.cli.models", "rm", "remove a model from this machine"),
     "convert": Verb("glassformer.cli.models", "convert", "turn a .pt or .bin checkpoint into a safe folder"),
+    "bench": Verb("glassformer.cli.bench", "bench", "how fast a model reads and writes here"),
     "env": Verb("glassformer.cli.env", "env", "what this machine is and can do"),
 }
 

@@ -21,8 +21,8 @@ Pointer = ctypes.c_void_p
 
 
 class _Matrix(ctypes.Structure):
-    _fields_ = [("weights", Pointer), ("scales", Pointer), ("sums", Pointer), ("bias", Pointer),
-                ("panels", ctypes.c_int32), ("columns", ctypes.c_int32)]  # fmt: skip
+    _fields_ = [("weights", Pointer), ("scales", Pointer), ("sums", Pointer), ("negatives", Pointer),
+                ("bias", Pointer), ("panels", ctypes.c_int32), ("columns", ctypes.c_int32)]  # fmt: skip
 
 
 class _Norm(ctypes.Structure):
@@ -119,7 +119,7 @@ class Engine:
         chosen = way or next(iter(ways()), "")
         if chosen not in ways():
             raise InputError(f"the native engine has no {way or 'compiled core'} here; there is {', '.join(ways()) or 'none'}")
-        self.config, self.way, self.threads = dict(config), chosen, threads or machine.cores()
+        self.config, self.way, self.threads = dict(config), chosen, threads or machine.threads()
         self._arrays = dict(arrays)  # kept alive: the core has their addresses
         self._library, self._lock = library(chosen), threading.Lock()
         self._model = self._structure()
@@ -148,7 +148,7 @@ class Engine:
 
     def _matrix(self, name: str) -> _Matrix:
         panels, columns, *_ = self._arrays[f"{name}.weights"].shape
-        parts = (self._address(f"{name}.{part}") for part in ("weights", "scales", "sums", "bias"))
+        parts = (self._address(f"{name}.{part}") for part in ("weights", "scales", "sums", "negatives", "bias"))
         return _Matrix(*parts, panels, 4 * columns)
 
     def _structure(self) -> _Model:
@@ -213,9 +213,9 @@ class Engine:
         cache.length += count
         return logits
 
-    def bare(self) -> None:
+    def bare(self, times: int = 1) -> None:
         """Every weight once by a vector, and nothing else: the least that a step can take."""
-        with self._lock:
+        for _ in range(times):
             self._library.glass_bare(self._threads(), ctypes.byref(self._model))
 
     def _threads(self) -> Any:

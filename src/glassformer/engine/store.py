@@ -22,7 +22,7 @@ from glassformer.durable import read_sealed, sync, write_sealed
 from glassformer.engine.quantize import Array, expected
 from glassformer.errors import CheckpointError
 
-FORMAT = 1  # of the numbers' order: whatever was kept in another one is made again
+FORMAT = 2  # of the numbers' order: whatever was kept in another one is made again
 NOTE, NUMBERS = "note.json", "numbers.safetensors"
 LINE = 64  # bytes of a cache line; every array starts at one
 PIECE = 1 << 24
@@ -109,6 +109,14 @@ def arrays_of(numbers: memoryview, start: int, config: Mapping[str, Any]) -> dic
     return arrays
 
 
+def _memory(size: int) -> mmap.mmap:
+    if not hasattr(mmap, "MADV_HUGEPAGE"):
+        return mmap.mmap(-1, size)
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # pages that are shared are never large
+    memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
+
+
 def _read(path: Path) -> tuple[memoryview, int]:
     """A safetensors file in memory, in large pages where the system has them, and where its arrays start.
 
@@ -120,9 +128,7 @@ def _read(path: Path) -> tuple[memoryview, int]:
         if not 8 < start <= size:
             raise CheckpointError(f"{path}: too short")
         shift = -start % LINE
-        memory = mmap.mmap(-1, shift + size)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            memory.madvise(mmap.MADV_HUGEPAGE)
+        memory = _memory(shift + size)
         numbers = memoryview(memory)[shift:]
         file.seek(0)
         done = 0

@@ -98,6 +98,14 @@ class LanguageModel:
             return self.engine.name
         return str(self.model.tokens.weight.dtype).replace(".", " ")
 
+    def threads(self) -> int:
+        """How many threads compute."""
+        if self.engine is not None:
+            return self.engine.threads
+        import torch
+
+        return torch.get_num_threads()
+
     def _changes(self) -> list[tuple[int, int]]:
         """What tells that somebody set or altered a parameter of the torch model."""
         return [(id(parameter), parameter._version) for parameter in self.model.parameters()]

@@ -8,7 +8,7 @@
 
 namespace glass {
 
-constexpr int QUERIES = PARTS == 1 ? 4 : 2;  // that are answered together: their sums stay in registers
+constexpr int QUERIES = 4;  // that are answered together: their sums stay in registers
 
 // Where the keys and values of one head of one text lie.
 struct Head {
@@ -38,25 +38,27 @@ inline void keep(const Head& head, int position, const float* key, const float* 
     }
 }
 
-// Scores of sixteen positions for Q queries: four chains of sums, so that none has to wait for the one before.
-template <int Q>
-inline void score(const float* query, Size row, const Half* keys, int width, Floats (&out)[Q]) {
-    for (int i = 0; i < PARTS; i++) {
-        FloatPart chains[Q][4];
-        for (auto& chain : chains)
-            for (auto& one : chain) one = spread(0.0f);
-        const Half* from = keys + i * WIDE;
+// Scores of G × 16 positions for Q queries: two chains of sums each, so that none has to wait for the one before.
+template <int Q, int G>
+inline void score(const float* query, Size row, const Half* keys, int width, Floats (&out)[G][Q]) {
+    constexpr int AT_ONCE = Q == 1 ? PARTS : 1;  // parts of a group
+    const Size group = at(width, LANES);
+    for (int first = 0; first < PARTS; first += AT_ONCE) {
+        FloatPart chains[G][AT_ONCE][Q][2] = {};
+        const auto add = [&](int k, int chain) {
+            for (int g = 0; g < G; g++)
+                for (int i = 0; i < AT_ONCE; i++) {
+                    const FloatPart key = part(keys + static_cast<Size>(g) * group + at(k, LANES) + (first + i) * WIDE);
+                    for (int q = 0; q < Q; q++)
+                        chains[g][i][q][chain] += spread(query[static_cast<Size>(q) * row + static_cast<Size>(k)]) * key;
+                }
+        };
         int k = 0;
-        for (; k + 4 <= width; k += 4)
-            for (int c = 0; c < 4; c++, from += LANES) {
-                const FloatPart key = part(from);
-                for (int q = 0; q < Q; q++) chains[q][c] += spread(query[static_cast<Size>(q) * row + static_cast<Size>(k + c)]) * key;
-            }
-        for (; k < width; k++, from += LANES) {
-            const FloatPart key = part(from);
-            for (int q = 0; q < Q; q++) chains[q][0] += spread(query[static_cast<Size>(q) * row + static_cast<Size>(k)]) * key;
-        }
-        for (int q = 0; q < Q; q++) out[q].part[i] = (chains[q][0] + chains[q][1]) + (chains[q][2] + chains[q][3]);
+        for (; k + 2 <= width; k += 2) add(k, 0), add(k + 1, 1);
+        if (k < width) add(k, 0);
+        for (int g = 0; g < G; g++)
+            for (int i = 0; i < AT_ONCE; i++)
+                for (int q = 0; q < Q; q++) out[g][q].part[first + i] = chains[g][i][q][0] + chains[g][i][q][1];
     }
 }
 
@@ -66,6 +68,7 @@ inline void weigh(const float* weights, Size row, const Half* values, int count,
     Floats found[Q][V];
     for (auto& query : found)
         for (auto& one : query) one = none();
+#pragma GCC unroll 1
     for (int n = 0; n < count; n++, values += step) {
         Floats value[V];
         for (int v = 0; v < V; v++) value[v] = load(values + v * LANES);
@@ -78,36 +81,45 @@ inline void weigh(const float* weights, Size row, const Half* values, int count,
         for (int v = 0; v < V; v++) store(mix + static_cast<Size>(q) * mix_row + v * LANES, found[q][v] * all(by[q]));
 }
 
+// G groups of scores, scaled and masked.
+template <int Q, int G>
+inline void score_groups(const Head& head, const float* query, Size row, int position, int first, float* weights, Size weights_row,
+                         Floats (&most)[Q]) {
+    Floats found[G][Q];
+    score<Q, G>(query, row, head.keys + at(first, head.width) * LANES, head.width, found);
+    const Floats scale = all(1.0f / std::sqrt(static_cast<float>(head.width)));
+    for (int g = 0; g < G; g++)
+        for (int q = 0; q < Q; q++) {
+            const int group = first + g;
+            const Floats seen = pick(lanes() < all(position + q + 1 - group * LANES), found[g][q] * scale, all(-INFINITY));
+            most[q] = larger(most[q], seen);
+            store(weights + static_cast<Size>(q) * weights_row + group * LANES, seen);
+        }
+}
+
 // Q queries of one text, at positions behind each other: scores, softmax, the sum of the values. `weights` has room for Q rows of
 // all groups; a query gives positions behind its own the weight 0, which changes no bit of a sum.
 template <int Q>
 void attend(const Head& head, const float* query, Size row, int position, float* weights, Size weights_row, float* mix, Size mix_row) {
+    constexpr int G = Q == 1 ? 2 : 1, V = Q == 1 ? 4 : PARTS == 1 ? 2 : 1;
     const int count = position + Q, groups = padded(count) / LANES;
-    const Floats scale = all(1.0f / std::sqrt(static_cast<float>(head.width)));
     Floats most[Q];
     for (Floats& one : most) one = all(-INFINITY);
-    for (int group = 0; group < groups; group++) {
-        Floats found[Q];
-        score<Q>(query, row, head.keys + at(group, head.width) * LANES, head.width, found);
-        for (int q = 0; q < Q; q++) {
-            const Floats seen = pick(lanes() < all(position + q + 1 - group * LANES), found[q] * scale, all(-INFINITY));
-            most[q] = larger(most[q], seen);
-            store(weights + static_cast<Size>(q) * weights_row + group * LANES, seen);
-        }
-    }
+    int group = 0;
+    for (; group + G <= groups; group += G) score_groups<Q, G>(head, query, row, position, group, weights, weights_row, most);
+    for (; group < groups; group++) score_groups<Q, 1>(head, query, row, position, group, weights, weights_row, most);
     float by[Q];
     for (int q = 0; q < Q; q++) {
         float* mine = weights + static_cast<Size>(q) * weights_row;
         const Floats top = all(highest(most[q]));
         Floats total = none();
-        for (int group = 0; group < groups; group++) {
+        for (group = 0; group < groups; group++) {
             const Floats weight = exponential(load(mine + group * LANES) - top);
             total += weight;
             store(mine + group * LANES, weight);
         }
         by[q] = 1.0f / sum(total);
     }
-    constexpr int V = Q == 1 ? 4 : 2;
     int start = 0;
     for (; start + V * LANES <= head.step; start += V * LANES)
         weigh<Q, V>(weights, weights_row, head.values + start, count, head.step, by, mix + start, mix_row);

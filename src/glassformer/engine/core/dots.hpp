@@ -17,7 +17,10 @@
 namespace glass {
 
 constexpr int FOUR = 4;
-constexpr int AHEAD = 512;  // bytes of weights that are asked for before they are needed
+
+// `dots` takes P panels by T rows of activations. Of each row of weights it is given two sums, of which a way may need one: of all
+// its weights, and of the sizes of the negative ones.
+constexpr int AHEAD = 2048;  // bytes of weights that are asked for before they are needed
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 
@@ -30,7 +33,7 @@ constexpr int SHIFT = 128;
 
 template <int P, int T>
 inline void dots(const std::int8_t* w, std::size_t panel, const std::int8_t* x, std::size_t row, int columns,
-                 const std::int32_t* sums, Ints (&out)[P][T]) {
+                 const std::int32_t* sums, const std::int32_t*, Ints (&out)[P][T]) {
     __m512i total[P][T];
     for (int p = 0; p < P; p++) {
         const __m512i base = _mm512_mullo_epi32(_mm512_loadu_si512(sums + p * LANES), _mm512_set1_epi32(-SHIFT));
@@ -56,36 +59,40 @@ inline void dots(const std::int8_t* w, std::size_t panel, const std::int8_t* x, 
 #elif defined(__AVX2__)
 
 constexpr int PANELS = 1, TOKENS = 6;
-constexpr int PANELS_ALONE = 2;
+constexpr int PANELS_ALONE = 4;
 constexpr const char* WAY = "avx2";
 constexpr int SHIFT = 0;
 
-// vpmaddubsw adds two products in 16 bits and saturates. With |w| on the unsigned side and the sign of w moved to the activation
-// the sum is at most 2 × 127 × 127 = 32,258, which fits: nothing is ever -128.
-inline __m256i add_products(__m256i total, __m256i weights, __m256i sizes, const std::int8_t* x) {
+// vpmaddubsw takes one side unsigned and one signed, adds two products in 16 bits, and saturates. So |w| stands on the unsigned
+// side, and the sign of w moves to x: ~x = -x - 1 where w is negative, which leaves |w| too little, made good by `negatives`. A
+// pair of products is at most 2 × 127 × 128 = 32,512: nothing saturates.
+inline __m256i add_products(__m256i total, __m256i sizes, __m256i negative, const std::int8_t* x) {
     std::int32_t four;
     std::memcpy(&four, x, sizeof four);
-    const __m256i pairs = _mm256_maddubs_epi16(sizes, _mm256_sign_epi8(_mm256_set1_epi32(four), weights));
+    const __m256i pairs = _mm256_maddubs_epi16(sizes, _mm256_xor_si256(_mm256_set1_epi32(four), negative));
     return _mm256_add_epi32(total, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
 }
 
 // H of a panel's two halves at a time: there are sixteen registers.
 template <int P, int T, int H>
-inline void half_dots(const std::int8_t* w, std::size_t panel, const std::int8_t* x, std::size_t row, int columns, int first,
-                      Ints (&out)[P][T]) {
+inline void half_dots(const std::int8_t* w, std::size_t panel, const std::int8_t* x, std::size_t row, int columns,
+                      const std::int32_t* negatives, int first, Ints (&out)[P][T]) {
     __m256i total[P][T][H];
-    for (auto& tokens : total)
-        for (auto& halves : tokens)
-            for (auto& one : halves) one = _mm256_setzero_si256();
+    for (int p = 0; p < P; p++)
+        for (int h = 0; h < H; h++) {
+            const __m256i base = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(negatives + p * LANES) + first + h);
+            for (int t = 0; t < T; t++) total[p][t][h] = base;
+        }
+#pragma GCC unroll 2
     for (int k = 0; k < columns; k += FOUR, w += FOUR * LANES, x += FOUR)
         for (int p = 0; p < P; p++) {
             const std::int8_t* from = w + static_cast<std::size_t>(p) * panel;
             if (T == 1) __builtin_prefetch(from + AHEAD);
             for (int h = 0; h < H; h++) {
                 const __m256i weights = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from) + first + h);
-                const __m256i sizes = _mm256_abs_epi8(weights);
+                const __m256i sizes = _mm256_abs_epi8(weights), negative = _mm256_cmpgt_epi8(_mm256_setzero_si256(), weights);
                 for (int t = 0; t < T; t++)
-                    total[p][t][h] = add_products(total[p][t][h], weights, sizes, x + static_cast<std::size_t>(t) * row);
+                    total[p][t][h] = add_products(total[p][t][h], sizes, negative, x + static_cast<std::size_t>(t) * row);
             }
         }
     for (int p = 0; p < P; p++)
@@ -94,13 +101,13 @@ inline void half_dots(const std::int8_t* w, std::size_t panel, const std::int8_t
 }
 
 template <int P, int T>
-inline void dots(const std::int8_t* w, std::size_t panel, const std::int8_t* x, std::size_t row, int columns,
-                 const std::int32_t*, Ints (&out)[P][T]) {
+inline void dots(const std::int8_t* w, std::size_t panel, const std::int8_t* x, std::size_t row, int columns, const std::int32_t*,
+                 const std::int32_t* negatives, Ints (&out)[P][T]) {
     if constexpr (T == 1) {
-        half_dots<P, T, 2>(w, panel, x, row, columns, 0, out);
+        half_dots<P, T, 2>(w, panel, x, row, columns, negatives, 0, out);
     } else {
-        half_dots<P, T, 1>(w, panel, x, row, columns, 0, out);
-        half_dots<P, T, 1>(w, panel, x, row, columns, 1, out);
+        half_dots<P, T, 1>(w, panel, x, row, columns, negatives, 0, out);
+        half_dots<P, T, 1>(w, panel, x, row, columns, negatives, 1, out);
     }
 }
 
@@ -112,7 +119,7 @@ constexpr const char* WAY = "plain";
 constexpr int SHIFT = 0;
 
 template <int P, int T>
-inline void dots(const std::int8_t* w, std::size_t panel, const std::int8_t* x, std::size_t row, int columns,
+inline void dots(const std::int8_t* w, std::size_t panel, const std::int8_t* x, std::size_t row, int columns, const std::int32_t*,
                  const std::int32_t*, Ints (&out)[P][T]) {
     for (int p = 0; p < P; p++)
         for (int t = 0; t < T; t++) {

@@ -12,6 +12,8 @@ namespace glass {
 
 constexpr int LANES = 16;
 
+#define GLASS_INLINE inline __attribute__((always_inline))  // a call would take its sixteen lanes through memory
+
 // As many lanes as a register has; sixteen of them in one or several registers. Compilers take wider vectors apart lane by lane.
 #if defined(__AVX512F__)
 constexpr int WIDE = 16;
@@ -23,6 +25,7 @@ constexpr int WIDE = 4;
 constexpr int PARTS = LANES / WIDE;
 using FloatPart = float __attribute__((vector_size(4 * WIDE)));
 using IntPart = std::int32_t __attribute__((vector_size(4 * WIDE)));
+using BytePart = std::int8_t __attribute__((vector_size(WIDE)));
 using FloatsAnywhere = float __attribute__((vector_size(4 * WIDE), aligned(4), may_alias));  // in memory, at any address
 
 struct Ints {
@@ -71,6 +74,13 @@ inline Floats load(const float* from) { GLASS_EACH(Floats, *reinterpret_cast<con
 
 inline void store(float* to, Floats value) {
     for (int i = 0; i < PARTS; i++) *reinterpret_cast<FloatsAnywhere*>(to + i * WIDE) = value.part[i];
+}
+
+inline void store(std::int8_t* to, Ints value) {  // the lowest eight bits of each
+    for (int i = 0; i < PARTS; i++) {
+        const BytePart bytes = __builtin_convertvector(value.part[i], BytePart);
+        std::memcpy(to + i * WIDE, &bytes, sizeof bytes);
+    }
 }
 
 // Keys and values are kept in half the bits: eleven of them are the number's own.
@@ -167,7 +177,7 @@ inline Floats rounded(Floats value) {  // to the nearest whole number, ties to e
 }
 
 // e^x, to about two units in the last place; 0 below -87.
-inline Floats exponential(Floats x) {
+GLASS_INLINE Floats exponential(Floats x) {
     const Floats low = all(-87.0f);
     const Ints gone = x < low;
     x = smaller(larger(x, low), all(88.0f));
@@ -183,18 +193,7 @@ inline Floats exponential(Floats x) {
     return pick(gone, none(), y * bits((whole(n) + all(127)) << 23));
 }
 
-inline Floats hyperbolic_tangent(Floats x) {  // through e^(-2|x|): no overflow
-    const Floats size = pick(x < none(), -x, x);
-    const Floats e = exponential(size * all(-2.0f));
-    const Floats t = (all(1.0f) - e) / (all(1.0f) + e);
-    // near 0 the difference above loses digits: x - x³/3 + 2x⁵/15 there
-    const Floats s = size * size;
-    const Floats near = size * (all(1.0f) - s * (all(0.333333333f) - s * all(0.133333333f)));
-    const Floats value = pick(size < all(0.08f), near, t);
-    return pick(x < none(), -value, value);
-}
-
-inline Floats error_function(Floats x) {  // Abramowitz and Stegun 7.1.26, within 1.5e-7
+GLASS_INLINE Floats error_function(Floats x) {  // Abramowitz and Stegun 7.1.26, within 1.5e-7
     const Floats size = pick(x < none(), -x, x);
     const Floats t = all(1.0f) / (all(1.0f) + all(0.3275911f) * size);
     Floats y = all(1.061405429f);
@@ -208,11 +207,11 @@ inline Floats error_function(Floats x) {  // Abramowitz and Stegun 7.1.26, withi
 
 enum Activation : std::int32_t { GELU_TANH = 0, GELU_ERF = 1, RELU = 2 };
 
-inline Floats activate(Floats x, std::int32_t kind) {
+GLASS_INLINE Floats activate(Floats x, std::int32_t kind) {
     if (kind == RELU) return larger(x, none());
     if (kind == GELU_ERF) return (all(0.5f) * x) * (all(1.0f) + error_function(x * all(0.70710678f)));
-    const Floats inner = all(0.79788456f) * (x + all(0.044715f) * ((x * x) * x));
-    return (all(0.5f) * x) * (all(1.0f) + hyperbolic_tangent(inner));
+    const Floats inner = all(-1.59576912f) * (x + all(0.044715f) * ((x * x) * x));
+    return x / (all(1.0f) + exponential(inner));  // (1 + tanh u) / 2 is 1 / (1 + e^(-2u))
 }
 
 }  // namespace glass

@@ -12,6 +12,8 @@ namespace glass {
 
 using Size = std::size_t;
 
+constexpr Size LINE = 64;  // bytes of a cache line
+
 inline int padded(int size) { return (size + LANES - 1) / LANES * LANES; }
 
 inline Size at(int row, int step) { return static_cast<Size>(row) * static_cast<Size>(step); }
@@ -35,8 +37,7 @@ inline float quantize(const float* from, int columns, std::int8_t* to) {
     const float top = highest(most);
     const Floats by = all(top > 0.0f ? 127.0f / top : 0.0f);
     for (int i = 0; i < columns; i += LANES) {
-        const Ints value = whole(rounded(load(from + i) * by)) + all(SHIFT);
-        for (int lane = 0; lane < LANES; lane++) to[i + lane] = static_cast<std::int8_t>(value.part[lane / WIDE][lane % WIDE]);
+        store(to + i, whole(rounded(load(from + i) * by)) + all(SHIFT));
     }
     return top / 127.0f;
 }
@@ -56,7 +57,8 @@ inline void tile(const GlassMatrix& matrix, const Rows& x, int panel, int row, c
     Ints found[P][T];
     const Size step = at(LANES, matrix.columns);
     dots<P, T>(matrix.weights + static_cast<Size>(panel) * step, step, x.numbers.data() + at(row, matrix.columns),
-               static_cast<Size>(matrix.columns), matrix.columns, matrix.sums + panel * LANES, found);
+               static_cast<Size>(matrix.columns), matrix.columns, matrix.sums + panel * LANES, matrix.negatives + panel * LANES,
+               found);
     for (int p = 0; p < P; p++) {
         const Floats scales = load(matrix.scales + (panel + p) * LANES);
         const Floats bias = matrix.bias ? load(matrix.bias + (panel + p) * LANES) : none();
@@ -74,12 +76,21 @@ inline void tiles(const GlassMatrix& matrix, const Rows& x, int panel, int row, 
     tile<P, T>(matrix, x, panel, row, put);
 }
 
+// Have a part of the next panels brought near while this one is worked on.
+inline void ask_for(const GlassMatrix& matrix, int panel, int count, int part, int parts) {
+    const Size step = at(LANES, matrix.columns), whole = static_cast<Size>(std::min(count, matrix.panels - panel)) * step;
+    const std::int8_t* from = matrix.weights + static_cast<Size>(panel) * step;
+    for (Size i = whole * static_cast<Size>(part) / static_cast<Size>(parts) / LINE; i < whole * static_cast<Size>(part + 1) / static_cast<Size>(parts) / LINE; i++)
+        __builtin_prefetch(from + i * LINE, 0, 2);
+}
+
 template <int P, typename Put>
 inline int panels(const GlassMatrix& matrix, const Rows& x, int count, int panel, int end, const Put& put) {
     const int times = (count + TOKENS - 1) / TOKENS;
     for (; panel + P <= end; panel += P)
         for (int n = 0; n < times; n++) {  // tiles of nearly the same size
             const int row = count * n / times;
+            ask_for(matrix, panel + P, P, n, times);
             tiles<P, TOKENS>(matrix, x, panel, row, count * (n + 1) / times - row, put);
         }
     return panel;

@@ -1,7 +1,10 @@
-// A few threads that walk through the same work and wait for each other. They spin a little, then sleep: a core that
-// somebody else needs is given away.
+// A few threads that walk through the same work and wait for each other. They spin a little, then sleep: a core that somebody
+// else needs is given away. And where another program holds one of the threads back, the others do not wait for it time and
+// again: for a while the first one works alone.
 #pragma once
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -12,7 +15,7 @@ namespace glass {
 
 class Team {
   public:
-    explicit Team(int size) : size_(size < 1 ? 1 : size) {
+    explicit Team(int size) : size_(size < 1 ? 1 : size), working_(size_) {
         for (int me = 1; me < size_; me++) threads_.emplace_back([this, me] { serve(me); });
     }
 
@@ -29,11 +32,16 @@ class Team {
     Team(const Team&) = delete;
     Team& operator=(const Team&) = delete;
 
-    int size() const { return size_; }
+    // How many walk through the work that is under way.
+    int size() const { return working_; }
 
     // Everybody does the work, each with a number of its own; back when all are done.
     void run(const std::function<void(int)>& work) {
-        if (size_ == 1) return work(0);
+        const Time now = Clock::now();
+        working_ = size_ > 1 && now >= together_ ? size_ : 1;
+        if (working_ == 1) return work(0);
+        if (now - together_ > MOST) alone_ = LEAST;  // it has gone well for long
+        started_ = now;
         {
             std::lock_guard<std::mutex> lock(mutex_);
             work_ = &work;
@@ -42,27 +50,38 @@ class Team {
         wake_.notify_all();
         work(0);
         meet();
+        if (late_.exchange(false)) {
+            together_ = Clock::now() + alone_;
+            alone_ = std::min(2 * alone_, MOST);
+        }
     }
 
     // Nobody passes before all have come.
     void meet() {
-        if (size_ == 1) return;
+        if (working_ == 1) return;
         const unsigned now = meeting_.load(std::memory_order_acquire);
         if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
             arrived_.store(0, std::memory_order_relaxed);
+            started_ = Clock::now();
             meeting_.store(now + 1, std::memory_order_release);
             return;
         }
-        for (int tries = 0; meeting_.load(std::memory_order_acquire) == now; tries++) {
-            if (tries < SPINS)
-                pause();
-            else
-                std::this_thread::yield();
+        for (int tries = 0; tries < SPINS; tries++) {
+            if (meeting_.load(std::memory_order_acquire) != now) return;
+            pause();
         }
+        const Time waiting = Clock::now();
+        const Span worked = waiting - started_;
+        while (meeting_.load(std::memory_order_acquire) == now) std::this_thread::yield();
+        if (Clock::now() - waiting > std::max(LATE, 4 * worked)) late_.store(true);
     }
 
   private:
+    using Clock = std::chrono::steady_clock;
+    using Time = Clock::time_point;
+    using Span = Clock::duration;
     static constexpr int SPINS = 4000;  // some tens of microseconds
+    static constexpr Span LATE = std::chrono::milliseconds(1), LEAST = std::chrono::milliseconds(8), MOST = std::chrono::milliseconds(256);
 
     static void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -85,13 +104,16 @@ class Team {
         }
     }
 
-    int size_;
+    int size_, working_;
     std::vector<std::thread> threads_;
     std::mutex mutex_;
     std::condition_variable wake_;
     std::atomic<unsigned> round_{0}, meeting_{0};
     std::atomic<int> arrived_{0};
-    std::atomic<bool> over_{false};
+    std::atomic<bool> over_{false}, late_{false};
+    Time started_{};      // when all set out for the next meeting
+    Time together_{};     // from when on all work
+    Span alone_ = LEAST;  // how long the first one works alone next time
     const std::function<void(int)>* work_ = nullptr;
 };
 

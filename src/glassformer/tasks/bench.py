@@ -1,0 +1,98 @@
+"""How fast a model writes here: tokens a second of reading and writing, memory, and the time to the first token."""
+
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from glassformer.engine.native import Engine
+from glassformer.errors import GlassError, InputError
+from glassformer.tasks.complete import LanguageModel
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One measurement: the median of several rounds, and the rounds."""
+
+    name: str
+    unit: str
+    median: float
+    rounds: list[float]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain data."""
+        return dict(vars(self))
+
+
+def bench(lm: LanguageModel, *, rounds: int = 5) -> Iterator[Figure]:
+    """Measure a loaded model: every figure as it is there. A first round warms up and does not count."""
+    if rounds < 1:
+        raise InputError(f"rounds must be at least 1, not {rounds}")
+    context = lm.stepper.context
+    long, short = min(512, context - 1), min(64, context // 4)
+    many, few = min(128, context - short), min(32, context - short)
+    yield _measure(f"reading {long} tokens", long, rounds, lambda: _write(lm, 1, long, 1))
+    yield _measure(f"writing {many} tokens after {short}", many, rounds, lambda: _write(lm, 1, short, many))
+    sampled = {"temperature": 0.7, "top_k": 40, "seed": 0}
+    yield _measure("the same, drawn among the 40 best", many, rounds, lambda: _write(lm, 1, short, many, **sampled))
+    yield _measure(f"writing 8 texts of {few} tokens at once", 8 * few, rounds, lambda: _write(lm, 8, short, few))
+    for place in (min(100, context // 2), context - 24):
+        yield _measure(f"writing at position {place}", 16, rounds, _at(lm, place))
+    if isinstance(engine := lm.stepper, Engine):
+        yield _measure("the weights alone, once a token", 8, rounds, lambda: engine.bare(8))
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
+    yield Figure("peak memory", "MB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6, [])
+
+
+def cold_start(model: str, engine: str, *, rounds: int = 5) -> Figure:
+    """From the start of a process to the first token: `glass generate -n 1`, all in all."""
+    command = [sys.executable, "-m", "glassformer", "generate", "-m", model, "--engine", engine, "-n", "1", "-s", "0", "Once"]
+    taken = []
+    for turn in range(rounds + 1):
+        began = time.perf_counter()
+        child = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, env=dict(os.environ))
+        if child.returncode:
+            raise GlassError(f"glass generate failed: {child.stderr.decode(errors='replace').strip()[-300:]}")
+        if turn:
+            taken.append(time.perf_counter() - began)
+    return Figure("process start to first token", "s", statistics.median(taken), taken)
+
+
+def _measure(name: str, tokens: int, rounds: int, work: Callable[[], object]) -> Figure:
+    speeds = []
+    for turn in range(rounds + 1):
+        began = time.perf_counter()
+        work()
+        if turn:
+            speeds.append(tokens / (time.perf_counter() - began))
+    return Figure(name, "tokens/s", statistics.median(speeds), speeds)
+
+
+def _ids(lm: LanguageModel, row: int, count: int) -> list[int]:
+    return [(7 * i + 13 * row) % (lm.stepper.vocab - 1) for i in range(count)]
+
+
+def _write(lm: LanguageModel, rows: int, given: int, new: int, **options: Any) -> None:
+    prompts = [_ids(lm, row, given) for row in range(rows)]
+    made = lm.generate_many(prompts, max_new_tokens=new, min_new_tokens=new, **({"temperature": 0.0} | options))
+    assert all(len(out.tokens) == new for out in made)
+
+
+def _at(lm: LanguageModel, place: int) -> Callable[[], None]:
+    stepper = lm.stepper
+    cache = stepper.new_cache(1, min(place + 16, stepper.context))
+    stepper.step(np.array([_ids(lm, 0, place)]), cache)
+
+    def steps() -> None:
+        cache.rewind(place)
+        for token in _ids(lm, 0, 16):
+            stepper.step(np.array([[token]]), cache)
+
+    return steps
