@@ -1,14 +1,13 @@
-"""What this machine is: cores, memory, instruction sets, whether bf16 is safe, where things are kept. No torch here."""
+"""What this machine is: cores, memory, instruction sets, whether bf16 is safe, where things are kept. No torch here.
+
+Imported by all, so it imports little: what one function needs it fetches itself.
+"""
 
 import contextlib
-import ctypes
 import json
 import os
-import platform
-import subprocess
 import sys
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +34,8 @@ def home() -> Path:
 @cache
 def cpu() -> dict[str, Any]:
     """The processor's name and the instruction sets it announces."""
+    import platform
+
     fields: dict[str, str] = {}
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -93,6 +94,8 @@ def keep_memory() -> None:
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     with contextlib.suppress(OSError, AttributeError):  # another system, another allocator: as it was
+        import ctypes
+
         libc = ctypes.CDLL("libc.so.6")
         libc.mallopt(M_MMAP_THRESHOLD, LARGE)
         libc.mallopt(M_TRIM_THRESHOLD, LARGE)
@@ -101,6 +104,8 @@ def keep_memory() -> None:
 @cache
 def installed(library: str) -> str:
     """A library's version, found without importing it."""
+    from importlib.metadata import PackageNotFoundError, version  # slow to come, and seldom needed
+
     try:
         return version(library)
     except PackageNotFoundError:
@@ -134,6 +139,8 @@ def bf16(*, probe_again: bool = False) -> str:
 
 def describe() -> dict[str, Any]:
     """All that `glass env` tells."""
+    import platform
+
     processor = cpu()
     return {
         "glassformer": installed("glassformer"),
@@ -157,6 +164,8 @@ def _hub_cache() -> str:
 
 
 def _survives(environment: dict[str, str]) -> bool:
+    import subprocess
+
     command = [sys.executable, "-c", BF16_PROBE]
     try:
         child = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PROBE_SECONDS)

@@ -15,6 +15,7 @@ Array = np.ndarray[Any, Any]
 WAYS = native.ways()
 pytestmark = pytest.mark.skipif(not WAYS, reason="the native engine was not built: there was no C++ compiler")
 each_way = pytest.mark.parametrize("way", WAYS)
+PARTS = ("weights", "scales", "sums", "negatives", "bias")
 erf = np.vectorize(math.erf)
 
 
@@ -34,7 +35,7 @@ def multiplied(way: str, weights: Array, bias: Array | None, x: Array) -> Array:
     made = matrix("m", weights, bias)
     room = made["m.weights"].shape[0] * LANES
     shape = native._Matrix(
-        *(made[f"m.{part}"].ctypes.data if f"m.{part}" in made else None for part in ("weights", "scales", "sums", "negatives", "bias")),
+        *(made[f"m.{part}"].ctypes.data if f"m.{part}" in made else None for part in PARTS),
         room // LANES, padded(weights.shape[1]),
     )  # fmt: skip
     rows, out = pad(x, len(x), padded(x.shape[1])), np.full((len(x), room), np.nan, dtype=np.float32)

@@ -16,13 +16,16 @@ from rich.text import Text
 
 from glassformer.cli.options import (
     DEFAULT_MODEL,
+    Dark,
     Device,
     Dtype,
     File,
     Json,
     Model,
     Offline,
+    Output,
     Revision,
+    Width,
     as_text,
     log,
     out,
@@ -40,13 +43,7 @@ if TYPE_CHECKING:
 
 Words = Annotated[str | None, typer.Argument(help="The text; '-' or a pipe reads stdin.")]
 FILES = (*PICTURES, ".json", ".csv")
-Output = Annotated[
-    Path | None,
-    typer.Option("-o", "--output", help="Save a picture (.svg, .png, .pdf, .html) or the numbers (.json, .csv)."),
-]
 Drawing = Annotated[str | None, typer.Option("--as", help="Another drawing of the answer, where there are several: arcs, rank …")]
-Dark = Annotated[bool, typer.Option("--dark", help="Save the picture on a dark ground.")]
-Width = Annotated[int, typer.Option(help="How wide a saved picture may be; 360 suits one column of a paper.")]
 SHARED: dict[str, tuple[Any, Any]] = {
     "text": (Words, None),
     "model": (Model, DEFAULT_MODEL),

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glassformer.cli.asked import Dark, Output, Width, answer, check_file
 from glassformer.cli.options import (
     DEFAULT_MODEL,
+    Dark,
     Device,
     Dtype,
     Engine,
@@ -18,7 +18,9 @@ from glassformer.cli.options import (
     Json,
     Model,
     Offline,
+    Output,
     Revision,
+    Width,
     log,
     print_json,
     read_prompt,
@@ -80,7 +82,8 @@ def generate(
         raise InputError("--interactive asks for its prompts; it takes no prompt, --file, --json or --num-return-sequences")
     if output is not None and (interactive or num_return_sequences > 1):
         raise InputError("-o saves one answer; it does not go with --interactive or --num-return-sequences")
-    check_file(output)
+    if output is not None:
+        check_file(output)
     options: dict[str, Any] = {
         "max_new_tokens": max_new_tokens, "min_new_tokens": min_new_tokens, "temperature": temperature, "top_k": top_k,
         "top_p": top_p, "min_p": min_p, "repetition_penalty": repetition_penalty, "presence_penalty": presence_penalty,
@@ -102,7 +105,7 @@ def generate(
         elif num_return_sequences > 1 or as_json or no_stream or num_beams > 1:
             found = lm.generate_many([text or ""], num_return_sequences=num_return_sequences, **options)
             if output is not None:
-                answer(found[0].probabilities(), False, output, dark=dark, width=width)
+                save(found[0], output, dark=dark, width=width)
             if as_json:
                 print_json([one.to_dict() for one in found] if num_return_sequences > 1 else found[0].to_dict())
             else:
@@ -110,7 +113,21 @@ def generate(
         else:
             written = show(lm, text or "", options)
             if output is not None:
-                answer(written.probabilities(), False, output, dark=dark, width=width)
+                save(written, output, dark=dark, width=width)
+
+
+def check_file(output: Path) -> None:
+    """Complain about a file that cannot be, before anything is done."""
+    from glassformer.cli.asked import check_file
+
+    check_file(output)
+
+
+def save(written: "Completion", output: Path, **how: Any) -> None:
+    """Save the picture of an answer."""
+    from glassformer.cli.asked import answer
+
+    answer(written.probabilities(), False, output, **how)
 
 
 def show(lm: "LanguageModel", prompt: str, options: dict[str, Any]) -> "Completion":

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from glassformer.cli.asked import Dark, Output, Width, answer, check_file
-from glassformer.cli.options import Json, Offline, Revision, out, print_json
+from glassformer.cli.asked import answer, check_file
+from glassformer.cli.options import Dark, Json, Offline, Output, Revision, Width, out, print_json
 from glassformer.errors import InputError
 from glassformer.tasks import library
 

@@ -3,12 +3,14 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from glassformer.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Model = Annotated[
     str,
@@ -21,16 +23,26 @@ Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, mps.")]
 Dtype = Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 File = Annotated[Path | None, typer.Option("-f", "--file", help="Read the text from a file.")]
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="Save a picture (.svg, .png, .pdf, .html) or the numbers (.json, .csv)."),
+]
+Dark = Annotated[bool, typer.Option("--dark", help="Save the picture on a dark ground.")]
+Width = Annotated[int, typer.Option(help="How wide a saved picture may be; 360 suits one column of a paper.")]
 DEFAULT_MODEL = "storyteller"
 
 
-def out() -> Console:
+def out() -> "Console":
     """Results: stdout, plain where it is not a terminal; NO_COLOR is honoured."""
+    from rich.console import Console
+
     return Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
-def log() -> Console:
+def log() -> "Console":
     """Progress and remarks: stderr."""
+    from rich.console import Console
+
     return Console(stderr=True, highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 

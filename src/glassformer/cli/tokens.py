@@ -8,16 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from glassformer.cli.asked import Dark, Drawing, Output, Width, answer, check_file
+from glassformer.cli.asked import Drawing, answer, check_file
 from glassformer.cli.options import (
     DEFAULT_MODEL,
+    Dark,
     Device,
     Dtype,
     File,
     Json,
     Model,
     Offline,
+    Output,
     Revision,
+    Width,
     log,
     out,
     print_json,

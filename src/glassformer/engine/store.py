@@ -8,8 +8,6 @@ import hashlib
 import json
 import mmap
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +51,9 @@ def keep(
     source: Path, config: Mapping[str, Any], arrays: Mapping[str, Array], files: Mapping[str, list[int]], **told: Any
 ) -> None:
     """Keep the quantized form of a folder, whole or not at all; `files` are the stamps of those that it was made of."""
+    import shutil
+    import tempfile
+
     from safetensors.numpy import save_file
 
     folder = place(source)
@@ -72,18 +73,24 @@ def keep(
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def find(source: Path) -> Kept | None:
-    """The quantized form of a folder; none if it was never made, is damaged, or its files have changed since."""
-    folder = place(source)
+def find(source: Path) -> dict[str, Any] | None:
+    """The note on the quantized form of a folder; none if it was never made, or its files have changed since."""
     try:
-        note = read_sealed(folder / NOTE)
-        if note["format"] != FORMAT or stamps(map(Path, note["files"])) != note["files"]:
-            return None
-        numbers, start = _read(folder / NUMBERS)
+        note = read_sealed(place(source) / NOTE)
+        fresh = note["format"] == FORMAT and stamps(map(Path, note["files"])) == note["files"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return note if fresh else None
+
+
+def read(source: Path, note: dict[str, Any]) -> Kept | None:
+    """The quantized form of a folder that a note speaks of; none if it is not as it was written."""
+    try:
+        numbers, start = _read(place(source) / NUMBERS)
         if hashlib.sha256(numbers).hexdigest() != note["sha256"]:
             return None
         return Kept(note["config"], arrays_of(numbers, start, note["config"]), note["told"])
-    except (OSError, ValueError, KeyError, TypeError, CheckpointError):
+    except (OSError, KeyError, TypeError, CheckpointError):
         return None
 
 

@@ -1,6 +1,7 @@
 """Vocabulary files: `tokenizer.json`, `vocab.json` + `merges.txt`, OpenAI's `encoder.json` + `vocab.bpe`."""
 
 import re
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +15,26 @@ SPECIAL = re.compile(r"<\S+>|\[[A-Z]+\]")  # how these files, which cannot say i
 FILES = ("tokenizer.json", *(name for pair in PAIRS for name in pair))
 
 
-def load_tokenizer(folder: Path) -> Tokenizer | None:
-    """The tokenizer that lies in a folder, in whichever form; None if there is none."""
+def load_tokenizer(folder: Path, *, check: bool = True) -> Tokenizer | None:
+    """The tokenizer that lies in a folder, in whichever form; None if there is none.
+
+    `check=False` is for files that were read before and have not changed since: it takes half the time.
+    """
     single = folder / "tokenizer.json"
     if single.is_file():
-        return _checked(single, _read_tokenizer_json)
+        return _checked(single, lambda path: _read_tokenizer_json(path, check))
     for vocab, merges in PAIRS:
         there = (folder / vocab).is_file(), (folder / merges).is_file()
         if any(there) and not all(there):
             raise CheckpointError(f"{folder}: holds {vocab if there[0] else merges} without {merges if there[0] else vocab}")
         if all(there):
-            return _checked(folder / vocab, lambda path, merges=merges: _read_pair(path, path.parent / merges))
+            return _checked(folder / vocab, lambda path, merges=merges: _read_pair(path, path.parent / merges, check))
     return None
 
 
-def folder_tokenizer(folder: Path, vocab: int) -> Tokenizer | None:
+def folder_tokenizer(folder: Path, vocab: int, *, check: bool = True) -> Tokenizer | None:
     """The tokenizer of a model's folder, for a model of so many tokens; which of them ends a text, its configuration says."""
-    tokenizer = load_tokenizer(folder)
+    tokenizer = load_tokenizer(folder, check=check)
     if tokenizer is None:
         return None
     end = read_json(folder / "config.json").get("eos_token_id")
@@ -50,7 +54,7 @@ def _checked(path: Path, read: Any) -> Tokenizer:
     return tokenizer
 
 
-def _read_pair(vocab_path: Path, merges_path: Path) -> Tokenizer:
+def _read_pair(vocab_path: Path, merges_path: Path, check: bool) -> Tokenizer:
     vocab = _vocab(read_json(vocab_path, LIMIT), vocab_path)
     text = read_text(merges_path, LIMIT)
     if text.count("\n") > 2 * len(vocab) + 100:
@@ -61,13 +65,13 @@ def _read_pair(vocab_path: Path, merges_path: Path) -> Tokenizer:
         del lines[0]
     while lines and not lines[-1]:
         lines.pop()
-    merges = [_merge(line.split(" ", 2), rank, merges_path) for rank, line in enumerate(lines)]
+    merges = _merges([line.split(" ", 2) for line in lines], merges_path)
     made = {left + right for left, right in merges}
-    special = {token: id for token, id in vocab.items() if SPECIAL.fullmatch(token) and token not in made}
-    return Tokenizer(vocab, merges, special=special)
+    special = {token: id for token, id in vocab.items() if token[:1] in "<[" and SPECIAL.fullmatch(token) and token not in made}
+    return Tokenizer(vocab, merges, special=special, check=check)
 
 
-def _read_tokenizer_json(path: Path) -> Tokenizer:
+def _read_tokenizer_json(path: Path, check: bool) -> Tokenizer:
     whole = read_json(path, LIMIT)
     model, cut = _part(whole, "model", path), _part(whole, "pre_tokenizer", path)
     if model.get("type", "BPE") != "BPE" or cut.get("type") != "ByteLevel" or cut.get("use_regex") is False:
@@ -80,9 +84,7 @@ def _read_tokenizer_json(path: Path) -> Tokenizer:
     if not isinstance(model.get("merges"), list) or not isinstance(whole.get("added_tokens", []), list):
         raise CheckpointError(f"{path}: merges and added_tokens should be lists")
     vocab = _vocab(_part(model, "vocab", path), path)
-    merges = [
-        _merge(merge.split(" ", 2) if isinstance(merge, str) else merge, rank, path) for rank, merge in enumerate(model["merges"])
-    ]
+    merges = _merges([merge.split(" ", 2) if isinstance(merge, str) else merge for merge in model["merges"]], path)
     special: dict[str, int] = {}
     for token in whole.get("added_tokens", []):
         if not isinstance(token, dict) or not isinstance(token.get("content"), str) or type(token.get("id")) is not int:
@@ -90,7 +92,7 @@ def _read_tokenizer_json(path: Path) -> Tokenizer:
         if special.get(token["content"], vocab.get(token["content"], token["id"])) != token["id"]:
             raise CheckpointError(f"{path}: the added token {token['content'][:40]!r} has another id before")
         special[token["content"]] = token["id"]
-    return Tokenizer(vocab, merges, special=special, prefix_space=cut.get("add_prefix_space") is True)
+    return Tokenizer(vocab, merges, special=special, prefix_space=cut.get("add_prefix_space") is True, check=check)
 
 
 def _part(whole: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
@@ -101,13 +103,17 @@ def _part(whole: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
 
 
 def _vocab(vocab: dict[str, Any], path: Path) -> dict[str, int]:
-    strange = next((symbol for symbol, id in vocab.items() if type(id) is not int), None)
-    if strange is not None:
+    if not set(map(type, vocab.values())) <= {int}:
+        strange = next(symbol for symbol, id in vocab.items() if type(id) is not int)
         raise CheckpointError(f"{path}: the id of {strange[:40]!r} is not a whole number")
     return vocab
 
 
-def _merge(pair: Any, rank: int, path: Path) -> Merge:
-    if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(part, str) and part for part in pair):
-        raise CheckpointError(f"{path}: merge {rank} is not a pair: {str(pair)[:60]}")
-    return pair[0], pair[1]
+def _merges(pairs: list[Any], path: Path) -> list[Merge]:
+    whole = set(map(type, pairs)) <= {list} and set(map(len, pairs)) <= {2}
+    parts = list(chain.from_iterable(pairs)) if whole else []
+    if not whole or not set(map(type, parts)) <= {str} or "" in parts:  # all at once: which one it is, only if there is one
+        for rank, pair in enumerate(pairs):
+            if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(part, str) and part for part in pair):
+                raise CheckpointError(f"{path}: merge {rank} is not a pair: {str(pair)[:60]}")
+    return [(left, right) for left, right in pairs]

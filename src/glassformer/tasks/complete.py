@@ -1,6 +1,6 @@
 """Complete a text: a model and its tokenizer together, and the result one can ask questions of."""
 
-import secrets
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,10 +16,8 @@ from glassformer.generation.options import Options
 from glassformer.generation.sampling import log_softmax
 from glassformer.generation.stepper import Stepper
 from glassformer.hub.locate import locate
-from glassformer.tasks import pictures
 from glassformer.tasks.engines import Say, load_native, wants_native
 from glassformer.tasks.later import Later
-from glassformer.tasks.look import Look
 from glassformer.tasks.written import Candidate, Completion
 from glassformer.tokenizers import TextStream, Tokenizer
 
@@ -30,11 +28,13 @@ if TYPE_CHECKING:
     from glassformer.explain import surgery as operating
     from glassformer.hub.transformerlens import Activations
     from glassformer.models.gpt import GPT
-    from glassformer.tasks import neurons, questions, surgery
+    from glassformer.tasks import neurons, pictures, questions, surgery
+    from glassformer.tasks.look import Look
     from glassformer.tasks.surgery import Edits
 else:
     operating = Later("glassformer.explain.surgery")
-    questions, neurons, surgery = (Later(f"glassformer.tasks.{name}") for name in ("questions", "neurons", "surgery"))
+    questions, pictures = Later("glassformer.tasks.questions"), Later("glassformer.tasks.pictures")
+    neurons, surgery = Later("glassformer.tasks.neurons"), Later("glassformer.tasks.surgery")
 
 Prompt = str | Sequence[int]
 
@@ -189,33 +189,33 @@ class LanguageModel:
         with torch.inference_mode():
             return np.asarray(self.model(row, last=last)[0].float().cpu().numpy())
 
-    def choices(self, prompt: Prompt = "", k: int = 20, **options: Any) -> Look:
+    def choices(self, prompt: Prompt = "", k: int = 20, **options: Any) -> "Look":
         """The likeliest next tokens as a picture: from which of them a token is drawn, and which are cut off. See `Options`."""
         ids = self.encode(prompt)
         check_prompt(self.stepper, ids, Options())
         return questions.choices(self, ids, k, check_options({"temperature": 1.0, "top_k": 0} | options))
 
-    def merges(self, text: str) -> Look:
+    def merges(self, text: str) -> "Look":
         """How the words of a text become tokens, merge by merge."""
         return pictures.merges(self._text(), text)
 
-    def embedding(self, text: Prompt) -> Look:
+    def embedding(self, text: Prompt) -> "Look":
         """What goes into the first block: the row of each token, and that of its position."""
         return questions.embedded(self, self.encode(text))
 
-    def diff(self, other: "LanguageModel", text: str) -> Look:
+    def diff(self, other: "LanguageModel", text: str) -> "Look":
         """This model and another one on a text, token by token."""
         return questions.compare(self, other, text)
 
-    def sweep(self, clean: str, broken: str, answer: str, foil: str, **how: Any) -> Look:
+    def sweep(self, clean: str, broken: str, answer: str, foil: str, **how: Any) -> "Look":
         """Which places carry what tells two texts apart: each `sites` and position is patched from one into the other."""
         return surgery.trace_back(self, clean, broken, answer, foil, **how)
 
-    def pushes(self, layer: int, neuron: int, k: int = 10) -> Look:
+    def pushes(self, layer: int, neuron: int, k: int = 10) -> "Look":
         """The tokens that a neuron makes likelier when it fires."""
         return neurons.pushes(self, layer, neuron, k)
 
-    def passages(self, texts: Iterable[str], layer: int, neuron: int, k: int = 5, **how: Any) -> Look:
+    def passages(self, texts: Iterable[str], layer: int, neuron: int, k: int = 5, **how: Any) -> "Look":
         """Where in many texts a neuron fires most."""
         return neurons.passages(self, texts, layer, neuron, k, **how)
 
@@ -251,7 +251,7 @@ class LanguageModel:
         given: dict[str, Any],
     ) -> tuple[list[Completion], Iterator[tuple[Completion, str]]]:
         if given.get("seed") is None:
-            given = given | {"seed": secrets.randbits(32)}
+            given = given | {"seed": int.from_bytes(os.urandom(4))}
         special = bool(given.pop("special", False))
         options = check_options(given)
         if not isinstance(stop, Sequence):

@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
+from threading import Thread
 
 from glassformer import machine
 from glassformer.engine import native, store
 from glassformer.engine.quantize import pack
 from glassformer.errors import InputError
-from glassformer.hub.vocabulary import folder_tokenizer
+from glassformer.hub.vocabulary import FILES, folder_tokenizer
 from glassformer.tokenizers import Tokenizer
 
 ENGINES = ("auto", "native", "torch")
@@ -35,10 +36,19 @@ def wants_native(engine: str, *, device: str = "cpu", dtype: str = "float32") ->
 
 def load_native(folder: Path, *, offline: bool = False, say: Say = lambda text: None) -> tuple[native.Engine, Tokenizer | None]:
     """The engine of a folder's model, and the tokenizer; the first time, the model is quantized and kept."""
-    kept = store.find(folder)
+    note = store.find(folder)
+    kept = tokenizer = None
+    if note is not None:
+        found: list[store.Kept | None] = []
+        aside = Thread(target=lambda: found.append(store.read(folder, note)))
+        aside.start()  # numbers are read and their hash taken while the vocabulary is put together
+        tokenizer = folder_tokenizer(Path(note["told"]["tokenizer"]), note["config"]["vocab"], check=False)
+        aside.join()
+        kept = found[0]
     if kept is None:
         kept = _quantize(folder, offline, say)
-    return native.Engine(kept.config, kept.arrays), folder_tokenizer(Path(kept.told["tokenizer"]), kept.config["vocab"])
+        tokenizer = folder_tokenizer(Path(kept.told["tokenizer"]), kept.config["vocab"])
+    return native.Engine(kept.config, kept.arrays), tokenizer
 
 
 def _quantize(folder: Path, offline: bool, say: Say) -> store.Kept:
@@ -46,7 +56,8 @@ def _quantize(folder: Path, offline: bool, say: Say) -> store.Kept:
     from glassformer.tasks.loading import base_folder, load_torch
 
     base = base_folder(folder, read_adapter(folder).base, offline=offline) if is_adapter(folder) else folder
-    files = sorted({path for place in {folder, base} for path in (*place.glob("*.json"), *place.glob("*.safetensors"))})
+    kinds = ("*.json", "*.safetensors", *FILES)
+    files = sorted({path for place in {folder, base} for kind in kinds for path in place.glob(kind)})
     before = store.stamps(files)
     if sum(size for size, _ in before.values()) > LARGE:
         say(f"{folder.name}: bringing the weights to 8 bits for the native engine, once")
@@ -58,4 +69,5 @@ def _quantize(folder: Path, offline: bool, say: Say) -> store.Kept:
         store.keep(folder, config, arrays, before, **told)
     except OSError as error:  # a home that cannot be written to, or is full: the next start takes as long
         say(f"the quantized model could not be kept in {machine.home()}: {error.strerror or error}")
-    return store.find(folder) or store.Kept(config, arrays, told)
+    note = store.find(folder)
+    return (note and store.read(folder, note)) or store.Kept(config, arrays, told)

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from glassformer.errors import InputError
 from glassformer.generation.sampling import log_softmax
 from glassformer.tasks.later import Later
-from glassformer.tasks.look import Look, Progress, find_token
 
 if TYPE_CHECKING:
     from glassformer.explain import surgery
+    from glassformer.tasks import look, questions
     from glassformer.tasks import neurons as firing
-    from glassformer.tasks import questions
     from glassformer.tasks.complete import LanguageModel
+    from glassformer.tasks.look import Look, Progress
 else:
     surgery = Later("glassformer.explain.surgery")
+    look = Later("glassformer.tasks.look")
     firing, questions = Later("glassformer.tasks.neurons"), Later("glassformer.tasks.questions")
 
 Foil = str | int | None
@@ -38,7 +39,7 @@ def replay(question: Question) -> Question:
     def ask(self: "Completion", *given: Any, **named: Any) -> Any:
         with surgery.replayed(len(self.prompt_tokens)):
             found = question(self, *given, **named)
-        return replace(found, made=self.made()) if isinstance(found, Look) and self.settings else found
+        return replace(found, made=self.made()) if isinstance(found, look.Look) and self.settings else found
 
     return cast(Question, ask)
 
@@ -139,19 +140,19 @@ class Completion:
         return [*self.prompt_tokens, *self.tokens]
 
     @replay
-    def probabilities(self) -> Look:
+    def probabilities(self) -> "Look":
         """How sure the model was of every token that it wrote."""
         return questions.sure(self.lm, self)
 
     @replay
-    def journey(self, position: int = -1) -> Look:
+    def journey(self, position: int = -1) -> "Look":
         """A position's vector on its way up: how long it is, what was added to it, what it would say."""
         return questions.journey(self.lm, self.ids, position)
 
     @replay
     def attention(
         self, layer: int | None = None, head: int | None = None, *, by_word: bool = False, values: bool = False
-    ) -> Look:
+    ) -> "Look":
         """Where a head looks, or a layer on average; without a layer, what kind of head each is."""
         if layer is None and (head is not None or values or by_word):
             raise InputError("a head, its values and words need a layer")
@@ -160,50 +161,50 @@ class Completion:
         return questions.pattern(self.lm, self.ids, layer, head, by_word=by_word, values=values)
 
     @replay
-    def search(self, source: str | int, target: str | int, k: int = 10) -> Look:
+    def search(self, source: str | int, target: str | int, k: int = 10) -> "Look":
         """Which heads look from one word (or position) to another."""
         return questions.search(self.lm, self.ids, source, target, k)
 
     @replay
-    def steps(self, layer: int, head: int, position: int = -1) -> Look:
+    def steps(self, layer: int, head: int, position: int = -1) -> "Look":
         """The five steps of one query."""
         return questions.steps(self.lm, self.ids, layer, head, position)
 
     @replay
-    def rollout(self, layer: int | None = None, *, by_word: bool = False) -> Look:
+    def rollout(self, layer: int | None = None, *, by_word: bool = False) -> "Look":
         """Attention through all layers, or up to one."""
         return questions.flow(self.lm, self.ids, layer, by_word=by_word)
 
     @replay
-    def lens(self, k: int = 5, watch: Sequence[str | int] = ()) -> Look:
+    def lens(self, k: int = 5, watch: Sequence[str | int] = ()) -> "Look":
         """What each layer would say at each position."""
         return questions.lens(self.lm, self.ids, k=k, watch=watch)
 
     @replay
-    def rankings(self) -> Look:
+    def rankings(self) -> "Look":
         """At which rank every layer had each written token."""
         return questions.rankings(self.lm, self)
 
     @replay
-    def rankings_watch(self, watch: Sequence[str | int], position: int = -1) -> Look:
+    def rankings_watch(self, watch: Sequence[str | int], position: int = -1) -> "Look":
         """Some words against each other after a position (the last of the text): at which rank every layer had them."""
         return questions.watched(self.lm, self.ids, watch, position)
 
     @replay
-    def parts(self, number: int = 0, *, foil: Foil = None) -> Look:
+    def parts(self, number: int = 0, *, foil: Foil = None) -> "Look":
         """Who spoke for the written token of this number, or for its lead over another one: embedding, heads, MLPs."""
         if not 0 <= number < len(self.tokens):
             raise InputError(f"token {number} is not there; {len(self.tokens)} were written, counted from 0")
-        other = None if foil is None else find_token(self.lm, foil)
+        other = None if foil is None else look.find_token(self.lm, foil)
         return questions.parts(self.lm, self.ids, len(self.prompt_tokens) - 1 + number, self.tokens[number], other)
 
     @replay
-    def saliency(self, method: str = "grad_x_input", *, foil: Foil = None, progress: Progress = silent, **how: Any) -> Look:
+    def saliency(self, method: str = "grad_x_input", *, foil: Foil = None, progress: "Progress" = silent, **how: Any) -> "Look":
         """Which tokens made each written one likely, or likelier than a foil, with the test of the answer.
 
         How: `steps` of integrated gradients, `by_word`, `tested` (False: no test, which is faster).
         """
-        other = None if foil is None else find_token(self.lm, foil)
+        other = None if foil is None else look.find_token(self.lm, foil)
         return questions.why(self.lm, self, method, foil=other, progress=progress, **how)
 
     @replay
@@ -212,17 +213,17 @@ class Completion:
         return firing.neurons(self.lm, self.ids, layers, k)
 
     @replay
-    def cache(self) -> Look:
+    def cache(self) -> "Look":
         """What the key-value cache kept and saved while this was written."""
         return questions.memory(self.lm, self)
 
     # The same questions under the names that Ecco gave them.
 
-    def primary_attributions(self, attr_method: str = "grad_x_input") -> Look:
+    def primary_attributions(self, attr_method: str = "grad_x_input") -> "Look":
         """Ecco's name for `saliency`."""
         return self.saliency(ECCO.get(attr_method, attr_method), tested=False)
 
-    def layer_predictions(self, position: int | None = None, layer: int | None = None, topk: int = 10) -> Look:
+    def layer_predictions(self, position: int | None = None, layer: int | None = None, topk: int = 10) -> "Look":
         """Ecco's name for `lens`; after one position or all, of one layer or all."""
         found = self.lens(topk)
         found = found if position is None else found.at(position)
@@ -230,7 +231,7 @@ class Completion:
 
     def run_nmf(
         self, n_components: int = 10, from_layer: int | None = None, to_layer: int | None = None, *, seed: int = 0
-    ) -> Look:
+    ) -> "Look":
         """Ecco's name for `neurons(layers).nmf(…)`; `to_layer` is the first that is left out."""
         layers = range(len(self.lm.model.blocks))[from_layer:to_layer]
         return self.neurons(list(layers)).nmf(n_components, seed=seed)

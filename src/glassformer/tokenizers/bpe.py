@@ -45,14 +45,20 @@ class Tokenizer:
         *,
         special: Mapping[str, int] | None = None,
         prefix_space: bool = False,
+        check: bool = True,
     ) -> None:
-        """A vocabulary, its merges in order of rank, and the special tokens with their ids."""
+        """A vocabulary, its merges in order of rank, and the special tokens with their ids.
+
+        `check=False` is for what was checked before and has not changed since.
+        """
         self.special = dict(special or {})
         self.merges = list(merges)
         self.prefix_space = prefix_space
         self.end_token = END_OF_TEXT
+        self._bytes: dict[int, bytes] = {}  # of the tokens that were asked for
         self._ids = {symbol: id for symbol, id in vocab.items() if symbol not in self.special}
-        self._check()
+        if check:
+            self._check()
         self._fast = self._build()
 
     def __len__(self) -> int:
@@ -75,10 +81,13 @@ class Tokenizer:
 
     def bytes_of(self, id: int) -> bytes:
         """The bytes that one token stands for."""
-        try:
-            return self._bytes[id]
-        except KeyError:
-            raise InputError(f"{id!r} is not a token id of this vocabulary (0 to {len(self) - 1})") from None
+        if id not in self._bytes:
+            try:
+                symbol = self._symbols[id]
+            except KeyError:
+                raise InputError(f"{id!r} is not a token id of this vocabulary (0 to {len(self) - 1})") from None
+            self._bytes[id] = symbol.encode() if symbol in self.special else bytes(BYTE_OF[char] for char in symbol)
+        return self._bytes[id]
 
     def watch(self, text: str, *, special: bool = False) -> list[WatchedWord]:
         """The merges that make the ids of a text: word by word, step by step."""
@@ -130,9 +139,8 @@ class Tokenizer:
         return len(text)
 
     @cached_property
-    def _bytes(self) -> dict[int, bytes]:
-        ordinary = {id: bytes(BYTE_OF[char] for char in symbol) for symbol, id in self._ids.items()}
-        return ordinary | {id: symbol.encode() for symbol, id in self.special.items()}
+    def _symbols(self) -> dict[int, str]:
+        return {id: symbol for symbol, id in (self._ids | self.special).items()}
 
     @cached_property
     def _ranks(self) -> dict[Merge, int]:
@@ -156,19 +164,21 @@ class Tokenizer:
         missing = [byte for symbol, byte in BYTE_OF.items() if symbol not in self._ids]
         if missing:
             raise InputError(f"the vocabulary has no token for {len(missing)} of the 256 bytes, the first {missing[0]:#04x}")
-        strange = next((symbol for symbol in self._ids if not symbol or any(c not in BYTE_OF for c in symbol)), None)
-        if strange is not None:
+        if "" in self._ids or not BYTE_OF.keys() >= set("".join(self._ids)):  # all at once: who it is, only if there is one
+            strange = next(symbol for symbol in self._ids if not symbol or any(c not in BYTE_OF for c in symbol))
             raise InputError(f"the vocabulary's token {strange[:40]!r} is not written in byte symbols")
         odd = next((token for token in self.special if not token or scalars(token) != token), None)
         if odd is not None:
             raise InputError(f"the special token {odd[:40]!r} is no text")
         if len(set(self.merges)) != len(self.merges):
             raise InputError("the list of merges holds a pair twice")
-        for rank, (left, right) in enumerate(self.merges):
-            for symbol in (left, right, left + right):
-                if symbol not in self._ids:
-                    raise InputError(f"merge {rank} ({left[:40]!r} + {right[:40]!r}): {symbol[:40]!r} is not in the vocabulary")
         made = {left + right for left, right in self.merges}
-        lost = next((symbol for symbol in self._ids if len(symbol) > 1 and symbol not in made), None)
+        if not self._ids.keys() >= made.union(*self.merges):
+            for rank, (left, right) in enumerate(self.merges):
+                for symbol in (left, right, left + right):
+                    if symbol not in self._ids:
+                        at = f"merge {rank} ({left[:40]!r} + {right[:40]!r})"
+                        raise InputError(f"{at}: {symbol[:40]!r} is not in the vocabulary")
+        lost = next((symbol for symbol in self._ids.keys() - made if len(symbol) > 1), None)
         if lost is not None:
             raise InputError(f"no merge makes the token {lost[:40]!r}; the list of merges is not whole")
