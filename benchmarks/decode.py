@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from peers import Peer, arguments, compare, in_turn
+from sides import Peer, arguments, compare, in_turn
 
 SIDES = ("glassformer", "transformers")
 WORK = {  # name -> prompt tokens, new tokens, rows
@@ -87,7 +87,7 @@ def main() -> None:
         serve(*given.serve)
         return
     make_checkpoint(given.checkpoint)
-    peers = {side: Peer(__file__, side, str(given.checkpoint), threads=THREADS) for side in SIDES}
+    peers = {side: Peer.of(__file__, side, str(given.checkpoint), threads=THREADS) for side in SIDES}
     report: dict[str, Any] = {}
     for name, work in WORK.items():
         samples, disturbed = in_turn(peers, work, given.rounds)

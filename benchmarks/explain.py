@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from decode import make_checkpoint
-from peers import Peer, arguments, compare, environment, in_turn
+from sides import Peer, arguments, compare, environment, in_turn
 
 PROMPT, NEW, LENS = 20, 50, 256
 THREADS = 2
@@ -214,7 +214,9 @@ def main() -> None:
     pythons = {"inseq": environment(given.checkpoint.parent / "inseq", "inseq")}
     report: dict[str, Any] = {}
     for name, (sides, count) in ((name, work) for name, work in WORK.items() if given.only in name):
-        peers = {side: Peer(__file__, side, str(given.checkpoint), threads=THREADS, python=pythons.get(side)) for side in sides}
+        peers = {
+            side: Peer.of(__file__, side, str(given.checkpoint), threads=THREADS, python=pythons.get(side)) for side in sides
+        }
         samples, disturbed = in_turn(peers, "run", given.rounds)
         report[name] = compare(name, count, samples, disturbed)
         report[name]["peak MB above idle"] = most = {side: peer.ask("memory") for side, peer in peers.items()}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from peers import Peer, arguments, compare, in_turn
+from sides import Peer, arguments, compare, in_turn
 
 from glassformer import machine
 
@@ -184,7 +184,7 @@ def main() -> None:
         return
     report = {}
     for name in [given.only] if given.only else WORK:
-        peers = {side: Peer(__file__, side, name, threads=THREADS) for side in SIDES}
+        peers = {side: Peer.of(__file__, side, name, threads=THREADS) for side in SIDES}
         *_, rows, steps = WORK[name]
         samples, disturbed = in_turn(peers, steps, given.rounds)
         report[name] = compare(name, rows * CONTEXT * steps, samples, disturbed)

@@ -22,7 +22,7 @@ class GlassLM(LM):  # type: ignore[misc]
 
     def __init__(self, name: str) -> None:
         super().__init__()
-        self.lm = gf.load(name)
+        self.lm = gf.load(name, engine="torch")
 
     def loglikelihood(self, requests: list[Any], disable_tqdm: bool = False) -> list[tuple[float, bool]]:
         """log p of a continuation after a context, and whether it is what greedy decoding would write."""

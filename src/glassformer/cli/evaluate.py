@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from glassformer.cli.options import Device, Dtype, Json, Offline, Revision, log, out, print_json
+from glassformer.cli.options import Device, Dtype, Engine, Json, Offline, Revision, log, out, print_json
 
 
 def evaluate(
@@ -15,6 +15,7 @@ def evaluate(
     documents: Annotated[int, typer.Option(help="Only so many documents; 0: all.")] = 0,
     characters: Annotated[int, typer.Option(help="Only so many characters of each; 0: all.")] = 0,
     field: Annotated[str, typer.Option(help="The key under which a line of JSON has its text.")] = "text",
+    engine: Engine = "torch",
     revision: Revision = None,
     device: Device = "cpu",
     dtype: Dtype = "float32",
@@ -27,13 +28,14 @@ def evaluate(
     glass eval runs/shakespeare part.txt     perplexity and bits per byte, without overlap and with a stride
     glass eval gpt2 wikitext2                the raw test set; looked for in GLASSFORMER_DATA
     glass eval gpt2 lambada                  the last word of a passage: accuracy and perplexity
+    glass eval gpt2 wikitext2 --engine native    what eight bits cost
 
     The protocol is printed with every figure: without it, no two perplexities can be compared. Lower is better.
     """
     from glassformer.tasks.complete import load
     from glassformer.tasks.measure import measure
 
-    lm = load(model, revision=revision, device=device, dtype=dtype, offline=offline)
+    lm = load(model, engine=engine, revision=revision, device=device, dtype=dtype, offline=offline)
     console = log()
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:.0f} %"), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:

@@ -44,7 +44,7 @@ def bench(lm: LanguageModel, *, rounds: int = 5) -> Iterator[Figure]:
     yield _measure("the same, drawn among the 40 best", many, rounds, lambda: _write(lm, 1, short, many, **sampled))
     yield _measure(f"writing 8 texts of {few} tokens at once", 8 * few, rounds, lambda: _write(lm, 8, short, few))
     for place in (min(100, context // 2), context - 24):
-        yield _measure(f"writing at position {place}", 16, rounds, _at(lm, place))
+        yield _measure(f"writing at position {place}", 16, rounds, at_place(lm, place))
     if isinstance(engine := lm.stepper, Engine):
         yield _measure("the weights alone, once a token", 8, rounds, lambda: engine.bare(8))
     unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
@@ -85,7 +85,8 @@ def _write(lm: LanguageModel, rows: int, given: int, new: int, **options: Any) -
     assert all(len(out.tokens) == new for out in made)
 
 
-def _at(lm: LanguageModel, place: int) -> Callable[[], None]:
+def at_place(lm: LanguageModel, place: int) -> Callable[[], None]:
+    """Sixteen steps behind so many tokens, to be taken again and again."""
     stepper = lm.stepper
     cache = stepper.new_cache(1, min(place + 16, stepper.context))
     stepper.step(np.array([_ids(lm, 0, place)]), cache)

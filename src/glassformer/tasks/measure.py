@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from glassformer.data.sources import find_files, read_pieces, read_texts
@@ -60,9 +61,9 @@ def measure(
     Windows are as long as the model's context. `stride` is how far they move in the second measurement (0: half a window);
     `documents` and `characters` take only so many of the file, and of each.
     """
-    stride = stride or lm.model.context // 2
-    if not 1 <= stride <= lm.model.context:
-        raise InputError(f"stride must be between 1 and the context of {lm.model.context}, not {stride}")
+    stride = stride or lm.stepper.context // 2
+    if not 1 <= stride <= lm.stepper.context:
+        raise InputError(f"stride must be between 1 and the context of {lm.stepper.context}, not {stride}")
     if documents < 0 or characters < 0:
         raise InputError("documents and characters must be at least 0")
     if what == "lambada":
@@ -77,8 +78,8 @@ def measure(
         cut = f", the first {characters} characters of each" if characters else ""
         each = f"each of {len(rows):,} documents" if len(rows) > 1 else "the text"
         protocol = f"{each}{cut}, from <|endoftext|> on"
-    steps = {"without overlap": lm.model.context, f"stride {stride}": stride}
-    total = sum(sum(1 for _ in windows(len(row), lm.model.context, step)) for row in rows for step in steps.values())
+    steps = {"without overlap": lm.stepper.context, f"stride {stride}": stride}
+    total = sum(sum(1 for _ in windows(len(row), lm.stepper.context, step)) for row in rows for step in steps.values())
     done = 0
     for name, step in steps.items():
         score = Score()
@@ -86,7 +87,7 @@ def measure(
             done += rows_done
             progress(done, total)
         loss = score.nats / score.tokens
-        how = f"windows of {lm.model.context} tokens, moving by {step}; every token is scored once, with what stands before it"
+        how = f"windows of {lm.stepper.context} tokens, moving by {step}; every token is scored once, with what stands before it"
         yield Measurement(
             f"{what}, {name}", f"{protocol}; {how} in its window; its first token is not scored", score.tokens, loss,
             math.exp(min(loss, 700.0)), score.nats / math.log(2) / score.size,
@@ -106,16 +107,23 @@ def windows(length: int, context: int, stride: int) -> Iterator[tuple[int, int, 
             return
 
 
+def _logits(lm: LanguageModel, ids: torch.Tensor) -> torch.Tensor:
+    """Scores after every position, by whoever speaks for the model: (B, T) -> (B, T, V)."""
+    if lm.engine is not None and lm.stepper is lm.engine:
+        return torch.from_numpy(np.stack([lm.engine.logits(row) for row in ids.numpy()]))
+    return lm.model(ids.to(lm.model.tokens.weight.device)).float()  # type: ignore[no-any-return]
+
+
 @torch.inference_mode()
 def _score(lm: LanguageModel, rows: Sequence[Sequence[int]], stride: int, score: Score) -> Iterator[int]:
     """Add the windows of all rows to the score, some at a time; yields how many."""
-    todo = ((row, *window) for row in rows for window in windows(len(row), lm.model.context, stride))
+    todo = ((row, *window) for row in rows for window in windows(len(row), lm.stepper.context, stride))
     while group := list(islice(todo, ROWS)):
         longest = max(end - begin for _, begin, end, _ in group)
         ids = torch.zeros(len(group), longest, dtype=torch.long)
         for i, (row, begin, end, _) in enumerate(group):
             ids[i, : end - begin] = torch.tensor(row[begin:end])  # what is behind the end cannot be seen from before it
-        logits = lm.model(ids.to(lm.model.tokens.weight.device)[:, :-1]).float()  # (B, T - 1, V)
+        logits = _logits(lm, ids[:, :-1])  # (B, T - 1, V)
         for i, (row, begin, end, first) in enumerate(group):
             targets = torch.tensor(row[first:end], device=logits.device)
             at = logits[i, first - begin - 1 : end - begin - 1]
@@ -132,9 +140,9 @@ def _lambada(lm: LanguageModel, path: Path, documents: int, progress: Progress) 
     for number, text in enumerate(examples, 1):
         begin, _, word = text.rpartition(" ")
         target = lm.encode(" " + word)
-        ids = torch.tensor([[*lm.encode(begin), *target][-lm.model.context :]], device=lm.model.tokens.weight.device)
-        logits = lm.model(ids)[0, -len(target) - 1 : -1].float()  # (T, V)
-        wanted = ids[0, -len(target) :]
+        ids = torch.tensor([[*lm.encode(begin), *target][-lm.stepper.context :]])
+        logits = _logits(lm, ids)[0, -len(target) - 1 : -1]  # (T, V)
+        wanted = ids[0, -len(target) :].to(logits.device)
         nats += float(torch.nn.functional.cross_entropy(logits, wanted, reduction="sum"))
         right += bool((logits.argmax(-1) == wanted).all())
         tokens += len(target)

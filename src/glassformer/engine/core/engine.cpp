@@ -49,11 +49,12 @@ int glass_step(GlassEngine* engine, const GlassModel* model, const GlassBatch* b
 // Every weight once by a vector, and nothing else: the least that a token can take.
 void glass_bare(GlassEngine* engine, const GlassModel* model) {
     const glass::Rows x(1, std::max(model->width, model->neurons));
-    engine->team.run([&](int me) {
+    glass::Team& team = engine->team;
+    team.run([&](int) {
         glass::Floats total = glass::none();
         const auto through = [&](const GlassMatrix& matrix) {
-            glass::multiply(matrix, x, 1, glass::Share(matrix.panels, 1, me, engine->team.size()),
-                            [&](int, int, glass::Floats value) { total += value; });
+            glass::multiply(matrix, x, 1, team, [&](int, int, glass::Floats value) { total += value; });
+            team.meet();
         };
         for (int layer = 0; layer < model->layers; layer++) {
             const GlassBlock& block = model->blocks[layer];

@@ -85,51 +85,54 @@ struct Pass {
 
     // All rows, normalized or as they are, through a matrix; put(row, panel, sixteen numbers) takes what comes out.
     template <typename Put>
-    void product(int me, const GlassMatrix& matrix, const std::vector<float>& from, const GlassNorm* norm, const Put& put) const {
+    void product(const GlassMatrix& matrix, const std::vector<float>& from, const GlassNorm* norm, const Put& put) const {
         const int step = matrix.columns;
-        const Share share(chunk.count(), 1, me, team.size());
-        std::vector<float> normed(norm ? static_cast<Size>(step) : 0);
-        for (int n = share.begin; n < share.end; n++) {
-            const float* row = from.data() + at(n, step);
-            if (norm) normalize(row, model.width, *norm, model.norm_eps, normed.data());
-            chunk.x.put(n, norm ? normed.data() : row, step);
-        }
+        team.share(chunk.count(), 1, [&](int n, int end) {
+            std::vector<float> normed(norm ? static_cast<Size>(step) : 0);
+            for (; n < end; n++) {
+                const float* row = from.data() + at(n, step);
+                if (norm) normalize(row, model.width, *norm, model.norm_eps, normed.data());
+                chunk.x.put(n, norm ? normed.data() : row, step);
+            }
+        });
         team.meet();
-        multiply(matrix, chunk.x, chunk.count(), Share(matrix.panels, 1, me, team.size()), put);
+        multiply(matrix, chunk.x, chunk.count(), team, put);
         team.meet();
     }
 
-    void keep_keys(int me, int layer) const {
+    void keep_keys(int layer) const {
         const int width = model.width / model.heads;
-        const Share share(chunk.count() * model.heads, 1, me, team.size());
-        for (int n = share.begin; n < share.end; n++) {
-            const int row = n / model.heads, h = n % model.heads, token = chunk.tokens[static_cast<Size>(row)];
-            const float* key = chunk.qkv.data() + at(row, chunk.wide_qkv) + model.width + h * width;
-            keep(Head(model, cache, layer, batch.rows[token], h), batch.positions[token], key, key + model.width);
-        }
+        team.share(chunk.count() * model.heads, model.heads, [&](int n, int end) {
+            for (; n < end; n++) {
+                const int row = n / model.heads, h = n % model.heads, token = chunk.tokens[static_cast<Size>(row)];
+                const float* key = chunk.qkv.data() + at(row, chunk.wide_qkv) + model.width + h * width;
+                keep(Head(model, cache, layer, batch.rows[token], h), batch.positions[token], key, key + model.width);
+            }
+        });
         team.meet();
     }
 
-    void attention(int me, int layer) const {
+    void attention(int layer) const {
         const int width = model.width / model.heads, runs = static_cast<int>(chunk.runs.size());
         const Size row = static_cast<Size>(chunk.wide_qkv), groups = static_cast<Size>(cache.groups) * LANES, room = static_cast<Size>(padded(width));
-        std::vector<float> weights(QUERIES * groups), mixed(QUERIES * room);
-        const Share share(runs * model.heads, 1, me, team.size());
-        for (int n = share.begin; n < share.end; n++) {  // head by head: its keys and values stay near
-            const Run& run = chunk.runs[static_cast<Size>(n % runs)];
-            const int h = n / runs, token = chunk.tokens[static_cast<Size>(run.first)], position = batch.positions[token];
-            const Head head(model, cache, layer, batch.rows[token], h);
-            const float* query = chunk.qkv.data() + at(run.first, chunk.wide_qkv) + h * width;
-            if (run.count == QUERIES)
-                attend<QUERIES>(head, query, row, position, weights.data(), groups, mixed.data(), room);
-            else
+        team.share(runs * model.heads, 1, [&](int n, int end) {
+            std::vector<float> weights(QUERIES * groups), mixed(QUERIES * room);
+            for (; n < end; n++) {  // head by head: its keys and values stay near
+                const Run& run = chunk.runs[static_cast<Size>(n % runs)];
+                const int h = n / runs, token = chunk.tokens[static_cast<Size>(run.first)], position = batch.positions[token];
+                const Head head(model, cache, layer, batch.rows[token], h);
+                const float* query = chunk.qkv.data() + at(run.first, chunk.wide_qkv) + h * width;
+                if (run.count == QUERIES)
+                    attend<QUERIES>(head, query, row, position, weights.data(), groups, mixed.data(), room);
+                else
+                    for (int q = 0; q < run.count; q++)
+                        attend<1>(head, query + static_cast<Size>(q) * row, row, position + q, weights.data(), groups,
+                                  mixed.data() + static_cast<Size>(q) * room, room);
                 for (int q = 0; q < run.count; q++)
-                    attend<1>(head, query + static_cast<Size>(q) * row, row, position + q, weights.data(), groups,
-                              mixed.data() + static_cast<Size>(q) * room, room);
-            for (int q = 0; q < run.count; q++)
-                std::memcpy(chunk.mix.data() + at(run.first + q, chunk.width) + h * width, mixed.data() + static_cast<Size>(q) * room,
-                            sizeof(float) * static_cast<Size>(width));
-        }
+                    std::memcpy(chunk.mix.data() + at(run.first + q, chunk.width) + h * width, mixed.data() + static_cast<Size>(q) * room,
+                                sizeof(float) * static_cast<Size>(width));
+            }
+        });
         team.meet();
     }
 
@@ -139,24 +142,24 @@ struct Pass {
             float* to = chunk.stream.data() + at(row, chunk.width) + panel * LANES;
             store(to, load(to) + value);
         };
-        product(me, block.qkv, chunk.stream, &block.norm1, [&](int row, int panel, Floats value) {
+        product(block.qkv, chunk.stream, &block.norm1, [&](int row, int panel, Floats value) {
             store(chunk.qkv.data() + at(row, chunk.wide_qkv) + panel * LANES, value);
         });
-        keep_keys(me, layer);
+        keep_keys(layer);
         if (layer == model.layers - 1) {  // from here on nobody looks at a token that is not scored
             if (me == 0) chunk.keep_scored(batch);
             team.meet();
         }
-        attention(me, layer);
-        product(me, block.proj, chunk.mix, nullptr, add);
-        product(me, block.up, chunk.stream, &block.norm2, [&](int row, int panel, Floats value) {
+        attention(layer);
+        product(block.proj, chunk.mix, nullptr, add);
+        product(block.up, chunk.stream, &block.norm2, [&](int row, int panel, Floats value) {
             store(chunk.hidden.data() + at(row, chunk.neurons) + panel * LANES, activate(value, model.activation));
         });
-        product(me, block.down, chunk.hidden, nullptr, add);
+        product(block.down, chunk.hidden, nullptr, add);
     }
 
-    void head(int me, float* logits) const {
-        product(me, model.head, chunk.stream, &model.norm, [&](int row, int panel, Floats value) {
+    void head(float* logits) const {
+        product(model.head, chunk.stream, &model.norm, [&](int row, int panel, Floats value) {
             float sixteen[LANES];
             store(sixteen, value);
             const int from = panel * LANES;
@@ -165,11 +168,12 @@ struct Pass {
     }
 
     void walk(int me, float* logits) const {
-        const Share mine(chunk.count(), 1, me, team.size());
-        for (int n = mine.begin; n < mine.end; n++) embed(n);
+        team.share(chunk.count(), 1, [&](int n, int end) {
+            for (; n < end; n++) embed(n);
+        });
         team.meet();
         for (int layer = 0; layer < model.layers; layer++) block(me, layer);
-        head(me, logits);
+        head(logits);
     }
 };
 

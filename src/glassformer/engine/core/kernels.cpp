@@ -10,7 +10,8 @@ extern "C" {
 void glass_multiply(const GlassMatrix* matrix, const float* from, int count, float* to) {
     Rows x(count, matrix->columns);
     for (int n = 0; n < count; n++) x.put(n, from + at(n, matrix->columns), matrix->columns);
-    multiply(*matrix, x, count, Share(matrix->panels, 1, 0, 1),
+    Team alone(1);
+    multiply(*matrix, x, count, alone,
              [&](int row, int panel, Floats value) { store(to + at(row, matrix->panels * LANES) + panel * LANES, value); });
 }
 

@@ -18,15 +18,6 @@ inline int padded(int size) { return (size + LANES - 1) / LANES * LANES; }
 
 inline Size at(int row, int step) { return static_cast<Size>(row) * static_cast<Size>(step); }
 
-struct Share {  // of some work, for one of several
-    int begin, end;
-    Share(int size, int unit, int me, int all) {
-        const int units = (size + unit - 1) / unit;
-        begin = std::min(size, unit * (units * me / all));
-        end = std::min(size, unit * (units * (me + 1) / all));
-    }
-};
-
 // One row, whose largest number becomes 127; returns its scale.
 inline float quantize(const float* from, int columns, std::int8_t* to) {
     Floats most = none();
@@ -96,14 +87,15 @@ inline int panels(const GlassMatrix& matrix, const Rows& x, int count, int panel
     return panel;
 }
 
-// Some panels of a matrix by all rows.
+// The panels of a matrix by all rows, shared by a team.
 template <typename Put>
-void multiply(const GlassMatrix& matrix, const Rows& x, int count, const Share& share, const Put& put) {
-    int panel = share.begin;
-    if (count == 1)
-        for (; panel + PANELS_ALONE <= share.end; panel += PANELS_ALONE) tile<PANELS_ALONE, 1>(matrix, x, panel, 0, put);
-    panel = panels<PANELS>(matrix, x, count, panel, share.end, put);
-    panels<1>(matrix, x, count, panel, share.end, put);
+void multiply(const GlassMatrix& matrix, const Rows& x, int count, Team& team, const Put& put) {
+    team.share(matrix.panels, PANELS_ALONE, [&](int panel, int end) {
+        if (count == 1)
+            for (; panel + PANELS_ALONE <= end; panel += PANELS_ALONE) tile<PANELS_ALONE, 1>(matrix, x, panel, 0, put);
+        panel = panels<PANELS>(matrix, x, count, panel, end, put);
+        panels<1>(matrix, x, count, panel, end, put);
+    });
 }
 
 }  // namespace glass

@@ -56,12 +56,21 @@ class Team {
         }
     }
 
+    // Pieces of some work, from `begin` to `end`, each done by whoever comes first; all are done when all have met.
+    template <typename Work>
+    void share(int total, int unit, const Work& work) {
+        if (working_ == 1) return work(0, total);
+        const int units = (total + unit - 1) / unit, piece = unit * std::max(1, units / (PIECES * working_));
+        for (int begin; (begin = taken_.fetch_add(piece, std::memory_order_relaxed)) < total;) work(begin, std::min(total, begin + piece));
+    }
+
     // Nobody passes before all have come.
     void meet() {
         if (working_ == 1) return;
         const unsigned now = meeting_.load(std::memory_order_acquire);
         if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
             arrived_.store(0, std::memory_order_relaxed);
+            taken_.store(0, std::memory_order_relaxed);
             started_ = Clock::now();
             meeting_.store(now + 1, std::memory_order_release);
             return;
@@ -80,6 +89,7 @@ class Team {
     using Clock = std::chrono::steady_clock;
     using Time = Clock::time_point;
     using Span = Clock::duration;
+    static constexpr int PIECES = 4;    // for each thread
     static constexpr int SPINS = 4000;  // some tens of microseconds
     static constexpr Span LATE = std::chrono::milliseconds(1), LEAST = std::chrono::milliseconds(8), MOST = std::chrono::milliseconds(256);
 
@@ -109,7 +119,7 @@ class Team {
     std::mutex mutex_;
     std::condition_variable wake_;
     std::atomic<unsigned> round_{0}, meeting_{0};
-    std::atomic<int> arrived_{0};
+    std::atomic<int> arrived_{0}, taken_{0};
     std::atomic<bool> over_{false}, late_{false};
     Time started_{};      // when all set out for the next meeting
     Time together_{};     // from when on all work

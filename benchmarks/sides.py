@@ -9,7 +9,7 @@ import sys
 import sysconfig
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 BUSY = 0.10  # share of the machine that other processes may take during a sample
 
@@ -17,11 +17,15 @@ BUSY = 0.10  # share of the machine that other processes may take during a sampl
 class Peer:
     """One side: a child that answers each line of JSON on its stdin with a line on its stdout."""
 
-    def __init__(self, script: str, *arguments: str, threads: int, python: Path | None = None) -> None:
-        command = [str(python or sys.executable), script, "--serve", *arguments]
+    def __init__(self, command: list[str], *, threads: int) -> None:
         environment = os.environ | {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
         self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
         self._answer()
+
+    @classmethod
+    def of(cls, script: str, *arguments: str, threads: int, python: Path | None = None) -> Self:
+        """A side that is this script itself, called with --serve."""
+        return cls([str(python or sys.executable), script, "--serve", *arguments], threads=threads)
 
     def sample(self, work: Any) -> tuple[float, float]:
         """Seconds of one run, and the share of the machine that others took meanwhile."""

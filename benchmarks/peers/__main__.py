@@ -1,0 +1,205 @@
+"""Glassformer's native engine beside other libraries, on this machine, in one run.
+
+    python benchmarks/peers [--models gpt2 gpt2-medium storyteller] [--only NAME …] [--rounds 5] [--write docs]
+
+Every side lives in a process of its own, every peer in an environment of its own (made in runs/bench/env the first time; one is
+built from its sources, which takes minutes). Samples are taken in turn, one that other processes disturbed is taken again;
+medians are shown, and how many times as fast the native engine is. Random weights at the true size have the speed of trained
+ones. `--write FOLDER` writes speed.md, speed.svg and speed.json there.
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE.parent))
+
+from sides import Peer, environment, in_turn  # noqa: E402  (after its folder is known)
+
+THREADS = 2
+OURS = "Glassformer int8"
+RUNS = Path("runs/bench")
+
+
+class Side(NamedTuple):
+    """Which script runs a side, in which kind, and what its environment needs besides what is installed here."""
+
+    script: str
+    kind: str
+    packages: tuple[str, ...] = ()
+
+
+SIDES = {
+    OURS: Side("ours.py", "native"),
+    "Glassformer torch fp32": Side("ours.py", "torch"),
+    "OpenVINO int8": Side("openvino_peer.py", "int8", ("openvino", "nncf")),
+    "OpenVINO int4": Side("openvino_peer.py", "int4", ("openvino", "nncf")),
+    "llama.cpp q8_0": Side("llama_peer.py", "q8_0", ("llama-cpp-python", "gguf")),
+    "llama.cpp q4_0": Side("llama_peer.py", "q4_0", ("llama-cpp-python", "gguf")),
+    "CTranslate2 int8": Side("ctranslate2_peer.py", "int8", ("ctranslate2",)),
+    "ONNX Runtime int8": Side("onnxruntime_peer.py", "int8", ("onnxruntime", "onnx")),
+}
+MODELS = ("gpt2", "gpt2-medium", "storyteller")
+CONTEXT = {"storyteller": 512}
+
+
+def checkpoint(model: str) -> Path:
+    """A model's folder: the one that ships, or random weights at the true size."""
+    if model == "storyteller":
+        return HERE.parents[1] / "src" / "glassformer" / "pretrained" / "storyteller"
+    folder = RUNS / model
+    if not (folder / "model.safetensors").is_file():
+        sizes = {"gpt2-medium": "n_layer=24, n_head=16, n_embd=1024"}.get(model, "")
+        code = f"from transformers import GPT2Config as C, GPT2LMHeadModel as M; M(C({sizes})).save_pretrained({str(folder)!r})"
+        subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return folder
+
+
+def python_of(side: Side) -> Path:
+    """The Python of a side's environment."""
+    if not side.packages:
+        return Path(sys.executable)
+    return environment(RUNS / "env" / side.packages[0], *side.packages)
+
+
+def command(side: Side, doing: str, *arguments: str) -> list[str]:
+    """How a side is called."""
+    return [str(python_of(side)), str(HERE / side.script), doing, *arguments]
+
+
+def measure(model: str, names: list[str], rounds: int) -> dict[str, Any]:
+    """All figures of one model."""
+    targets = {}
+    for name in names:
+        side = SIDES[name]
+        targets[name] = RUNS / "targets" / f"{model}-{Path(side.script).stem}-{side.kind}"
+        print(f"{model}: preparing {name}", file=sys.stderr, flush=True)
+        subprocess.run(command(side, "prepare", str(checkpoint(model)), str(targets[name]), side.kind), check=True)
+    calls = {name: (str(targets[name]), SIDES[name].kind, str(THREADS)) for name in names}
+    peers = {name: Peer(command(SIDES[name], "serve", *calls[name]), threads=THREADS) for name in names}
+    long = min(512, CONTEXT.get(model, 1024) - 32)
+    works = {
+        "decode": ([64, 128, 1], 128),
+        "prefill": ([min(512, long + 200), 1, 1], min(512, long + 200)),
+        "batch": ([64, 32, 8], 256),
+    }
+    report: dict[str, Any] = {"disturbed": 0, "ratios": {}}
+    for work, (request, tokens) in works.items():
+        samples, disturbed = in_turn(peers, request, rounds)
+        report["disturbed"] += disturbed
+        report[work] = {name: tokens / statistics.median(taken) for name, taken in samples.items()}
+        report["ratios"][work] = {
+            name: statistics.median(theirs / ours for ours, theirs in zip(samples[OURS], taken, strict=True))
+            for name, taken in samples.items()
+        }
+        told = ", ".join(f"{name} {speed:,.0f} ({report['ratios'][work][name]:.2f} ×)" for name, speed in report[work].items())
+        print(f"{model}, {work}: {told}", flush=True)
+    report["ours"] = ours(peers[OURS], CONTEXT.get(model, 1024), rounds)
+    report["memory"] = {name: peer.ask("memory") for name, peer in peers.items()}
+    for peer in peers.values():
+        peer.end()
+    report["ours"]["contention"] = contention(command(SIDES[OURS], "serve", *calls[OURS]))
+    report["first"] = {name: first(command(SIDES[name], "first", *calls[name]), rounds) for name in names}
+    told = ", ".join(f"{name} {report['first'][name]:.2f} s, {report['memory'][name]:,.0f} MB" for name in names)
+    print(f"{model}, first token and memory: {told}\n{model}, ours: {report['ours']}", flush=True)
+    file = next((RUNS / "targets" / f"{model}-ours-native" / "home").glob("engine/*/numbers.safetensors"))
+    report["ours"]["file MB"] = file.stat().st_size / 1e6
+    return report
+
+
+def ours(peer: Peer, context: int, rounds: int) -> dict[str, float]:
+    """What is asked of our engine alone, each the median of some rounds taken in turn."""
+    asked: dict[str, dict[str, Any]] = {
+        "bare loop": {"what": "bare"},
+        "default sampling": {"what": "sampled"},
+        "at position 100": {"what": "at", "place": 100},
+        f"at position {context - 24}": {"what": "at", "place": context - 24},
+    }
+    found: dict[str, list[float]] = {name: [] for name in asked}
+    for _ in range(rounds):
+        for name, what in asked.items():
+            found[name].append(peer.ask(what))
+    return {name: statistics.median(values) for name, values in found.items()}
+
+
+def contention(called: list[str]) -> float:
+    """The share of its quiet speed that decoding keeps while another process takes a core."""
+    peer = Peer(called, threads=THREADS)
+    shares: list[float] = []
+    for _ in range(3):
+        quiet = peer.ask({"what": "writing", "seconds": 2})
+        other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        time.sleep(0.5)
+        shares.append(float(peer.ask({"what": "writing", "seconds": 4})) / quiet)
+        other.kill()
+        other.wait()
+    peer.end()
+    return statistics.median(shares)
+
+
+def first(called: list[str], rounds: int) -> float:
+    """Seconds from the start of a process to its first token; the first time does not count."""
+    taken = []
+    for _ in range(rounds + 1):
+        began = time.perf_counter()
+        subprocess.run(called, check=True, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": str(THREADS)})
+        taken.append(time.perf_counter() - began)
+    return statistics.median(taken[1:])
+
+
+def versions(names: list[str]) -> dict[str, str]:
+    """The version of every library that took part."""
+    code = (
+        "import sys; from importlib.metadata import version; print(*(f'{one} {version(one)}' for one in sys.argv[1:]), sep=', ')"
+    )
+    found = {}
+    for name in names:
+        packages = SIDES[name].packages or ("glassformer", "torch", "numpy")
+        answer = subprocess.run([str(python_of(SIDES[name])), "-c", code, *packages], capture_output=True, text=True, check=True)
+        found[name] = answer.stdout.strip()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--only", nargs="+", choices=list(SIDES), default=list(SIDES))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--write", type=Path, help="write speed.md, speed.svg and speed.json into this folder")
+    parser.add_argument("--draw", action="store_true", help="measure nothing: write speed.md and speed.svg of speed.json anew")
+    given = parser.parse_args()
+    names = [OURS, *(name for name in given.only if name != OURS)]
+    if not given.draw:
+        report: dict[str, Any] = {
+            "machine": {"processor": processor(), "system": platform.platform(), "threads": THREADS, "rounds": given.rounds},
+            "versions": versions(names),
+            "models": {},
+        }
+        for model in given.models:
+            report["models"][model] = measure(model, names, given.rounds)
+            if given.write:  # after each: what was measured is kept
+                (given.write / "speed.json").write_text(json.dumps(report, indent=2) + "\n")
+    if given.write:
+        from page import write
+
+        write(given.write)
+
+
+def processor() -> str:
+    """The processor, and which instruction set our engine uses on it."""
+    from glassformer import machine
+    from glassformer.engine.native import ways
+
+    return f"{machine.cpu()['name']}, {ways()[0]}"
+
+
+if __name__ == "__main__":
+    main()

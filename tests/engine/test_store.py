@@ -1,0 +1,214 @@
+"""Quantized models that are kept: whole, of the files they were made of, or as good as not there."""
+
+import json
+import os
+import shutil
+import stat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from engine.conftest import engine_of, random_model
+from glassformer.engine import native, store
+from glassformer.engine.quantize import expected, pack
+from glassformer.errors import CheckpointError, InputError
+from glassformer.hub.folder import save_folder
+from glassformer.tasks.complete import load
+from glassformer.tasks.engines import load_native
+from glassformer.tasks.loading import load_torch
+from glassformer.tokenizers import Tokenizer, train_tokenizer
+
+IDS = np.arange(20)
+
+
+@pytest.fixture(scope="module")
+def words() -> Tokenizer:
+    return train_tokenizer(["the cat sat on the mat and the dog sat on the cat"] * 20, 280)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, words: Tokenizer) -> Path:
+    save_folder(tmp_path / "model", random_model(vocab=len(words)), words)
+    return tmp_path / "model"
+
+
+def find(folder: Path) -> store.Kept | None:
+    note = store.find(folder)
+    return None if note is None else store.read(folder, note)
+
+
+def logits(folder: Path) -> bytes:
+    return load_native(folder)[0].logits(IDS).tobytes()
+
+
+def test_it_is_made_once_and_found_again(folder: Path, home: Path) -> None:
+    """The second time nothing is made: the kept file is the same one, and so are the logits."""
+    first = logits(folder)
+    (numbers,) = home.glob("engine/*/numbers.safetensors")
+    before = numbers.stat().st_ino, numbers.stat().st_mtime_ns
+    assert logits(folder) == first
+    assert (numbers.stat().st_ino, numbers.stat().st_mtime_ns) == before
+    kept = find(folder)
+    assert kept is not None
+    model = load_torch(folder).model
+    want = pack(kept.config, {name: value.detach().numpy() for name, value in model.named_parameters()})
+    assert kept.arrays.keys() == want.keys()
+    assert all(np.array_equal(kept.arrays[name], want[name]) for name in want)
+    assert all(array.ctypes.data % 64 == 0 for array in kept.arrays.values())  # whole lines of the cache
+
+
+def test_a_changed_source_is_noticed(folder: Path, words: Tokenizer) -> None:
+    """By its time, and by its size; what is written then is that of the new model."""
+    old = logits(folder)
+    other = random_model(5, vocab=len(words))
+    stat = (folder / "model.safetensors").stat()
+    save_folder(folder, other, words)
+    assert (folder / "model.safetensors").stat().st_size == stat.st_size
+    assert find(folder) is None
+    assert logits(folder) == engine_of(other).logits(IDS).tobytes() != old
+    os.utime(folder / "config.json", ns=(1, 1))
+    assert find(folder) is None
+    assert logits(folder) == engine_of(other).logits(IDS).tobytes()
+
+
+def test_damage_anywhere_is_noticed(folder: Path, home: Path) -> None:
+    """A flipped bit or a cut, in the numbers or in the note: none is loaded, and all is made again."""
+    want = logits(folder)
+    rng = np.random.default_rng(0)
+    for name in ("numbers.safetensors", "note.json"):
+        (path,) = home.glob(f"engine/*/{name}")
+        whole = path.read_bytes()
+        for trial in range(120):
+            broken = bytearray(whole)
+            if trial % 4 == 3:
+                del broken[int(rng.integers(0, len(whole))) :]
+            else:
+                at = trial if trial < 30 else int(rng.integers(0, len(whole)))
+                broken[at] ^= 1 << int(rng.integers(0, 8))
+            path.write_bytes(broken)
+            assert find(folder) is None, (name, trial)
+        assert logits(folder) == want
+        assert path.read_bytes() == whole
+
+
+def test_malformed_files_are_refused(folder: Path, home: Path) -> None:
+    """Even one with the right hash: arrays that are missing, of another type or shape, or that lie outside of the file."""
+    logits(folder)
+    note = store.find(folder)
+    assert note is not None
+    numbers, start = store._read(next(home.glob("engine/*/numbers.safetensors")))
+    header = json.loads(bytes(numbers[8:start]))
+    name = "blocks.0.attn.qkv.weights"
+
+    def refused(change: Any) -> str:
+        told = json.loads(json.dumps(header))
+        change(told)
+        text = json.dumps(told).encode()
+        fresh = memoryview(len(text).to_bytes(8, "little") + text + bytes(numbers[start:]))
+        with pytest.raises(CheckpointError) as error:
+            store.arrays_of(fresh, 8 + len(text), note["config"])
+        return str(error.value)
+
+    assert name in refused(lambda told: told.pop(name))
+    assert "positions2" in refused(lambda told: told.update(positions2=told["positions"]))
+    assert "int8" in refused(lambda told: told[name].update(dtype="U8"))
+    assert "not int8" in refused(lambda told: told[name].update(shape=[1, 2, 3]))
+    assert "not int8" in refused(lambda told: told[name].update(data_offsets=[0, 10**12]))
+    assert "not int8" in refused(lambda told: told[name].update(data_offsets=[-4, told[name]["data_offsets"][1]]))
+    assert "cannot be read" in refused(lambda told: told.update({name: 3}))
+    assert "cannot be read" in refused(lambda told: told[name].update(data_offsets=["a", None]))
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        store.arrays_of(memoryview(b"\x08\0\0\0\0\0\0\0{not json"), 17, note["config"])
+    for broken in (b"", b"\x08\0\0", (10**15).to_bytes(8, "little") + b"{}"):
+        path = home / "broken"
+        path.write_bytes(broken)
+        with pytest.raises(CheckpointError, match="too short"):
+            store._read(path)
+
+
+def test_what_is_expected_is_what_is_packed() -> None:
+    """For every kind of model."""
+    for change in ({}, {"tied": False}, {"bias": False}, {"width": 30, "heads": 5, "neurons": 9}):
+        model = random_model(**change)
+        from dataclasses import asdict
+
+        made = pack(asdict(model.config), {name: value.detach().numpy() for name, value in model.named_parameters()})
+        assert {name: (str(array.dtype), array.shape) for name, array in made.items()} == expected(asdict(model.config))
+
+
+@pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may write anywhere")
+def test_a_home_that_cannot_be_written_costs_time_alone(folder: Path, home: Path) -> None:
+    """The model is quantized in memory, and one sentence says why it was not kept."""
+    home.mkdir(parents=True)
+    home.chmod(stat.S_IRUSR | stat.S_IXUSR)
+    said: list[str] = []
+    engine, _ = load_native(folder, say=said.append)
+    assert engine.logits(IDS).shape == (20, engine.vocab)
+    assert "could not be kept" in said[0]
+
+
+def test_a_home_that_is_a_file_costs_time_alone(folder: Path, home: Path) -> None:
+    """The same for whoever may write anywhere."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    home.write_text("not a folder")
+    said: list[str] = []
+    engine, _ = load_native(folder, say=said.append)
+    assert engine.logits(IDS).shape == (20, engine.vocab)
+    assert "could not be kept" in said[0]
+
+
+def test_a_lora_folder_is_folded_in(folder: Path, tmp_path: Path) -> None:
+    """The engine writes as the merged model does; a change of the base or of the LoRA is noticed."""
+    import torch
+
+    from glassformer.hub.lora import Adapter, Detour, save_adapter
+
+    draw = torch.Generator().manual_seed(1)
+    detours = {
+        f"blocks.{layer}.attn.qkv": Detour(torch.randn(4, 48, generator=draw), 0.1 * torch.randn(144, 4, generator=draw), 2.0)
+        for layer in range(2)
+    }
+    save_adapter(tmp_path / "lora", Adapter(str(folder), detours))
+    merged = load_torch(tmp_path / "lora").model
+    assert logits(tmp_path / "lora") == engine_of(merged).logits(IDS).tobytes() != logits(folder)
+    assert find(tmp_path / "lora") is not None
+    os.utime(folder / "model.safetensors", ns=(5, 5))
+    assert find(tmp_path / "lora") is None
+
+
+def test_two_models_of_one_name_are_kept_apart(folder: Path, tmp_path: Path, words: Tokenizer) -> None:
+    """A folder is known by its whole path."""
+    other = tmp_path / "elsewhere" / "model"
+    save_folder(other, random_model(9, vocab=len(words)), words)
+    assert logits(folder) != logits(other)
+    assert find(folder) is not None
+    assert find(other) is not None
+
+
+def test_without_a_core_torch_writes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing was compiled: auto takes torch and says why, native is refused."""
+    monkeypatch.setattr(native, "folder", lambda: tmp_path / "nothing")
+    native.ways.cache_clear()
+    native.library.cache_clear()
+    try:
+        assert native.ways() == ()
+        assert "no C++ compiler" in native.status()
+        lm = load(str(folder))
+        assert lm.engine is None
+        assert lm.generate("the cat", max_new_tokens=3).engine == "torch float32"
+        with pytest.raises(InputError, match="no C\\+\\+ compiler"):
+            load(str(folder), engine="native")
+    finally:
+        monkeypatch.undo()
+        native.ways.cache_clear()
+        native.library.cache_clear()
+    assert native.ways()
+
+
+def test_rm_of_a_kept_model_is_harmless(folder: Path, home: Path) -> None:
+    """It is made again."""
+    want = logits(folder)
+    shutil.rmtree(home / "engine")
+    assert logits(folder) == want
