@@ -7,7 +7,7 @@ GLASS  := $(BIN)/glass
 ENGINE := hatch_build.py $(wildcard src/glassformer/engine/build.py src/glassformer/engine/core/*)  # installing compiles it
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench gallery clean
+.PHONY: help demo test test-slow lint format bench peers gallery clean
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/:/' | column -t -s:
@@ -48,6 +48,9 @@ format: $(VENV)/.ready-dev  ## put the code into form
 bench: $(VENV)/.ready-dev  ## speed of writing and of training beside Hugging Face, in one run each
 	@$(BIN)/python benchmarks/decode.py
 	@$(BIN)/python benchmarks/train.py
+
+peers: $(VENV)/.ready-dev  ## the native engine beside other libraries, each in an environment of its own (half an hour)
+	@$(BIN)/python benchmarks/peers --write docs
 
 clean:  ## remove the environment
 	rm -rf $(VENV)

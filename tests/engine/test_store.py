@@ -163,14 +163,14 @@ def test_a_lora_folder_is_folded_in(folder: Path, tmp_path: Path) -> None:
     """The engine writes as the merged model does; a change of the base or of the LoRA is noticed."""
     import torch
 
-    from glassformer.hub.lora import Adapter, Detour, save_adapter
+    from glassformer.hub.lora import Detour, save_adapter
 
     draw = torch.Generator().manual_seed(1)
     detours = {
         f"blocks.{layer}.attn.qkv": Detour(torch.randn(4, 48, generator=draw), 0.1 * torch.randn(144, 4, generator=draw), 2.0)
         for layer in range(2)
     }
-    save_adapter(tmp_path / "lora", Adapter(str(folder), detours))
+    save_adapter(tmp_path / "lora", detours, str(folder))
     merged = load_torch(tmp_path / "lora").model
     assert logits(tmp_path / "lora") == engine_of(merged).logits(IDS).tobytes() != logits(folder)
     assert find(tmp_path / "lora") is not None

@@ -41,7 +41,7 @@ class Team {
         working_ = size_ > 1 && now >= together_ ? size_ : 1;
         if (working_ == 1) return work(0);
         if (now - together_ > MOST) alone_ = LEAST;  // it has gone well for long
-        started_ = now;
+        started_.store(now, std::memory_order_relaxed);
         {
             std::lock_guard<std::mutex> lock(mutex_);
             work_ = &work;
@@ -71,7 +71,7 @@ class Team {
         if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
             arrived_.store(0, std::memory_order_relaxed);
             taken_.store(0, std::memory_order_relaxed);
-            started_ = Clock::now();
+            started_.store(Clock::now(), std::memory_order_relaxed);
             meeting_.store(now + 1, std::memory_order_release);
             return;
         }
@@ -80,7 +80,7 @@ class Team {
             pause();
         }
         const Time waiting = Clock::now();
-        const Span worked = waiting - started_;
+        const Span worked = waiting - started_.load(std::memory_order_relaxed);
         while (meeting_.load(std::memory_order_acquire) == now) std::this_thread::yield();
         if (Clock::now() - waiting > std::max(LATE, 4 * worked)) late_.store(true);
     }
@@ -121,9 +121,9 @@ class Team {
     std::atomic<unsigned> round_{0}, meeting_{0};
     std::atomic<int> arrived_{0}, taken_{0};
     std::atomic<bool> over_{false}, late_{false};
-    Time started_{};      // when all set out for the next meeting
-    Time together_{};     // from when on all work
-    Span alone_ = LEAST;  // how long the first one works alone next time
+    std::atomic<Time> started_{Time{}};  // when all set out for the next meeting
+    Time together_{};                    // from when on all work
+    Span alone_ = LEAST;                 // how long the first one works alone next time
     const std::function<void(int)>* work_ = nullptr;
 };
 
