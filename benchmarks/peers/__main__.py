@@ -86,14 +86,18 @@ def measure(model: str, names: list[str], rounds: int) -> dict[str, Any]:
     calls = {name: (str(targets[name]), SIDES[name].kind, str(THREADS)) for name in names}
     peers = {name: Peer(command(SIDES[name], "serve", *calls[name]), threads=THREADS) for name in names}
     long = min(512, CONTEXT.get(model, 1024) - 32)
-    works = {
-        "decode": ([64, 128, 1], 128),
-        "prefill": ([min(512, long + 200), 1, 1], min(512, long + 200)),
-        "batch": ([64, 32, 8], 256),
+    works = {  # what writing takes is what remains without the reading
+        "decode": ([64, 129, 1], [64, 1, 1], 128),
+        "prefill": ([long, 1, 1], None, long),
+        "batch": ([64, 33, 8], [64, 1, 8], 256),
     }
     report: dict[str, Any] = {"disturbed": 0, "ratios": {}}
-    for work, (request, tokens) in works.items():
+    for work, (request, reading, tokens) in works.items():
         samples, disturbed = in_turn(peers, request, rounds)
+        if reading is not None:
+            read, more = in_turn(peers, reading, rounds)
+            disturbed += more
+            samples = {name: [one - statistics.median(read[name]) for one in samples[name]] for name in samples}
         report["disturbed"] += disturbed
         report[work] = {name: tokens / statistics.median(taken) for name, taken in samples.items()}
         report["ratios"][work] = {

@@ -70,6 +70,10 @@ def test_a_changed_source_is_noticed(folder: Path, words: Tokenizer) -> None:
     assert logits(folder) == engine_of(other).logits(IDS).tobytes() != old
     os.utime(folder / "config.json", ns=(1, 1))
     assert find(folder) is None
+    logits(folder)
+    (folder / "vocab.json").write_text("{}")  # one more: whoever reads the folder may now read something else
+    assert find(folder) is None
+    (folder / "vocab.json").unlink()
     assert logits(folder) == engine_of(other).logits(IDS).tobytes()
 
 

@@ -95,10 +95,10 @@ class Asked:
         return self.lm.encode(prompt)
 
     def load(self, name: str) -> "LanguageModel":
-        """A model, in the way that was asked for."""
+        """A model, in the way that was asked for; in torch, which is what one can look into."""
         from glassformer.tasks.complete import load
 
-        return load(name, **self.how)
+        return load(name, engine="torch", **self.how)
 
 
 def question(function: Callable[..., "Look"], *, without: Sequence[str] = ()) -> Callable[..., None]:

@@ -20,10 +20,11 @@ from glassformer.durable import read_sealed, sync, write_sealed
 from glassformer.engine.quantize import Array, expected
 from glassformer.errors import CheckpointError
 
-FORMAT = 2  # of the numbers' order: whatever was kept in another one is made again
+FORMAT = 3  # of the numbers' order: whatever was kept in another one is made again
 NOTE, NUMBERS = "note.json", "numbers.safetensors"
 LINE = 64  # bytes of a cache line; every array starts at one
 PIECE = 1 << 24
+SUFFIXES = (".json", ".safetensors", ".bpe", ".txt")  # of files that a model or its vocabulary is read from
 
 
 @dataclass(frozen=True)
@@ -41,16 +42,25 @@ def place(source: Path) -> Path:
     return machine.home() / "engine" / f"{source.name[:40]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
-def stamps(files: Iterable[Path]) -> dict[str, list[int]]:
-    """Size and time of files: what tells that one was changed."""
-    found = {str(path.absolute()): path.stat() for path in files}
+def stamps(folders: Iterable[str | Path]) -> dict[str, list[int]]:
+    """Size and time of a model's files in some folders: what tells that one was changed, came or went."""
+    files = (path for folder in folders for path in Path(folder).absolute().iterdir() if path.suffix in SUFFIXES)
+    found = {str(path): path.stat() for path in files}
     return {name: [stat.st_size, stat.st_mtime_ns] for name, stat in sorted(found.items())}
 
 
 def keep(
-    source: Path, config: Mapping[str, Any], arrays: Mapping[str, Array], files: Mapping[str, list[int]], **told: Any
+    source: Path,
+    config: Mapping[str, Any],
+    arrays: Mapping[str, Array],
+    folders: Iterable[Path],
+    files: Mapping[str, list[int]],
+    **told: Any,
 ) -> None:
-    """Keep the quantized form of a folder, whole or not at all; `files` are the stamps of those that it was made of."""
+    """Keep the quantized form of a folder, whole or not at all.
+
+    `folders` are those that it was made of, and `files` their stamps, taken before.
+    """
     import shutil
     import tempfile
 
@@ -58,7 +68,8 @@ def keep(
 
     folder = place(source)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    note = {"format": FORMAT, "config": dict(config), "files": dict(files), "told": told}
+    note = {"format": FORMAT, "config": dict(config), "told": told}
+    note |= {"folders": [str(one.absolute()) for one in folders], "files": dict(files)}
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
         save_file(dict(arrays), fresh / NUMBERS)
@@ -77,10 +88,25 @@ def find(source: Path) -> dict[str, Any] | None:
     """The note on the quantized form of a folder; none if it was never made, or its files have changed since."""
     try:
         note = read_sealed(place(source) / NOTE)
-        fresh = note["format"] == FORMAT and stamps(map(Path, note["files"])) == note["files"]
+        fresh = note["format"] == FORMAT and stamps(note["folders"]) == note["files"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return note if fresh else None
+
+
+def size(source: Path) -> int:
+    """Bytes of the numbers that are kept for a folder."""
+    try:
+        return (place(source) / NUMBERS).stat().st_size
+    except OSError:
+        return 0
+
+
+def forget(source: Path) -> None:
+    """Remove what is kept for a folder."""
+    import shutil
+
+    shutil.rmtree(place(source), ignore_errors=True)
 
 
 def read(source: Path, note: dict[str, Any]) -> Kept | None:

@@ -64,11 +64,11 @@ class LanguageModel:
         name: str = "",
         *,
         engine: "Engine | None" = None,
-        in_torch: "Callable[[], GPT] | None" = None,
+        make: "Callable[[], GPT] | None" = None,
     ) -> None:
         """A model in torch, or an engine and a way to have the same model in torch."""
         self.tokenizer, self.name, self.engine = tokenizer, name, engine
-        self._model, self._in_torch = model, in_torch
+        self._model, self._make, self._torch_speaks = model, make, False
         self._marks: list[tuple[int, int]] = []
 
     def __repr__(self) -> str:
@@ -78,15 +78,15 @@ class LanguageModel:
     def model(self) -> "GPT":
         """The model in torch."""
         if self._model is None:
-            assert self._in_torch is not None
-            self._model = self._in_torch()
+            assert self._make is not None
+            self._model = self._make()
             self._marks = self._changes()
         return self._model
 
     @property
     def stepper(self) -> Stepper:
         """Who chooses tokens: the native engine, unless the torch model is watched, edited, or was changed by hand."""
-        if self.engine is None:
+        if self.engine is None or self._torch_speaks:
             return self.model
         if self._model is not None and (self._model.tracer is not None or self._changes() != self._marks):
             return self._model
@@ -218,6 +218,15 @@ class LanguageModel:
     def passages(self, texts: Iterable[str], layer: int, neuron: int, k: int = 5, **how: Any) -> "Look":
         """Where in many texts a neuron fires most."""
         return neurons.passages(self, texts, layer, neuron, k, **how)
+
+    @contextmanager
+    def in_torch(self) -> "Iterator[LanguageModel]":
+        """Inside, torch writes, not the native engine: to compare with what only torch can do."""
+        before, self._torch_speaks = self._torch_speaks, True
+        try:
+            yield self
+        finally:
+            self._torch_speaks = before
 
     @contextmanager
     def edit(self, edits: "Edits") -> "Iterator[LanguageModel]":
@@ -370,7 +379,7 @@ def load(
     folder = locate(str(name), revision=revision, offline=offline)
     if native:
         spoken, tokenizer = load_native(folder, offline=offline, say=say)
-        return LanguageModel(None, tokenizer, str(name), engine=spoken, in_torch=lambda: _in_torch(folder, offline))
+        return LanguageModel(None, tokenizer, str(name), engine=spoken, make=lambda: _in_torch(folder, offline))
     from glassformer.tasks.loading import load_torch
 
     loaded = load_torch(folder, device=device, dtype=dtype, offline=offline)

@@ -9,7 +9,7 @@ from glassformer import machine
 from glassformer.engine import native, store
 from glassformer.engine.quantize import pack
 from glassformer.errors import InputError
-from glassformer.hub.vocabulary import FILES, folder_tokenizer
+from glassformer.hub.vocabulary import folder_tokenizer
 from glassformer.tokenizers import Tokenizer
 
 ENGINES = ("auto", "native", "torch")
@@ -39,12 +39,13 @@ def load_native(folder: Path, *, offline: bool = False, say: Say = lambda text: 
     note = store.find(folder)
     kept = tokenizer = None
     if note is not None:
+        machine.check_memory(store.size(folder), what=str(folder))
         found: list[store.Kept | None] = []
         aside = Thread(target=lambda: found.append(store.read(folder, note)))
         aside.start()  # numbers are read and their hash taken while the vocabulary is put together
         tokenizer = folder_tokenizer(Path(note["told"]["tokenizer"]), note["config"]["vocab"], check=False)
         aside.join()
-        kept = found[0]
+        kept = found[0] if found else None
     if kept is None:
         kept = _quantize(folder, offline, say)
         tokenizer = folder_tokenizer(Path(kept.told["tokenizer"]), kept.config["vocab"])
@@ -56,9 +57,8 @@ def _quantize(folder: Path, offline: bool, say: Say) -> store.Kept:
     from glassformer.tasks.loading import base_folder, load_torch
 
     base = base_folder(folder, read_adapter(folder).base, offline=offline) if is_adapter(folder) else folder
-    kinds = ("*.json", "*.safetensors", *FILES)
-    files = sorted({path for place in {folder, base} for kind in kinds for path in place.glob(kind)})
-    before = store.stamps(files)
+    folders = [folder, base]
+    before = store.stamps(folders)
     if sum(size for size, _ in before.values()) > LARGE:
         say(f"{folder.name}: bringing the weights to 8 bits for the native engine, once")
     model = load_torch(folder, offline=offline).model
@@ -66,7 +66,7 @@ def _quantize(folder: Path, offline: bool, say: Say) -> store.Kept:
     arrays = pack(config, {name: weights.detach().numpy() for name, weights in model.named_parameters()})
     told = {"tokenizer": str(base.absolute())}
     try:
-        store.keep(folder, config, arrays, before, **told)
+        store.keep(folder, config, arrays, folders, before, **told)
     except OSError as error:  # a home that cannot be written to, or is full: the next start takes as long
         say(f"the quantized model could not be kept in {machine.home()}: {error.strerror or error}")
     note = store.find(folder)

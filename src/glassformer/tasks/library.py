@@ -5,9 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from glassformer.errors import InputError
+from glassformer.engine import store
+from glassformer.errors import GlassError, InputError
+from glassformer.hub import locate as places
 from glassformer.hub.known import KNOWN
-from glassformer.hub.locate import as_path, download, home_folder, kept, locate, remove, shipped, split_name
+from glassformer.hub.locate import as_path, download, home_folder, kept, locate, shipped, split_name
 
 __all__ = ["Row", "Table", "convert", "describe", "kept", "known", "pull", "remove"]
 
@@ -79,6 +81,19 @@ def describe(name: str, *, revision: str | None = None, offline: bool = False) -
         elif block == 0:
             table.block.append(row)
     return table
+
+
+def remove(name: str) -> int:
+    """Delete a model that is kept at home or in the hub's cache, and its quantized form; returns the bytes freed."""
+    try:
+        folder = locate(name, offline=True)
+    except GlassError:
+        folder = None
+    freed = places.remove(name)
+    if folder is not None:
+        freed += store.size(folder)
+        store.forget(folder)
+    return freed
 
 
 def known() -> dict[str, int]:

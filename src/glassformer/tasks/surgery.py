@@ -132,7 +132,8 @@ def operate(
         if "from" in one and "at" not in one and len(lm.encode(one["from"])) != len(ids):
             raise InputError(f"{one['from']!r} has not as many tokens as {prompt!r}: name the positions to patch by 'at'")
     how: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
-    before, plain = lm.logits(ids, last=True)[0], lm.generate(prompt, **how).text
+    with lm.in_torch():  # as the edited model is: nothing but the edits tells them apart
+        before, plain = lm.logits(ids, last=True)[0], lm.generate(prompt, **how).text
     with surgery.edited(lm.model, chosen):
         after, changed = lm.logits(ids, last=True)[0], lm.generate(prompt, **how).text
     one, other = log_softmax(before), log_softmax(after)
