@@ -1,5 +1,6 @@
 """What the documents say is run: every command and every piece of code in README, docs and examples."""
 
+import json
 import re
 import runpy
 import shlex
@@ -106,6 +107,14 @@ def test_the_gallery_is_what_its_lines_make(tmp_path: Path, monkeypatch: pytest.
         old, new = (ElementTree.parse(folder / "gallery" / name).getroot() for folder in (ROOT / "docs", tmp_path))
         assert old.attrib["viewBox"] == new.attrib["viewBox"], name
         assert len(list(old.iter())) == len(list(new.iter())), name
+
+
+def test_the_speed_page_is_that_of_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made of speed.json, not by hand: the page, and the picture."""
+    page = runpy.run_path(str(ROOT / "benchmarks" / "peers" / "page.py"))
+    report = json.loads((ROOT / "docs" / "speed.json").read_text())
+    assert (ROOT / "docs" / "speed.md").read_text() == page["page"](report)
+    assert (ROOT / "docs" / "speed.svg").read_text() == page["picture"](report).to_svg()
 
 
 def test_the_notebook_runs(tmp_path: Path) -> None:

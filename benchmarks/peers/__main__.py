@@ -91,7 +91,7 @@ def measure(model: str, names: list[str], rounds: int) -> dict[str, Any]:
         "prefill": ([long, 1, 1], None, long),
         "batch": ([64, 33, 8], [64, 1, 8], 256),
     }
-    report: dict[str, Any] = {"disturbed": 0, "ratios": {}}
+    report: dict[str, Any] = {"rounds": rounds, "disturbed": 0, "ratios": {}}
     for work, (request, reading, tokens) in works.items():
         samples, disturbed = in_turn(peers, request, rounds)
         if reading is not None:
@@ -183,10 +183,15 @@ def main() -> None:
     names = [OURS, *(name for name in given.only if name != OURS)]
     if not given.draw:
         report: dict[str, Any] = {
-            "machine": {"processor": processor(), "system": platform.platform(), "threads": THREADS, "rounds": given.rounds},
+            "machine": {"processor": processor(), "system": platform.platform(), "threads": THREADS},
             "versions": versions(names),
             "models": {},
         }
+        before = given.write / "speed.json" if given.write else Path()
+        if before.is_file():  # figures of other models that were taken on the same machine with the same libraries stay
+            old = json.loads(before.read_text())
+            if all(old[part] == report[part] for part in ("machine", "versions")):
+                report["models"] = old["models"]
         for model in given.models:
             report["models"][model] = measure(model, names, given.rounds)
             if given.write:  # after each: what was measured is kept

@@ -22,7 +22,7 @@ def page(report: dict[str, Any]) -> str:
     lines = [
         "# Speed beside other libraries", "",
         "Made by `python benchmarks/peers --write docs`; the figures are those of one run on one machine.", "",
-        f"- Processor: {machine['processor']}; {machine['threads']} threads; medians of {machine['rounds']} rounds, in turn.",
+        f"- Processor: {machine['processor']}; {machine['threads']} threads; sides in turn, medians.",
         *(f"- {name}: {told}" for name, told in report["versions"].items()), "",
         "<picture><source media=\"(prefers-color-scheme: dark)\" srcset=\"speed-dark.svg\">",
         "<img src=\"speed.svg\" alt=\"Tokens a second of every side\"></picture>", "",
@@ -54,7 +54,8 @@ def page(report: dict[str, Any]) -> str:
             f"- {places[1].capitalize()}: {ours[places[1]]:,.0f} tokens/s, {ours[places[1]] / ours[places[0]]:.0%} of 100's.",
             f"- Drawn among the 40 best instead of greedy: {ours['default sampling']:,.0f} tokens/s.",
             f"- While another process takes one core: {ours['contention']:.0%} of the quiet speed.",
-            f"- The quantized file has {ours['file MB']:,.0f} MB. {found['disturbed']} samples were disturbed and taken again.",
+            f"- The quantized file has {ours['file MB']:,.0f} MB.",
+            f"- {found['rounds']} rounds; {found['disturbed']} samples were disturbed by other processes and taken again.",
         ]
     return "\n".join(lines) + "\n"
 

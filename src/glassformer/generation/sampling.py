@@ -26,7 +26,8 @@ def log_softmax(logits: Row) -> Row:
 def log_probability(logits: Row, token: int) -> float:
     """log p of one token, to about seven digits: a twentieth of the work of all of them."""
     shifted = logits - logits.max()
-    return float(shifted[token]) - math.log(np.exp(shifted).sum(dtype=np.float64))
+    here = float(shifted[token])
+    return here - math.log(float(np.exp(shifted, out=shifted).sum()))  # summed in pairs: a few units in the last place
 
 
 def adjust(logits: Row, options: Options, prompt: Sequence[int], answer: Sequence[int]) -> Row:
