@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from glassformer.explain import surgery as operating
     from glassformer.hub.transformerlens import Activations
     from glassformer.models.gpt import GPT
-    from glassformer.tasks import neurons, pictures, questions, surgery
+    from glassformer.tasks import loading, neurons, pictures, questions, surgery
     from glassformer.tasks.look import Look
     from glassformer.tasks.surgery import Edits
 else:
-    operating = Later("glassformer.explain.surgery")
+    operating, loading = Later("glassformer.explain.surgery"), Later("glassformer.tasks.loading")
     questions, pictures = Later("glassformer.tasks.questions"), Later("glassformer.tasks.pictures")
     neurons, surgery = Later("glassformer.tasks.neurons"), Later("glassformer.tasks.surgery")
 
@@ -379,17 +379,11 @@ def load(
     folder = locate(str(name), revision=revision, offline=offline)
     if native:
         spoken, tokenizer = load_native(folder, offline=offline, say=say)
-        return LanguageModel(None, tokenizer, str(name), engine=spoken, make=lambda: _in_torch(folder, offline))
-    from glassformer.tasks.loading import load_torch
-
-    loaded = load_torch(folder, device=device, dtype=dtype, offline=offline)
+        return LanguageModel(
+            None, tokenizer, str(name), engine=spoken, make=lambda: loading.load_torch(folder, offline=offline).model
+        )
+    loaded = loading.load_torch(folder, device=device, dtype=dtype, offline=offline)
     return LanguageModel(loaded.model, loaded.tokenizer, str(name))
-
-
-def _in_torch(folder: Path, offline: bool) -> "GPT":
-    from glassformer.tasks.loading import load_torch
-
-    return load_torch(folder, offline=offline).model
 
 
 def complete(prompt: Prompt = "", *, model: str = "storyteller", engine: str = "auto", **options: Any) -> Completion:
