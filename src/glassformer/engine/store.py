@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from glassformer import machine
-from glassformer.durable import read_sealed, sync, write_sealed
+from glassformer.durable import hash_file, read_sealed, sync, write_sealed
 from glassformer.engine.quantize import Array, expected
 from glassformer.errors import CheckpointError
 
@@ -64,6 +64,7 @@ def keep(
     import shutil
     import tempfile
 
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     folder = place(source)
@@ -72,9 +73,12 @@ def keep(
     note |= {"folders": [str(one.absolute()) for one in folders], "files": dict(files)}
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
-        save_file(dict(arrays), fresh / NUMBERS)
+        try:
+            save_file(dict(arrays), fresh / NUMBERS)
+        except SafetensorError as error:  # what the library makes of a full disk
+            raise OSError(str(error)) from None
         sync(fresh / NUMBERS)
-        write_sealed(fresh / NOTE, note | {"sha256": hashlib.sha256(_read(fresh / NUMBERS)[0]).hexdigest()})
+        write_sealed(fresh / NOTE, note | {"sha256": hash_file(fresh / NUMBERS)})
         shutil.rmtree(folder, ignore_errors=True)  # of no use, or it would not be made again
         fresh.rename(folder)
     except OSError:

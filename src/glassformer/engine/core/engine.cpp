@@ -13,8 +13,6 @@ struct GlassEngine {
     explicit GlassEngine(int threads) : team(threads) {}
 };
 
-const char* glass_way() { return glass::WAY; }
-
 int glass_has(const char* way) {
     if (!std::strcmp(way, "plain")) return 1;
 #if defined(__x86_64__)

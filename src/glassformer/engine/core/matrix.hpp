@@ -1,7 +1,6 @@
 // Rows of floats through an int8 matrix: each row is brought to whole numbers with a scale of its own, and back.
 #pragma once
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "dots.hpp"
@@ -11,8 +10,6 @@
 namespace glass {
 
 using Size = std::size_t;
-
-constexpr Size LINE = 64;  // bytes of a cache line
 
 inline int padded(int size) { return (size + LANES - 1) / LANES * LANES; }
 
@@ -67,21 +64,13 @@ inline void tiles(const GlassMatrix& matrix, const Rows& x, int panel, int row, 
     tile<P, T>(matrix, x, panel, row, put);
 }
 
-// Have a part of the next panels brought near while this one is worked on.
-inline void ask_for(const GlassMatrix& matrix, int panel, int count, int part, int parts) {
-    const Size step = at(LANES, matrix.columns), whole = static_cast<Size>(std::min(count, matrix.panels - panel)) * step;
-    const std::int8_t* from = matrix.weights + static_cast<Size>(panel) * step;
-    for (Size i = whole * static_cast<Size>(part) / static_cast<Size>(parts) / LINE; i < whole * static_cast<Size>(part + 1) / static_cast<Size>(parts) / LINE; i++)
-        __builtin_prefetch(from + i * LINE, 0, 2);
-}
-
+// P panels at a time by all rows, as far as they go; returns the first that is left.
 template <int P, typename Put>
 inline int panels(const GlassMatrix& matrix, const Rows& x, int count, int panel, int end, const Put& put) {
     const int times = (count + TOKENS - 1) / TOKENS;
     for (; panel + P <= end; panel += P)
         for (int n = 0; n < times; n++) {  // tiles of nearly the same size
             const int row = count * n / times;
-            ask_for(matrix, panel + P, P, n, times);
             tiles<P, TOKENS>(matrix, x, panel, row, count * (n + 1) / times - row, put);
         }
     return panel;
