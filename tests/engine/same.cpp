@@ -22,20 +22,20 @@ float number() {  // between -1 and 1
 struct Matrix {
     std::vector<std::int8_t> weights;
     std::vector<float> scales, bias;
-    std::vector<std::int32_t> sums, negatives;
+    std::vector<std::int32_t> sums;
     GlassMatrix core;
     Matrix(int outputs, int inputs, bool biased) {
         const int rows = padded(outputs), columns = padded(inputs);
-        weights.resize(at(rows, columns)), scales.resize(at(rows, 1)), sums.resize(at(rows, 1)), negatives.resize(at(rows, 1)), bias.resize(at(rows, 1));
+        weights.resize(at(rows, columns)), scales.resize(at(rows, 1)), sums.resize(at(rows, 1)), bias.resize(at(rows, 1));
         for (int r = 0; r < outputs; r++) {
             scales[at(r, 1)] = (2.0f + number()) * 1e-3f, bias[at(r, 1)] = 0.1f * number();
             for (int c = 0; c < inputs; c++) {
                 const auto value = static_cast<std::int8_t>(127.0f * number());
                 weights[at(r / LANES, columns) * LANES + at(c / 4, 64) + at(r % LANES, 4) + at(c % 4, 1)] = value;
-                sums[at(r, 1)] += value, negatives[at(r, 1)] += value < 0 ? -value : 0;
+                sums[at(r, 1)] += value;
             }
         }
-        core = {weights.data(), scales.data(), sums.data(), negatives.data(), biased ? bias.data() : nullptr, rows / LANES, columns};
+        core = {weights.data(), scales.data(), sums.data(), biased ? bias.data() : nullptr, rows / LANES, columns};
     }
 };
 

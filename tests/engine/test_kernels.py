@@ -15,7 +15,7 @@ Array = np.ndarray[Any, Any]
 WAYS = native.ways()
 pytestmark = pytest.mark.skipif(not WAYS, reason="the native engine was not built: there was no C++ compiler")
 each_way = pytest.mark.parametrize("way", WAYS)
-PARTS = ("weights", "scales", "sums", "negatives", "bias")
+PARTS = ("weights", "scales", "sums", "bias")
 erf = np.vectorize(math.erf)
 
 
@@ -78,6 +78,22 @@ def test_the_largest_products_do_not_saturate(way: str, sign: int) -> None:
     x[:, ::2] = -sign
     np.testing.assert_array_equal(multiplied(way, weights, None, x), by_numpy(weights, None, x))
     np.testing.assert_allclose(multiplied(way, weights, None, x), sign * 512.0, rtol=1e-6)
+
+
+@each_way
+def test_neighbours_that_are_large_together(way: str) -> None:
+    """Rows in which many, few or no neighbours are more than half of what there is, alone and among others."""
+    rng = np.random.default_rng(7)
+    weights = rng.choice([-1, 1, 0.99, -0.3], (40, 96)).astype(np.float32)
+    x = np.concatenate([rng.choice([-1, 1], (9, 96)), rng.uniform(-1, 1, (9, 96)), 0.1 * rng.standard_normal((9, 96))]).astype(
+        np.float32
+    )
+    x[-9:, 0] = 1
+    x[-9:-5, 1] = [0.02, 0.01, -1, 1]  # 127 and 3, 1, -127, 127
+    order = rng.permutation(len(x))
+    np.testing.assert_array_equal(multiplied(way, weights, None, x[order]), by_numpy(weights, None, x[order]))
+    for n in range(len(x)):
+        np.testing.assert_array_equal(multiplied(way, weights, None, x[n : n + 1]), by_numpy(weights, None, x[n : n + 1]))
 
 
 @each_way

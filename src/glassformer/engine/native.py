@@ -21,8 +21,8 @@ Pointer = ctypes.c_void_p
 
 
 class _Matrix(ctypes.Structure):
-    _fields_ = [("weights", Pointer), ("scales", Pointer), ("sums", Pointer), ("negatives", Pointer),
-                ("bias", Pointer), ("panels", ctypes.c_int32), ("columns", ctypes.c_int32)]  # fmt: skip
+    _fields_ = [("weights", Pointer), ("scales", Pointer), ("sums", Pointer), ("bias", Pointer),
+                ("panels", ctypes.c_int32), ("columns", ctypes.c_int32)]  # fmt: skip
 
 
 class _Norm(ctypes.Structure):
@@ -148,7 +148,7 @@ class Engine:
 
     def _matrix(self, name: str) -> _Matrix:
         panels, columns, *_ = self._arrays[f"{name}.weights"].shape
-        parts = (self._address(f"{name}.{part}") for part in ("weights", "scales", "sums", "negatives", "bias"))
+        parts = (self._address(f"{name}.{part}") for part in ("weights", "scales", "sums", "bias"))
         return _Matrix(*parts, panels, 4 * columns)
 
     def _structure(self) -> _Model:

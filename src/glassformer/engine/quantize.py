@@ -54,7 +54,6 @@ def matrix(name: str, weights: Array, bias: Array | None) -> dict[str, Array]:
         f"{name}.weights": panels(rows),
         f"{name}.scales": pad(scales, room),
         f"{name}.sums": pad(rows.sum(axis=1, dtype=np.int32), room),
-        f"{name}.negatives": pad(-np.minimum(rows, 0).sum(axis=1, dtype=np.int32), room),
     }
     return made if bias is None else made | {f"{name}.bias": pad(np.asarray(bias, dtype=np.float32), room)}
 
@@ -98,7 +97,6 @@ def expected(config: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]
             f"{name}.weights": ("int8", (room // LANES, padded(inputs) // FOUR, LANES, FOUR)),
             f"{name}.scales": ("float32", (room,)),
             f"{name}.sums": ("int32", (room,)),
-            f"{name}.negatives": ("int32", (room,)),
         }
         if config["bias"] and name.startswith("blocks"):
             made[f"{name}.bias"] = ("float32", (room,))

@@ -20,7 +20,7 @@ from glassformer.durable import hash_file, read_sealed, sync, write_sealed
 from glassformer.engine.quantize import Array, expected
 from glassformer.errors import CheckpointError
 
-FORMAT = 3  # of the numbers' order: whatever was kept in another one is made again
+FORMAT = 4  # of the numbers' order: whatever was kept in another one is made again
 NOTE, NUMBERS = "note.json", "numbers.safetensors"
 LINE = 64  # bytes of a cache line; every array starts at one
 PIECE = 1 << 24

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "floats.hpp"
 
@@ -17,10 +18,20 @@
 namespace glass {
 
 constexpr int FOUR = 4;
-
-// `dots` takes P panels by T rows of activations. Of each row of weights it is given two sums, of which a way may need one: of all
-// its weights, and of the sizes of the negative ones.
 constexpr int AHEAD = 2048;  // bytes of weights that are asked for before they are needed
+
+// What a row of activations has beside its numbers, where a way needs it.
+struct Rest {  // of four numbers, from a column on: to be added to what stands there
+    int column;
+    std::int8_t four[FOUR];
+};
+struct Beside {
+    std::int32_t sum = 0;  // of all numbers
+    std::vector<Rest> rests;
+};
+
+// Each way has `settle`, which brings a row of whole numbers into the form that it needs, and `dots`, which takes P panels by T
+// rows; `sums` are those of each row of weights.
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 
@@ -31,9 +42,11 @@ constexpr const char* WAY = "avx512";
 // The instruction wants one side unsigned: activations are kept shifted up by 128, and 128 × the sum of the weights is taken off.
 constexpr int SHIFT = 128;
 
+inline void settle(std::int8_t*, int, Beside&) {}
+
 template <int P, int T>
-inline void dots(const std::int8_t* w, std::size_t panel, const std::int8_t* x, std::size_t row, int columns,
-                 const std::int32_t* sums, const std::int32_t*, Ints (&out)[P][T]) {
+inline void dots(const std::int8_t* w, std::size_t panel, const std::int32_t* sums, const std::int8_t* x, std::size_t row, int columns,
+                 const Beside*, Ints (&out)[P][T]) {
     __m512i total[P][T];
     for (int p = 0; p < P; p++) {
         const __m512i base = _mm512_mullo_epi32(_mm512_loadu_si512(sums + p * LANES), _mm512_set1_epi32(-SHIFT));
@@ -43,7 +56,7 @@ inline void dots(const std::int8_t* w, std::size_t panel, const std::int8_t* x, 
         __m512i weights[P];
         for (int p = 0; p < P; p++) {
             weights[p] = _mm512_loadu_si512(w + static_cast<std::size_t>(p) * panel);
-            if (T == 1) __builtin_prefetch(w + static_cast<std::size_t>(p) * panel + AHEAD);
+            __builtin_prefetch(w + static_cast<std::size_t>(p) * panel + AHEAD);
         }
         for (int t = 0; t < T; t++) {
             std::int32_t four;
@@ -58,41 +71,70 @@ inline void dots(const std::int8_t* w, std::size_t panel, const std::int8_t* x, 
 
 #elif defined(__AVX2__)
 
-constexpr int PANELS = 1, TOKENS = 6;
+constexpr int PANELS = 1, TOKENS = 8;
 constexpr int PANELS_ALONE = 4;
 constexpr const char* WAY = "avx2";
 constexpr int SHIFT = 0;
 
-// vpmaddubsw takes one side unsigned and one signed, adds two products in 16 bits, and saturates. So |w| stands on the unsigned
-// side, and the sign of w moves to x: ~x = -x - 1 where w is negative, which leaves |w| too little, made good by `negatives`. A
-// pair of products is at most 2 × 127 × 128 = 32,512: nothing saturates.
-inline __m256i add_products(__m256i total, __m256i sizes, __m256i negative, const std::int8_t* x) {
+// vpmaddubsw takes one side unsigned, adds two products in 16 bits, and saturates. So weights are shifted up by 128, which makes
+// 128 × the sum of the activations too much; and two neighbours among the activations may be 128 together, up or down: 255 × 128
+// still has room. Few are more in a row whose largest is 127: what they have too much is set aside.
+constexpr int MOST = 128;
+
+inline int over(int sum) { return sum > MOST ? sum - MOST : sum < -MOST ? sum + MOST : 0; }
+
+inline Rest set_aside(std::int8_t* x, int column) {
+    Rest rest{column, {}};
+    for (int i = 1; i < FOUR; i += 2) {
+        rest.four[i] = static_cast<std::int8_t>(over(x[column + i - 1] + x[column + i]));
+        x[column + i] = static_cast<std::int8_t>(x[column + i] - rest.four[i]);
+    }
+    return rest;
+}
+
+inline void settle(std::int8_t* x, int columns, Beside& beside) {
+    beside.rests.clear();
+    __m128i total = _mm_setzero_si128();
+    for (int k = 0; k < columns; k += LANES) {
+        const __m128i pairs = _mm_maddubs_epi16(_mm_set1_epi8(1), _mm_loadu_si128(reinterpret_cast<const __m128i*>(x + k)));
+        total = _mm_add_epi32(total, _mm_madd_epi16(pairs, _mm_set1_epi16(1)));
+        const int large = _mm_movemask_epi8(_mm_cmpgt_epi16(_mm_abs_epi16(pairs), _mm_set1_epi16(MOST)));  // four bits for each four numbers
+        for (int i = 0; large >> i; i += FOUR)
+            if (large >> i & 15) beside.rests.push_back(set_aside(x, k + i));
+    }
+    std::int32_t parts[4];
+    std::memcpy(parts, &total, sizeof parts);
+    beside.sum = parts[0] + parts[1] + parts[2] + parts[3];
+}
+
+inline __m256i shifted(const std::int8_t* weights) {
+    return _mm256_xor_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights)), _mm256_set1_epi8(-128));
+}
+
+inline __m256i products(__m256i weights, const std::int8_t* x) {
     std::int32_t four;
     std::memcpy(&four, x, sizeof four);
-    const __m256i pairs = _mm256_maddubs_epi16(sizes, _mm256_xor_si256(_mm256_set1_epi32(four), negative));
-    return _mm256_add_epi32(total, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(weights, _mm256_set1_epi32(four)), _mm256_set1_epi16(1));
 }
 
 // H of a panel's two halves at a time: there are sixteen registers.
 template <int P, int T, int H>
-inline void half_dots(const std::int8_t* w, std::size_t panel, const std::int8_t* x, std::size_t row, int columns,
-                      const std::int32_t* negatives, int first, Ints (&out)[P][T]) {
+inline void half_dots(const std::int8_t* w, std::size_t panel, const std::int8_t* x, std::size_t row, int columns, const Beside* beside,
+                      int first, Ints (&out)[P][T]) {
     __m256i total[P][T][H];
-    for (int p = 0; p < P; p++)
-        for (int h = 0; h < H; h++) {
-            const __m256i base = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(negatives + p * LANES) + first + h);
-            for (int t = 0; t < T; t++) total[p][t][h] = base;
-        }
+    for (int t = 0; t < T; t++)
+        for (int p = 0; p < P; p++)
+            for (int h = 0; h < H; h++) total[p][t][h] = _mm256_set1_epi32(-128 * beside[t].sum);
+    w += first * WIDE * FOUR;
 #pragma GCC unroll 2
     for (int k = 0; k < columns; k += FOUR, w += FOUR * LANES, x += FOUR)
         for (int p = 0; p < P; p++) {
             const std::int8_t* from = w + static_cast<std::size_t>(p) * panel;
-            if (T == 1) __builtin_prefetch(from + AHEAD);
+            if (first == 0) __builtin_prefetch(from + AHEAD);
             for (int h = 0; h < H; h++) {
-                const __m256i weights = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from) + first + h);
-                const __m256i sizes = _mm256_abs_epi8(weights), negative = _mm256_cmpgt_epi8(_mm256_setzero_si256(), weights);
+                const __m256i weights = shifted(from + h * WIDE * FOUR);
                 for (int t = 0; t < T; t++)
-                    total[p][t][h] = add_products(total[p][t][h], sizes, negative, x + static_cast<std::size_t>(t) * row);
+                    total[p][t][h] = _mm256_add_epi32(total[p][t][h], products(weights, x + static_cast<std::size_t>(t) * row));
             }
         }
     for (int p = 0; p < P; p++)
@@ -101,14 +143,21 @@ inline void half_dots(const std::int8_t* w, std::size_t panel, const std::int8_t
 }
 
 template <int P, int T>
-inline void dots(const std::int8_t* w, std::size_t panel, const std::int8_t* x, std::size_t row, int columns, const std::int32_t*,
-                 const std::int32_t* negatives, Ints (&out)[P][T]) {
+inline void dots(const std::int8_t* w, std::size_t panel, const std::int32_t*, const std::int8_t* x, std::size_t row, int columns,
+                 const Beside* beside, Ints (&out)[P][T]) {
     if constexpr (T == 1) {
-        half_dots<P, T, 2>(w, panel, x, row, columns, negatives, 0, out);
+        half_dots<P, T, 2>(w, panel, x, row, columns, beside, 0, out);
     } else {
-        half_dots<P, T, 1>(w, panel, x, row, columns, negatives, 0, out);
-        half_dots<P, T, 1>(w, panel, x, row, columns, negatives, 1, out);
+        half_dots<P, T, 1>(w, panel, x, row, columns, beside, 0, out);
+        half_dots<P, T, 1>(w, panel, x, row, columns, beside, 1, out);
     }
+    for (int t = 0; t < T; t++)
+        for (const Rest& rest : beside[t].rests)
+            for (int p = 0; p < P; p++)
+                for (int h = 0; h < PARTS; h++) {
+                    const std::int8_t* from = w + static_cast<std::size_t>(p) * panel + rest.column * LANES + h * WIDE * FOUR;
+                    out[p][t].part[h] += reinterpret_cast<IntPart>(products(shifted(from), rest.four));
+                }
 }
 
 #else
@@ -118,9 +167,11 @@ constexpr int PANELS_ALONE = 1;
 constexpr const char* WAY = "plain";
 constexpr int SHIFT = 0;
 
+inline void settle(std::int8_t*, int, Beside&) {}
+
 template <int P, int T>
-inline void dots(const std::int8_t* w, std::size_t panel, const std::int8_t* x, std::size_t row, int columns, const std::int32_t*,
-                 const std::int32_t*, Ints (&out)[P][T]) {
+inline void dots(const std::int8_t* w, std::size_t panel, const std::int32_t*, const std::int8_t* x, std::size_t row, int columns,
+                 const Beside*, Ints (&out)[P][T]) {
     for (int p = 0; p < P; p++)
         for (int t = 0; t < T; t++) {
             std::int32_t total[LANES] = {};

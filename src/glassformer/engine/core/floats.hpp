@@ -42,41 +42,44 @@ struct Floats {
     return made;
 
 // x - 0 is x: compilers see a broadcast here, and many moves in a loop over the lanes.
-inline FloatPart spread(float value) { return value - FloatPart{}; }
-inline IntPart spread(std::int32_t value) { return value - IntPart{}; }
+GLASS_INLINE FloatPart spread(float value) { return value - FloatPart{}; }
+GLASS_INLINE IntPart spread(std::int32_t value) { return value - IntPart{}; }
 
-inline Floats all(float value) { GLASS_EACH(Floats, spread(value)) }
-inline Ints all(std::int32_t value) { GLASS_EACH(Ints, spread(value)) }
-inline Floats none() { return all(0.0f); }
-inline Floats operator+(Floats a, Floats b) { GLASS_EACH(Floats, a.part[i] + b.part[i]) }
-inline Floats operator-(Floats a, Floats b) { GLASS_EACH(Floats, a.part[i] - b.part[i]) }
-inline Floats operator*(Floats a, Floats b) { GLASS_EACH(Floats, a.part[i] * b.part[i]) }
-inline Floats operator/(Floats a, Floats b) { GLASS_EACH(Floats, a.part[i] / b.part[i]) }
-inline Floats operator-(Floats a) { GLASS_EACH(Floats, -a.part[i]) }
-inline Floats& operator+=(Floats& a, Floats b) { return a = a + b; }
-inline Ints operator<(Floats a, Floats b) { GLASS_EACH(Ints, a.part[i] < b.part[i]) }
-inline Ints operator>(Floats a, Floats b) { GLASS_EACH(Ints, a.part[i] > b.part[i]) }
-inline Ints operator<(Ints a, Ints b) { GLASS_EACH(Ints, a.part[i] < b.part[i]) }
-inline Ints operator+(Ints a, Ints b) { GLASS_EACH(Ints, a.part[i] + b.part[i]) }
-inline Ints operator<<(Ints a, int by) { GLASS_EACH(Ints, a.part[i] << by) }
-inline Ints whole(Floats a) { GLASS_EACH(Ints, __builtin_convertvector(a.part[i], IntPart)) }
-inline Floats floats(Ints a) { GLASS_EACH(Floats, __builtin_convertvector(a.part[i], FloatPart)) }
-inline Floats bits(Ints a) { GLASS_EACH(Floats, (FloatPart)a.part[i]) }
+GLASS_INLINE Floats all(float value) { GLASS_EACH(Floats, spread(value)) }
+GLASS_INLINE Ints all(std::int32_t value) { GLASS_EACH(Ints, spread(value)) }
+GLASS_INLINE Floats none() { return all(0.0f); }
+GLASS_INLINE Floats operator+(Floats a, Floats b) { GLASS_EACH(Floats, a.part[i] + b.part[i]) }
+GLASS_INLINE Floats operator-(Floats a, Floats b) { GLASS_EACH(Floats, a.part[i] - b.part[i]) }
+GLASS_INLINE Floats operator*(Floats a, Floats b) { GLASS_EACH(Floats, a.part[i] * b.part[i]) }
+GLASS_INLINE Floats operator/(Floats a, Floats b) { GLASS_EACH(Floats, a.part[i] / b.part[i]) }
+GLASS_INLINE Floats operator-(Floats a) { GLASS_EACH(Floats, -a.part[i]) }
+GLASS_INLINE Floats& operator+=(Floats& a, Floats b) { return a = a + b; }
+GLASS_INLINE Ints operator<(Floats a, Floats b) { GLASS_EACH(Ints, a.part[i] < b.part[i]) }
+GLASS_INLINE Ints operator>(Floats a, Floats b) { GLASS_EACH(Ints, a.part[i] > b.part[i]) }
+GLASS_INLINE Ints operator<(Ints a, Ints b) { GLASS_EACH(Ints, a.part[i] < b.part[i]) }
+GLASS_INLINE Ints operator+(Ints a, Ints b) { GLASS_EACH(Ints, a.part[i] + b.part[i]) }
+GLASS_INLINE Ints operator<<(Ints a, int by) { GLASS_EACH(Ints, a.part[i] << by) }
+GLASS_INLINE Ints whole(Floats a) { GLASS_EACH(Ints, __builtin_convertvector(a.part[i], IntPart)) }
+GLASS_INLINE Floats floats(Ints a) { GLASS_EACH(Floats, __builtin_convertvector(a.part[i], FloatPart)) }
+GLASS_INLINE Floats bits(Ints a) { GLASS_EACH(Floats, (FloatPart)a.part[i]) }
+
+GLASS_INLINE Floats larger(Floats a, Floats b) { GLASS_EACH(Floats, a.part[i] > b.part[i] ? a.part[i] : b.part[i]) }
+GLASS_INLINE Floats smaller(Floats a, Floats b) { GLASS_EACH(Floats, a.part[i] < b.part[i] ? a.part[i] : b.part[i]) }
 
 // By bits, not by lanes: a mask is all ones or all zeros.
-inline Floats pick(Ints mask, Floats yes, Floats no) {
+GLASS_INLINE Floats pick(Ints mask, Floats yes, Floats no) {
     GLASS_EACH(Floats, (FloatPart)((mask.part[i] & (IntPart)yes.part[i]) | (~mask.part[i] & (IntPart)no.part[i])))
 }
 
-inline Floats load(const float* from) { GLASS_EACH(Floats, *reinterpret_cast<const FloatsAnywhere*>(from + i * WIDE)) }
+GLASS_INLINE Floats load(const float* from) { GLASS_EACH(Floats, *reinterpret_cast<const FloatsAnywhere*>(from + i * WIDE)) }
 
 #undef GLASS_EACH
 
-inline void store(float* to, Floats value) {
+GLASS_INLINE void store(float* to, Floats value) {
     for (int i = 0; i < PARTS; i++) *reinterpret_cast<FloatsAnywhere*>(to + i * WIDE) = value.part[i];
 }
 
-inline void store(std::int8_t* to, Ints value) {  // the lowest eight bits of each
+GLASS_INLINE void store(std::int8_t* to, Ints value) {  // the lowest eight bits of each
     for (int i = 0; i < PARTS; i++) {
         const BytePart bytes = __builtin_convertvector(value.part[i], BytePart);
         std::memcpy(to + i * WIDE, &bytes, sizeof bytes);
@@ -88,23 +91,23 @@ using Half = std::uint16_t;
 constexpr float HALF_MOST = 65504.0f;
 
 #if defined(__AVX512F__)
-inline FloatPart part(const Half* from) {
+GLASS_INLINE FloatPart part(const Half* from) {
     return reinterpret_cast<FloatPart>(_mm512_maskz_cvtph_ps(0xffff, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from))));
 }
 
-inline void store_part(Half* to, FloatPart value) {
+GLASS_INLINE void store_part(Half* to, FloatPart value) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm512_maskz_cvtps_ph(0xffff, reinterpret_cast<__m512>(value), _MM_FROUND_TO_NEAREST_INT));
 }
 #elif defined(__AVX2__)
-inline FloatPart part(const Half* from) {
+GLASS_INLINE FloatPart part(const Half* from) {
     return reinterpret_cast<FloatPart>(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from))));
 }
 
-inline void store_part(Half* to, FloatPart value) {
+GLASS_INLINE void store_part(Half* to, FloatPart value) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(reinterpret_cast<__m256>(value), _MM_FROUND_TO_NEAREST_INT));
 }
 #else
-inline FloatPart part(const Half* from) {
+GLASS_INLINE FloatPart part(const Half* from) {
     FloatPart value;
     for (int lane = 0; lane < WIDE; lane++) {
         const std::uint32_t half = from[lane], moved = (half & 0x7fffu) << 13, sign = (half & 0x8000u) << 16;
@@ -115,7 +118,7 @@ inline FloatPart part(const Half* from) {
     return value;
 }
 
-inline void store_part(Half* to, FloatPart value) {
+GLASS_INLINE void store_part(Half* to, FloatPart value) {
     for (int lane = 0; lane < WIDE; lane++) {
         const float one = value[lane], size = one < 0.0f ? -one : one;
         std::uint32_t all_bits, kept;
@@ -133,29 +136,25 @@ inline void store_part(Half* to, FloatPart value) {
 }
 #endif
 
-inline Ints lanes() {
+GLASS_INLINE Ints lanes() {
     Ints value;
     for (int lane = 0; lane < LANES; lane++) value.part[lane / WIDE][lane % WIDE] = lane;
     return value;
 }
 
-inline Floats larger(Floats a, Floats b) { return pick(a > b, a, b); }
-
-inline Floats smaller(Floats a, Floats b) { return pick(a < b, a, b); }
-
-inline Floats load(const Half* from) {
+GLASS_INLINE Floats load(const Half* from) {
     Floats value;
     for (int i = 0; i < PARTS; i++) value.part[i] = part(from + i * WIDE);
     return value;
 }
 
-inline void store(Half* to, Floats value) {
+GLASS_INLINE void store(Half* to, Floats value) {
     value = smaller(larger(value, all(-HALF_MOST)), all(HALF_MOST));
     for (int i = 0; i < PARTS; i++) store_part(to + i * WIDE, value.part[i]);
 }
 
 // Halves are folded together until one is left: always the same tree.
-inline float sum(Floats value) {
+GLASS_INLINE float sum(Floats value) {
     float part[LANES];
     store(part, value);
     for (int half = LANES / 2; half; half /= 2)
@@ -163,7 +162,7 @@ inline float sum(Floats value) {
     return part[0];
 }
 
-inline float highest(Floats value) {
+GLASS_INLINE float highest(Floats value) {
     float part[LANES];
     store(part, value);
     for (int half = LANES / 2; half; half /= 2)
@@ -171,7 +170,7 @@ inline float highest(Floats value) {
     return part[0];
 }
 
-inline Floats rounded(Floats value) {  // to the nearest whole number, ties to even; for sizes below 2^22
+GLASS_INLINE Floats rounded(Floats value) {  // to the nearest whole number, ties to even; for sizes below 2^22
     const Floats magic = all(12582912.0f);
     return (value + magic) - magic;
 }

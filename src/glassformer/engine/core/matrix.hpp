@@ -30,12 +30,15 @@ inline float quantize(const float* from, int columns, std::int8_t* to) {
     return top / 127.0f;
 }
 
-struct Rows {  // of int8, with their scales
+struct Rows {  // of int8, with their scales and what a way needs beside them
     std::vector<std::int8_t> numbers;
     std::vector<float> scales;
-    Rows(int count, int most) : numbers(at(count, padded(most))), scales(static_cast<Size>(count)) {}
+    std::vector<Beside> beside;
+    Rows(int count, int most) : numbers(at(count, padded(most))), scales(static_cast<Size>(count)), beside(static_cast<Size>(count)) {}
     void put(int row, const float* from, int columns) {
-        scales[static_cast<Size>(row)] = quantize(from, columns, numbers.data() + at(row, columns));
+        std::int8_t* to = numbers.data() + at(row, columns);
+        scales[static_cast<Size>(row)] = quantize(from, columns, to);
+        settle(to, columns, beside[static_cast<Size>(row)]);
     }
 };
 
@@ -44,9 +47,8 @@ template <int P, int T, typename Put>
 inline void tile(const GlassMatrix& matrix, const Rows& x, int panel, int row, const Put& put) {
     Ints found[P][T];
     const Size step = at(LANES, matrix.columns);
-    dots<P, T>(matrix.weights + static_cast<Size>(panel) * step, step, x.numbers.data() + at(row, matrix.columns),
-               static_cast<Size>(matrix.columns), matrix.columns, matrix.sums + panel * LANES, matrix.negatives + panel * LANES,
-               found);
+    dots<P, T>(matrix.weights + static_cast<Size>(panel) * step, step, matrix.sums + panel * LANES, x.numbers.data() + at(row, matrix.columns),
+               static_cast<Size>(matrix.columns), matrix.columns, x.beside.data() + row, found);
     for (int p = 0; p < P; p++) {
         const Floats scales = load(matrix.scales + (panel + p) * LANES);
         const Floats bias = matrix.bias ? load(matrix.bias + (panel + p) * LANES) : none();

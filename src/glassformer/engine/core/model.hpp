@@ -13,7 +13,6 @@ struct GlassMatrix {
     const std::int8_t* weights;  // (panels, columns / 4, 16, 4): sixteen rows lie together
     const float* scales;         // (16 × panels,)
     const std::int32_t* sums;    // (16 × panels,): of the weights of each row
-    const std::int32_t* negatives;  // (16 × panels,): of the sizes of its negative weights
     const float* bias;           // (16 × panels,), or null
     std::int32_t panels, columns;
 };
