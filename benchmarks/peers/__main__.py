@@ -5,10 +5,12 @@
 Every side lives in a process of its own, every peer in an environment of its own (made in runs/bench/env the first time; one is
 built from its sources, which takes minutes). Samples are taken in turn, one that other processes disturbed is taken again;
 medians are shown, and how many times as fast the native engine is. Random weights at the true size have the speed of trained
-ones. `--write FOLDER` writes speed.md, speed.svg and speed.json there.
+ones. `--write FOLDER` writes speed.md, speed.svg and speed.json there. With GPT-2's vocabulary (gpt2_bpe in GLASSFORMER_DATA)
+the start of `glass generate` is measured too.
 """
 
 import argparse
+import gzip
 import json
 import os
 import platform
@@ -60,6 +62,9 @@ def checkpoint(model: str) -> Path:
         sizes = {"gpt2-medium": "n_layer=24, n_head=16, n_embd=1024"}.get(model, "")
         code = f"from transformers import GPT2Config as C, GPT2LMHeadModel as M; M(C({sizes})).save_pretrained({str(folder)!r})"
         subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    for file in (Path(os.environ.get("GLASSFORMER_DATA", ".")) / "gpt2_bpe").glob("*.gz"):
+        if not (folder / file.stem).exists():
+            (folder / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
     return folder
 
 
@@ -112,6 +117,9 @@ def measure(model: str, names: list[str], rounds: int) -> dict[str, Any]:
         peer.end()
     report["ours"]["contention"] = contention(command(SIDES[OURS], "serve", *calls[OURS]))
     report["first"] = {name: first(command(SIDES[name], "first", *calls[name]), rounds) for name in names}
+    if any(checkpoint(model).glob("*.bpe")) or model == "storyteller":
+        glass = [str(Path(sys.executable).with_name("glass")), "generate", "-m", str(checkpoint(model).resolve())]
+        report["ours"]["glass generate"] = first([*glass, "-n", "1", "Once upon a time"], rounds, home=targets[OURS] / "home")
     told = ", ".join(f"{name} {report['first'][name]:.2f} s, {report['memory'][name]:,.0f} MB" for name in names)
     print(f"{model}, first token and memory: {told}\n{model}, ours: {report['ours']}", flush=True)
     file = next((RUNS / "targets" / f"{model}-ours-native" / "home").glob("engine/*/numbers.safetensors"))
@@ -149,12 +157,13 @@ def contention(called: list[str]) -> float:
     return statistics.median(shares)
 
 
-def first(called: list[str], rounds: int) -> float:
-    """Seconds from the start of a process to its first token; the first time does not count."""
+def first(called: list[str], rounds: int, home: Path = RUNS) -> float:
+    """Seconds from the start of a process to its first token, which is its last; the first time does not count."""
+    settings = os.environ | {"OMP_NUM_THREADS": str(THREADS), "GLASSFORMER_HOME": str(home)}
     taken = []
     for _ in range(rounds + 1):
         began = time.perf_counter()
-        subprocess.run(called, check=True, stdout=subprocess.DEVNULL, env=os.environ | {"OMP_NUM_THREADS": str(THREADS)})
+        subprocess.run(called, check=True, stdout=subprocess.DEVNULL, env=settings)
         taken.append(time.perf_counter() - began)
     return statistics.median(taken[1:])
 

