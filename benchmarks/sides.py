@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 BUSY = 0.10  # share of the machine that other processes may take during a sample
+REST = 0.3  # seconds before it, in which the threads of the side before come to rest: some spin for long
 
 
 class Peer:
@@ -29,6 +30,7 @@ class Peer:
 
     def sample(self, work: Any) -> tuple[float, float]:
         """Seconds of one run, and the share of the machine that others took meanwhile."""
+        time.sleep(REST)
         began, before, own = time.perf_counter(), busy_seconds(), self._cpu()
         seconds = float(self.ask(work))
         others = (busy_seconds() - before) - (self._cpu() - own)

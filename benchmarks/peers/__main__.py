@@ -62,10 +62,22 @@ def checkpoint(model: str) -> Path:
         sizes = {"gpt2-medium": "n_layer=24, n_head=16, n_embd=1024"}.get(model, "")
         code = f"from transformers import GPT2Config as C, GPT2LMHeadModel as M; M(C({sizes})).save_pretrained({str(folder)!r})"
         subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    for file in (Path(os.environ.get("GLASSFORMER_DATA", ".")) / "gpt2_bpe").glob("*.gz"):
-        if not (folder / file.stem).exists():
-            (folder / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
     return folder
+
+
+def with_words(model: str) -> Path | None:
+    """A model's folder with its vocabulary; none, where that is not at hand."""
+    if model == "storyteller":
+        return checkpoint(model)
+    words = list((Path(os.environ.get("GLASSFORMER_DATA", ".")) / "gpt2_bpe").glob("*.gz"))
+    folder = RUNS / f"{model}-words"
+    if words and not folder.is_dir():
+        folder.mkdir()
+        for file in checkpoint(model).iterdir():
+            os.link(file, folder / file.name)
+        for file in words:
+            (folder / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
+    return folder if words else None
 
 
 def python_of(side: Side) -> Path:
@@ -117,9 +129,9 @@ def measure(model: str, names: list[str], rounds: int) -> dict[str, Any]:
         peer.end()
     report["ours"]["contention"] = contention(command(SIDES[OURS], "serve", *calls[OURS]))
     report["first"] = {name: first(command(SIDES[name], "first", *calls[name]), rounds) for name in names}
-    if any(checkpoint(model).glob("*.bpe")) or model == "storyteller":
-        glass = [str(Path(sys.executable).with_name("glass")), "generate", "-m", str(checkpoint(model).resolve())]
-        report["ours"]["glass generate"] = first([*glass, "-n", "1", "Once upon a time"], rounds, home=targets[OURS] / "home")
+    if folder := with_words(model):
+        glass = [str(Path(sys.executable).with_name("glass")), "generate", "-m", str(folder.resolve()), "-n", "1"]
+        report["ours"]["glass generate"] = first([*glass, "Once upon a time"], rounds)
     told = ", ".join(f"{name} {report['first'][name]:.2f} s, {report['memory'][name]:,.0f} MB" for name in names)
     print(f"{model}, first token and memory: {told}\n{model}, ours: {report['ours']}", flush=True)
     file = next((RUNS / "targets" / f"{model}-ours-native" / "home").glob("engine/*/numbers.safetensors"))
@@ -157,9 +169,9 @@ def contention(called: list[str]) -> float:
     return statistics.median(shares)
 
 
-def first(called: list[str], rounds: int, home: Path = RUNS) -> float:
+def first(called: list[str], rounds: int) -> float:
     """Seconds from the start of a process to its first token, which is its last; the first time does not count."""
-    settings = os.environ | {"OMP_NUM_THREADS": str(THREADS), "GLASSFORMER_HOME": str(home)}
+    settings = os.environ | {"OMP_NUM_THREADS": str(THREADS), "GLASSFORMER_HOME": str(RUNS / "home")}
     taken = []
     for _ in range(rounds + 1):
         began = time.perf_counter()
@@ -197,6 +209,7 @@ def main() -> None:
             "models": {},
         }
         before = given.write / "speed.json" if given.write else Path()
+        before.parent.mkdir(parents=True, exist_ok=True)
         if before.is_file():  # figures of other models that were taken on the same machine with the same libraries stay
             old = json.loads(before.read_text())
             if all(old[part] == report[part] for part in ("machine", "versions")):

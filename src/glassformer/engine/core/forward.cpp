@@ -11,6 +11,7 @@ namespace glass {
 namespace {
 
 constexpr int CHUNK = 128;  // tokens that go through all layers together
+constexpr int MANY = 16;    // tokens that make the work of one layer worth calling a team for
 
 struct Run {  // of rows that are one text's, behind each other: their attention is worked out together
     int first, count;
@@ -167,13 +168,15 @@ struct Pass {
         });
     }
 
-    void walk(int me, float* logits) const {
-        team.share(chunk.count(), 1, [&](int n, int end) {
-            for (; n < end; n++) embed(n);
-        });
-        team.meet();
-        for (int layer = 0; layer < model.layers; layer++) block(me, layer);
-        head(logits);
+    void walk(int me, int layer, int end, float* logits) const {
+        if (layer == 0) {
+            team.share(chunk.count(), 1, [&](int n, int last) {
+                for (; n < last; n++) embed(n);
+            });
+            team.meet();
+        }
+        for (; layer < end; layer++) block(me, layer);
+        if (layer == model.layers) head(logits);
     }
 };
 
@@ -185,7 +188,9 @@ void forward(const GlassModel& model, const GlassBatch& batch, const GlassCache&
     for (int first = 0; first < batch.count; first += CHUNK) {
         chunk.take(batch, first, std::min(CHUNK, batch.count - first));
         const Pass pass{model, batch, cache, chunk, team};
-        team.run([&](int me) { pass.walk(me, logits); });
+        const int at_once = chunk.count() > MANY ? 1 : model.layers;
+        for (int layer = 0; layer < model.layers; layer += at_once)
+            team.run([&](int me) { pass.walk(me, layer, layer + at_once, logits); });
         logits += at(chunk.count(), model.vocab);  // those of the tokens that were scored
     }
 }
