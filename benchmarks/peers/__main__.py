@@ -14,6 +14,7 @@ import gzip
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -99,6 +100,8 @@ def measure(model: str, names: list[str], rounds: int) -> dict[str, Any]:
         side = SIDES[name]
         targets[name] = RUNS / "targets" / f"{model}-{Path(side.script).stem}-{side.kind}"
         print(f"{model}: preparing {name}", file=sys.stderr, flush=True)
+        if not side.packages:  # ours: the code may have changed since
+            shutil.rmtree(targets[name], ignore_errors=True)
         subprocess.run(command(side, "prepare", str(checkpoint(model)), str(targets[name]), side.kind), check=True)
     calls = {name: (str(targets[name]), SIDES[name].kind, str(THREADS)) for name in names}
     peers = {name: Peer(command(SIDES[name], "serve", *calls[name]), threads=THREADS) for name in names}
