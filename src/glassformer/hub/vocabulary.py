@@ -65,8 +65,8 @@ def _read_pair(vocab_path: Path, merges_path: Path, check: bool) -> Tokenizer:
         del lines[0]
     while lines and not lines[-1]:
         lines.pop()
-    merges = _merges([line.split(" ", 2) for line in lines], merges_path)
-    made = {left + right for left, right in merges}
+    merges = _merges([_pair(line) for line in lines], merges_path)
+    made = {left + right for left, right in merges if left[0] in "<["}
     special = {token: id for token, id in vocab.items() if token[:1] in "<[" and SPECIAL.fullmatch(token) and token not in made}
     return Tokenizer(vocab, merges, special=special, check=check)
 
@@ -84,7 +84,7 @@ def _read_tokenizer_json(path: Path, check: bool) -> Tokenizer:
     if not isinstance(model.get("merges"), list) or not isinstance(whole.get("added_tokens", []), list):
         raise CheckpointError(f"{path}: merges and added_tokens should be lists")
     vocab = _vocab(_part(model, "vocab", path), path)
-    merges = _merges([merge.split(" ", 2) if isinstance(merge, str) else merge for merge in model["merges"]], path)
+    merges = _merges([_pair(merge) for merge in model["merges"]], path)
     special: dict[str, int] = {}
     for token in whole.get("added_tokens", []):
         if not isinstance(token, dict) or not isinstance(token.get("content"), str) or type(token.get("id")) is not int:
@@ -109,11 +109,18 @@ def _vocab(vocab: dict[str, Any], path: Path) -> dict[str, int]:
     return vocab
 
 
+def _pair(merge: Any) -> Any:
+    """A merge as a pair, if it can be one: written with a blank between, or as a list."""
+    if isinstance(merge, str):
+        return tuple(merge.split(" ", 2))
+    return tuple(merge) if isinstance(merge, list) else merge
+
+
 def _merges(pairs: list[Any], path: Path) -> list[Merge]:
-    whole = set(map(type, pairs)) <= {list} and set(map(len, pairs)) <= {2}
+    whole = set(map(type, pairs)) <= {tuple} and set(map(len, pairs)) <= {2}
     parts = list(chain.from_iterable(pairs)) if whole else []
     if not whole or not set(map(type, parts)) <= {str} or "" in parts:  # all at once: which one it is, only if there is one
         for rank, pair in enumerate(pairs):
-            if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(part, str) and part for part in pair):
+            if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(part, str) and part for part in pair):
                 raise CheckpointError(f"{path}: merge {rank} is not a pair: {str(pair)[:60]}")
-    return [(left, right) for left, right in pairs]
+    return pairs
