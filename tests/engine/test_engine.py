@@ -249,6 +249,18 @@ def test_many_engines_come_and_go(model: GPT) -> None:
     assert after <= before + 3
 
 
+@pytest.mark.parametrize("way", native.ways())
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 1023, 1024, 1025, 50257])
+def test_the_log_of_the_sum_of_exponentials(model: GPT, way: str, size: int, rng: np.random.Generator) -> None:
+    """Of any size, to seven digits; each row the same bits alone, in a batch and with any number of threads."""
+    rows = (8 * rng.standard_normal((5, size))).astype(np.float32)
+    rows[1] += 1000
+    one, two = (engine_of(model, way=way, threads=threads) for threads in (1, 2))
+    found = two.log_sums(rows)
+    np.testing.assert_allclose(found, np.logaddexp.reduce(rows.astype(np.float64), axis=1), rtol=1e-6, atol=1e-6)
+    assert found == one.log_sums(rows) == [two.log_sums(row[None])[0] for row in rows]
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_process_has_threads_of_its_own(model: GPT) -> None:
     """Its parent's are not there any more; nothing hangs."""

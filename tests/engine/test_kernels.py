@@ -184,18 +184,6 @@ def test_exponential(way: str) -> None:
 
 
 @each_way
-@pytest.mark.parametrize("size", [1, 15, 16, 17, 1023, 1024, 1025, 50257])
-def test_the_sum_of_exponentials(way: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of any size, as float64 has it to seven digits; NumPy's, where no core was built."""
-    row = (8 * np.random.default_rng(size).standard_normal(size)).astype(np.float32)
-    want = np.exp(row.astype(np.float64) - row.max()).sum()
-    for there in ((way,), ()):
-        monkeypatch.setattr(native, "ways", lambda there=there: there)
-        assert native.exponential_sum(row, float(row.max())) == pytest.approx(want, rel=1e-6)
-        assert native.exponential_sum(np.repeat(row, 2)[::2], float(row.max())) == pytest.approx(want, rel=1e-6)
-
-
-@each_way
 def test_half_precision_is_numpys(way: str) -> None:
     """Rounded to the nearest, ties to even, small numbers too; what is too large becomes the largest there is."""
     rng = np.random.default_rng(4)

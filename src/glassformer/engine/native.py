@@ -1,6 +1,7 @@
 """The compiled core, as Python sees it: which instruction sets there are, and one call a step."""
 
 import ctypes
+import math
 import os
 import threading
 import weakref
@@ -63,8 +64,7 @@ def library(way: str) -> ctypes.CDLL:
     loaded.glass_has.argtypes = [ctypes.c_char_p]
     loaded.glass_step.argtypes = [Pointer, ctypes.POINTER(_Model), ctypes.POINTER(_Batch), ctypes.POINTER(_Cache)]
     loaded.glass_bare.argtypes = [Pointer, ctypes.POINTER(_Model)]
-    loaded.glass_exponential_sum.argtypes = [Pointer, ctypes.c_int, ctypes.c_float]
-    loaded.glass_exponential_sum.restype = ctypes.c_float
+    loaded.glass_exponential_sums.argtypes = [Pointer, Pointer, ctypes.c_int, ctypes.c_int, Pointer, Pointer]
     return loaded
 
 
@@ -76,14 +76,6 @@ def ways() -> tuple[str, ...]:
     except OSError:
         return ()
     return tuple(way for way in WAYS if (folder() / f"core-{way}.so").is_file() and plain.glass_has(way.encode()))
-
-
-def exponential_sum(row: Array, top: float) -> float:
-    """The sum of e^(x - top), to about seven digits: by the core where there is one, in less than half of NumPy's time."""
-    if not ways():
-        return float(np.exp(row - np.float32(top)).sum())
-    row = np.ascontiguousarray(row, dtype=np.float32)
-    return float(library(ways()[0]).glass_exponential_sum(row.ctypes.data, len(row), top))
 
 
 def status() -> str:
@@ -193,6 +185,16 @@ class Engine:
         if not there[:, -1].all():
             raise InputError("every row needs a token that is not padding")
         return self._forward(ids, cache, there, there.sum(1).cumsum() - 1)
+
+    def log_sums(self, logits: Array) -> list[float]:
+        """Of each row (B, V) of logits the log of the sum of their exponentials, in less than half of NumPy's time."""
+        logits = np.ascontiguousarray(logits, dtype=np.float32)
+        tops, sums = logits.max(axis=1), np.empty(len(logits), dtype=np.float32)
+        with self._lock:
+            self._library.glass_exponential_sums(
+                self._threads(), logits.ctypes.data, *logits.shape, tops.ctypes.data, sums.ctypes.data
+            )
+        return [float(top) + math.log(total) for top, total in zip(tops, sums, strict=True)]
 
     def logits(self, ids: Array) -> Array:
         """Logits of every next token after every position (T, V) of a text (T,)."""

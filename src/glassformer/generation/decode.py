@@ -8,7 +8,7 @@ import numpy as np
 
 from glassformer.errors import GlassError, InputError
 from glassformer.generation.options import Options
-from glassformer.generation.sampling import adjust, choose, log_probability
+from glassformer.generation.sampling import adjust, choose, log_sum
 from glassformer.generation.stepper import Cache, Logits, Stepper
 
 
@@ -77,8 +77,8 @@ def generate(
         if logits is None:
             ids = np.array([[answer.tokens[-1]] for answer in alive], dtype=np.int64)
             logits = model.step(ids, cache)
-        for answer, row in zip(alive, logits, strict=True):
-            yield _advance(model, answer, row, options, end, known, halt)
+        for answer, row, total in zip(alive, logits, _log_sums(model, logits), strict=True):
+            yield _advance(model, answer, row, total, options, end, known, halt)
         logits = None
         staying = [row for row, answer in enumerate(alive) if not answer.finished]
         if cache is not None and 0 < len(staying) < len(alive):
@@ -143,10 +143,16 @@ def restrict(logits: Logits, known: int | None, end: int | None, *, may_end: boo
     return logits
 
 
+def _log_sums(model: Stepper, logits: Logits) -> Sequence[float]:
+    own: Callable[[Logits], Sequence[float]] | None = getattr(model, "log_sums", None)
+    return own(logits) if own is not None else [log_sum(row) for row in logits]
+
+
 def _advance(
     model: Stepper,
     answer: Answer,
     raw: Logits,
+    log_total: float,
     options: Options,
     end: int | None,
     known: int | None,
@@ -160,7 +166,7 @@ def _advance(
         answer.finished = True
         return Event(answer.prompt, answer.choice, finish="stop")
     answer.tokens.append(token)
-    event = Event(answer.prompt, answer.choice, token, log_probability(raw, token))
+    event = Event(answer.prompt, answer.choice, token, float(raw[token]) - log_total)
     full = options.overflow == "stop" and answer.position >= model.context
     if halt is not None and halt(event):
         event = event._replace(finish="stop")

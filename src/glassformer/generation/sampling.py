@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from glassformer.engine.native import exponential_sum
 from glassformer.generation.options import Options
 
 Row = np.ndarray[Any, np.dtype[np.floating[Any]]]
@@ -24,10 +23,12 @@ def log_softmax(logits: Row) -> Row:
     return np.asarray(shifted - np.log(np.exp(shifted).sum()))
 
 
-def log_probability(logits: Row, token: int) -> float:
-    """log p of one token, to about seven digits."""
-    top = float(logits.max())
-    return float(logits[token]) - top - math.log(exponential_sum(logits, top))
+def log_sum(logits: Row) -> float:
+    """The log of the sum of e^logit, to about seven digits: a token's logit without it is its log-probability."""
+    top = logits.max()
+    with np.errstate(invalid="ignore"):  # of what is not finite comes NaN
+        shifted = logits - top
+    return float(top) + math.log(float(np.exp(shifted, out=shifted).sum()))  # summed in pairs: a few units in the last place
 
 
 def adjust(logits: Row, options: Options, prompt: Sequence[int], answer: Sequence[int]) -> Row:

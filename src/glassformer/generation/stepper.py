@@ -22,7 +22,7 @@ class Cache(Protocol):
 
 
 class Stepper(Protocol):
-    """A model, as far as choosing tokens goes."""
+    """A model, as far as choosing tokens goes. It may also have `log_sums(logits)`, if it is faster than `sampling.log_sum`."""
 
     @property
     def context(self) -> int:

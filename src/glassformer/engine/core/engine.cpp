@@ -45,21 +45,33 @@ int glass_step(GlassEngine* engine, const GlassModel* model, const GlassBatch* b
     }
 }
 
-// The sum of e^(x - top) over a row of any size; summed in parts, which keeps the digits.
-float glass_exponential_sum(const float* row, int size, float top) {
+// The sum of e^(x - top) over each row; summed in parts, which keeps the digits.
+void glass_exponential_sums(GlassEngine* engine, const float* rows, int count, int size, const float* tops, float* sums) {
     using namespace glass;
     constexpr int PART = 64 * LANES;
-    float last[LANES];
-    for (float& one : last) one = -INFINITY;
-    const int whole = size / LANES * LANES;
-    std::copy(row + whole, row + size, last);
-    Floats total = exponential(load(last) - all(top));
-    for (int from = 0; from < whole; from += PART) {
-        Floats part = none();
-        for (int i = from; i < std::min(whole, from + PART); i += LANES) part += exponential(load(row + i) - all(top));
-        total += part;
+    const auto one = [=](const float* row, const Floats top) {
+        float last[LANES];
+        for (float& value : last) value = -INFINITY;
+        const int whole = size / LANES * LANES;
+        std::copy(row + whole, row + size, last);
+        Floats total = exponential(load(last) - top);
+        for (int from = 0; from < whole; from += PART) {
+            Floats part = none();
+            for (int i = from; i < std::min(whole, from + PART); i += LANES) part += exponential(load(row + i) - top);
+            total += part;
+        }
+        return sum(total);
+    };
+    if (count == 1) {  // not worth calling the team for
+        sums[0] = one(rows, all(tops[0]));
+        return;
     }
-    return sum(total);
+    engine->team.run([&](int) {
+        engine->team.share(count, 1, [&](int n, int end) {
+            for (; n < end; n++) sums[n] = one(rows + at(n, size), all(tops[n]));
+        });
+        engine->team.meet();
+    });
 }
 
 // Every weight once by a vector, and nothing else: the least that a token can take.
