@@ -21,7 +21,7 @@ def page(report: dict[str, Any]) -> str:
     machine = report["machine"]
     lines = [
         "# Speed beside other libraries", "",
-        "Made by `python benchmarks/peers --write docs`; the figures are those of one run on one machine.", "",
+        "Made by `python benchmarks/peers --write docs`; the figures of a model are those of one run, all on one machine.", "",
         f"- Processor: {machine['processor']}; {machine['threads']} threads; sides in turn, medians.",
         *(f"- {name}: {told}" for name, told in report["versions"].items()), "",
         "<picture><source media=\"(prefers-color-scheme: dark)\" srcset=\"speed-dark.svg\">",
