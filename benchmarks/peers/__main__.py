@@ -73,11 +73,12 @@ def with_words(model: str) -> Path | None:
     words = list((Path(os.environ.get("GLASSFORMER_DATA", ".")) / "gpt2_bpe").glob("*.gz"))
     folder = RUNS / f"{model}-words"
     if words and not folder.is_dir():
-        folder.mkdir()
-        for file in checkpoint(model).iterdir():
-            os.link(file, folder / file.name)
+        part = folder.with_name(folder.name + ".part")
+        shutil.rmtree(part, ignore_errors=True)
+        shutil.copytree(checkpoint(model), part, copy_function=os.link)
         for file in words:
-            (folder / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
+            (part / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
+        part.rename(folder)
     return folder if words else None
 
 
