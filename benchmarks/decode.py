@@ -64,7 +64,12 @@ def serve_theirs(folder: str) -> Any:
     def run(ids: list[list[int]], new: int) -> int:
         rows = torch.tensor(ids)
         out = model.generate(
-            rows, attention_mask=torch.ones_like(rows), max_new_tokens=new, min_new_tokens=new, do_sample=False, pad_token_id=0
+            rows,
+            attention_mask=torch.ones_like(rows),
+            max_new_tokens=new,
+            min_new_tokens=new,
+            do_sample=False,
+            pad_token_id=0,
         )
         return int(out[:, rows.shape[1] :].numel())
 
@@ -76,7 +81,9 @@ def make_checkpoint(folder: Path) -> None:
     if (folder / "model.safetensors").is_file():
         return
     code = f"from transformers import GPT2Config, GPT2LMHeadModel; GPT2LMHeadModel(GPT2Config()).save_pretrained({str(folder)!r})"
-    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
 
 def main() -> None:

@@ -76,9 +76,13 @@ def inseq(folder: str) -> Any:
     from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
     theirs: Any = AutoModelForCausalLM.from_pretrained(folder)
-    vocabulary = Tokenizer(WordLevel({f"w{id}": id for id in range(theirs.config.vocab_size)}, unk_token="w0"))
+    vocabulary = Tokenizer(
+        WordLevel({f"w{id}": id for id in range(theirs.config.vocab_size)}, unk_token="w0")
+    )
     vocabulary.pre_tokenizer = WhitespaceSplit()
-    marks = dict.fromkeys(("unk_token", "pad_token", "bos_token", "eos_token"), f"w{theirs.config.eos_token_id}")
+    marks = dict.fromkeys(
+        ("unk_token", "pad_token", "bos_token", "eos_token"), f"w{theirs.config.eos_token_id}"
+    )
     kind: Any = PreTrainedTokenizerFast
     tokenizer = kind(tokenizer_object=vocabulary, **marks)
     model = peer.load_model(theirs, "input_x_gradient", tokenizer=tokenizer)
@@ -106,7 +110,9 @@ def transformerlens(folder: str) -> Any:
     from transformer_lens.model_bridge import TransformerBridge
     from transformers import AutoModelForCausalLM
 
-    model: Any = TransformerBridge.boot_transformers(folder, hf_model=AutoModelForCausalLM.from_pretrained(folder), device="cpu")
+    model: Any = TransformerBridge.boot_transformers(
+        folder, hf_model=AutoModelForCausalLM.from_pretrained(folder), device="cpu"
+    )
     model.enable_compatibility_mode(disable_warnings=True, no_processing=True)
     ids = torch.tensor([ids_of(LENS)])
 
@@ -215,12 +221,17 @@ def main() -> None:
     report: dict[str, Any] = {}
     for name, (sides, count) in ((name, work) for name, work in WORK.items() if given.only in name):
         peers = {
-            side: Peer.of(__file__, side, str(given.checkpoint), threads=THREADS, python=pythons.get(side)) for side in sides
+            side: Peer.of(__file__, side, str(given.checkpoint), threads=THREADS, python=pythons.get(side))
+            for side in sides
         }
         samples, disturbed = in_turn(peers, "run", given.rounds)
         report[name] = compare(name, count, samples, disturbed)
         report[name]["peak MB above idle"] = most = {side: peer.ask("memory") for side, peer in peers.items()}
-        print(f"{'':<28} memory above idle: " + ", ".join(f"{side} {size:,.0f} MB" for side, size in most.items()), flush=True)
+        print(
+            f"{'':<28} memory above idle: "
+            + ", ".join(f"{side} {size:,.0f} MB" for side, size in most.items()),
+            flush=True,
+        )
         for peer in peers.values():
             peer.end()
     if given.only in "generate (64 + 64)":

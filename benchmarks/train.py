@@ -58,7 +58,9 @@ def ours(work: str, tokens: Any) -> Iterator[None]:
     layers, heads, width, vocab, rows, _ = WORK[work]
     folder = Path(tempfile.mkdtemp())
     tokens.tofile(folder / "row")
-    stream = Stream([Row(folder, [{"name": "row", "tokens": len(tokens)}], "uint16")], context=CONTEXT, seed=0)
+    stream = Stream(
+        [Row(folder, [{"name": "row", "tokens": len(tokens)}], "uint16")], context=CONTEXT, seed=0
+    )
     model = GPT(Config(layers=layers, heads=heads, width=width, vocab=vocab, context=CONTEXT)).initialise(0)
     for _ in fit(model, stream, next_token, Plan(steps=ENDLESS, batch=rows, **SCHEDULE)):
         yield
@@ -130,7 +132,10 @@ def bare(work: str, tokens: Any) -> Iterator[None]:
 
         def forward(self, x: Tensor) -> Tensor:
             B, T, D = x.shape
-            q, k, v = (part.view(B, T, heads, D // heads).transpose(1, 2) for part in self.qkv(self.ln1(x)).split(D, dim=2))
+            q, k, v = (
+                part.view(B, T, heads, D // heads).transpose(1, 2)
+                for part in self.qkv(self.ln1(x)).split(D, dim=2)
+            )
             y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = x + self.out(y.transpose(1, 2).reshape(B, T, D))
             y = self.down(F.gelu(self.up(self.ln2(x)), approximate="tanh"))

@@ -26,13 +26,19 @@ print(out)""",
     ),
     ("An answer that ends a cell is drawn. How sure was it of each token?", "out.probabilities()"),
     ("What would every layer say, if it were the last?", "out.lens()"),
-    ("Where does a head look? Hover over a row; `t` opens the numbers as a table.", "out.attention(layer=4, head=4)"),
+    (
+        "Where does a head look? Hover over a row; `t` opens the numbers as a table.",
+        "out.attention(layer=4, head=4)",
+    ),
     ("The same as bows between tokens, shown by hand:", 'out.attention(layer=4, head=4).show("arcs")'),
     (
         "Why this word? Every explanation carries its own test.",
         'lm.generate("The little dog was very", max_new_tokens=2, temperature=0).saliency()',
     ),
-    ("What neurons have in common, over the text (needs `pip install 'glassformer[explain]'`):", "out.neurons().nmf(4)"),
+    (
+        "What neurons have in common, over the text (needs `pip install 'glassformer[explain]'`):",
+        "out.neurons().nmf(4)",
+    ),
     (
         "Switch a part off, and ask again:",
         """\
@@ -64,7 +70,9 @@ def main() -> None:
     for cell in cells:
         cell["metadata"].pop("execution", None)  # the times
         for output in cell.get("outputs", []):
-            output.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)  # it is nothing without its kernel
+            output.get("data", {}).pop(
+                "application/vnd.jupyter.widget-view+json", None
+            )  # it is nothing without its kernel
     nbformat.write(notebook, Path(__file__).parent / "quickstart.ipynb")
 
 

@@ -11,7 +11,9 @@ lm = gf.load("storyteller")
 with tempfile.TemporaryDirectory() as folder:
     lm.save(f"{folder}/mine")
     theirs = AutoModelForCausalLM.from_pretrained(f"{folder}/mine")
-    ids = AutoTokenizer.from_pretrained(f"{folder}/mine")("Once upon a time", return_tensors="pt")["input_ids"]
+    ids = AutoTokenizer.from_pretrained(f"{folder}/mine")("Once upon a time", return_tensors="pt")[
+        "input_ids"
+    ]
 
 ours = torch.from_numpy(lm.logits(ids[0].tolist()))
 with torch.no_grad():

@@ -12,4 +12,6 @@ with torch.no_grad(), gf.trace(lm.model, "blocks.*.attn.pattern") as seen:
 for site, pattern in seen.items():
     for head, weights in enumerate(pattern[0, :, -1]):  # (H, S): the last position's row
         best = int(weights.argmax())
-        print(f"{site}[{head}]  {weights[best]:>4.0%} on {lm.piece(ids[best])!r} ({len(ids) - 1 - best} back)")
+        print(
+            f"{site}[{head}]  {weights[best]:>4.0%} on {lm.piece(ids[best])!r} ({len(ids) - 1 - best} back)"
+        )

@@ -65,7 +65,9 @@ def inside(lm: LanguageModel, data: Path) -> Iterator[str]:
         logits = lm.model.head(lm.model.norm(seen[f"blocks.{layer}.out"]))
         same = (logits.argmax(-1) == chosen).float().mean()
         chance = logits.softmax(-1).gather(-1, chosen[..., None]).mean()
-        bits = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), rows[:, 1:].flatten()) / torch.log(torch.tensor(2))
+        bits = torch.nn.functional.cross_entropy(
+            logits[:, :-1].flatten(0, 1), rows[:, 1:].flatten()
+        ) / torch.log(torch.tensor(2))
         yield f"| {layer} | {same:.0%} | {chance:.0%} | {bits:.2f} |"
     draw = torch.Generator().manual_seed(0)
     random = torch.randint(0, lm.model.vocab - 1, (TRIES, REPEATED), generator=draw)
@@ -80,7 +82,9 @@ def twice(lm: LanguageModel, rows: torch.Tensor, what: str) -> Iterator[str]:
         logits = lm.model(both)
     yield f"\n{what}, each said twice:\n"
     for site, pattern in seen.items():
-        after = pattern.diagonal(1 - REPEATED, dim1=2, dim2=3)[..., 1:].mean((0, 2))  # from a token to what followed it before
+        after = pattern.diagonal(1 - REPEATED, dim1=2, dim2=3)[..., 1:].mean(
+            (0, 2)
+        )  # from a token to what followed it before
         yield f"- {site}: what followed last time {shares(after)}"
     right = (logits[:, :-1].argmax(-1) == both[:, 1:]).float()
     once, again = right[:, : REPEATED - 1].mean(), right[:, REPEATED:].mean()

@@ -13,8 +13,12 @@ from glassformer.tasks.pictures import curve
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Draw the curve of a training.")
-    parser.add_argument("metrics", type=Path, nargs="+", help="metrics.jsonl of the run, or of its parts in their order")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="the picture: .svg, .png, .pdf, .html")
+    parser.add_argument(
+        "metrics", type=Path, nargs="+", help="metrics.jsonl of the run, or of its parts in their order"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, help="the picture: .svg, .png, .pdf, .html"
+    )
     asked = parser.parse_args()
     curve(asked.metrics).save(asked.output)
 

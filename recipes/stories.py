@@ -43,15 +43,23 @@ def main() -> None:
     for name, records in files.items():
         random.Random(SEED).shuffle(records)
         path = asked.out / f"{name}.jsonl"
-        path.write_text("".join(json.dumps(record) + "\n" for record in records if record["text"]), encoding="utf-8")
+        path.write_text(
+            "".join(json.dumps(record) + "\n" for record in records if record["text"]), encoding="utf-8"
+        )
         size = sum(len(record["text"]) for record in records) / 1e6
         print(f"{len(records):7,} documents {size:6.1f} MB  sha256 {hash_file(path)[:16]}  {path}")
     stories = [record["text"] for record in files["simple"] + files["tinystories"]]
-    tales = "\n\n".join(record["text"] for record in files["tales"] + files["books"])[: sum(map(len, stories)) // 3]
+    tales = "\n\n".join(record["text"] for record in files["tales"] + files["books"])[
+        : sum(map(len, stories)) // 3
+    ]
     folder = asked.out / "vocabulary"
     folder.mkdir(exist_ok=True)
-    (folder / "tokenizer.json").write_text(train_tokenizer([*stories, tales], asked.vocab).to_json(), encoding="utf-8")
-    print(f"{asked.vocab:7,} tokens               sha256 {hash_file(folder / 'tokenizer.json')[:16]}  {folder}")
+    (folder / "tokenizer.json").write_text(
+        train_tokenizer([*stories, tales], asked.vocab).to_json(), encoding="utf-8"
+    )
+    print(
+        f"{asked.vocab:7,} tokens               sha256 {hash_file(folder / 'tokenizer.json')[:16]}  {folder}"
+    )
 
 
 def licence(said: str) -> str:

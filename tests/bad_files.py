@@ -28,9 +28,9 @@ def tiny_tokenizer() -> Tokenizer:
 def tiny_folder(folder: Path, *, seed: int = 0, **numbers: Any) -> Path:
     """A whole model of a few thousand numbers, in a folder."""
     tokenizer = tiny_tokenizer()
-    model = GPT(Config(**{"layers": 2, "heads": 2, "width": 8, "vocab": len(tokenizer), "context": 16} | numbers)).initialise(
-        seed
-    )
+    model = GPT(
+        Config(**{"layers": 2, "heads": 2, "width": 8, "vocab": len(tokenizer), "context": 16} | numbers)
+    ).initialise(seed)
     save_folder(folder, model, tokenizer)
     return folder
 

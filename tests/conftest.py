@@ -39,7 +39,9 @@ def gpt2_vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with GPT-2's own `encoder.json` and `vocab.bpe`."""
     source = DATA / "gpt2_bpe"
     if not source.is_dir():
-        pytest.skip(f"GPT-2's vocabulary is not at {source}; set GLASSFORMER_DATA to the folder that holds gpt2_bpe")
+        pytest.skip(
+            f"GPT-2's vocabulary is not at {source}; set GLASSFORMER_DATA to the folder that holds gpt2_bpe"
+        )
     folder = tmp_path_factory.mktemp("gpt2_bpe")
     for name in ("encoder.json", "vocab.bpe"):
         (folder / name).write_bytes(gzip.decompress((source / f"{name}.gz").read_bytes()))
@@ -50,7 +52,9 @@ def gpt2_vocabulary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stories() -> Path:
     """The folder of the held-out stories."""
     if not (DATA / "stories").is_dir():
-        pytest.skip(f"the held-out stories are not at {DATA / 'stories'}; set GLASSFORMER_DATA to the folder that holds stories")
+        pytest.skip(
+            f"the held-out stories are not at {DATA / 'stories'}; set GLASSFORMER_DATA to the folder that holds stories"
+        )
     return DATA / "stories"
 
 

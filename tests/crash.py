@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["glassformer.tasks.train", "glassformer.cli.train", "torch.nn.parallel", "pytest", "crash"])
+SERVER.set_forkserver_preload(
+    ["glassformer.tasks.train", "glassformer.cli.train", "torch.nn.parallel", "pytest", "crash"]
+)
 TEXT = "".join(f"The {a} {b} saw {c} in the {d}.\n" for a in ("big", "old", "red") for b in ("dog", "cat", "owl", "fox")
                for c in ("Lily", "Tom", "Ben") for d in ("park", "wood", "house", "rain")) * 3  # fmt: skip
 FLAGS = {
@@ -21,10 +23,19 @@ FLAGS = {
 }  # fmt: skip
 
 
-def start(out: Path, *, crash: str = "", largest_file: int = 0, environment: dict[str, str] | None = None, **changes: Any) -> Any:
+def start(
+    out: Path,
+    *,
+    crash: str = "",
+    largest_file: int = 0,
+    environment: dict[str, str] | None = None,
+    **changes: Any,
+) -> Any:
     """Start the training (or go on with it) in a process of its own."""
     environment = dict(os.environ) | (environment or {})
-    process = SERVER.Process(target=_train, args=(str(out), crash, largest_file, FLAGS | changes, environment))
+    process = SERVER.Process(
+        target=_train, args=(str(out), crash, largest_file, FLAGS | changes, environment)
+    )
     process.start()
     return process
 
@@ -40,8 +51,15 @@ def start_ranks(out: Path, ranks: int, **how: Any) -> list[Any]:
     """Start it in several processes that train together, as `torchrun` would."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
-    shared = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    return [start(out, environment=shared | {"RANK": str(r), "LOCAL_RANK": str(r)}, **how) for r in range(ranks)]
+    shared = {
+        "WORLD_SIZE": str(ranks),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
+    return [
+        start(out, environment=shared | {"RANK": str(r), "LOCAL_RANK": str(r)}, **how) for r in range(ranks)
+    ]
 
 
 def run_ranks(out: Path, ranks: int, **how: Any) -> list[int]:
@@ -83,7 +101,9 @@ def _prepare(log: str, environment: dict[str, str]) -> None:
     sys.stdout = sys.stderr = open(log, "a", buffering=1)  # noqa: SIM115
 
 
-def _train(out: str, crash: str, largest_file: int, flags: dict[str, Any], environment: dict[str, str]) -> None:
+def _train(
+    out: str, crash: str, largest_file: int, flags: dict[str, Any], environment: dict[str, str]
+) -> None:
     _prepare(f"{out}.log", environment)
     from glassformer.errors import GlassError
     from glassformer.tasks.recipe import Recipe

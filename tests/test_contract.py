@@ -11,7 +11,15 @@ from glassformer.models.gpt import GPT
 from glassformer.trace import trace
 
 MODELS: dict[str, Callable[[int], GPT]] = {"gpt2": small_model}
-EVERY_MODEL_HAS = {"embed", "final", "logits", "blocks.0.in", "blocks.0.out", "blocks.0.attn.pattern", "blocks.0.mlp.neurons"}
+EVERY_MODEL_HAS = {
+    "embed",
+    "final",
+    "logits",
+    "blocks.0.in",
+    "blocks.0.out",
+    "blocks.0.attn.pattern",
+    "blocks.0.mlp.neurons",
+}
 
 
 @pytest.fixture(params=MODELS)
@@ -43,9 +51,15 @@ def test_the_residual_stream_adds_up(model: GPT, ids: torch.Tensor) -> None:
     model = model.double()
     with trace(model) as seen:
         model(ids)
-    parts = [seen["embed"]] + [value for site, value in seen.items() if site.endswith(("attn.out", "mlp.out"))]
-    last = [site for site in seen if site.startswith("blocks.") and site.count(".") == 2 and site.endswith(".out")][-1]
-    assert torch.allclose(torch.stack(parts).sum(0), seen[last], rtol=0, atol=1e-9 * seen[last].abs().max().item())
+    parts = [seen["embed"]] + [
+        value for site, value in seen.items() if site.endswith(("attn.out", "mlp.out"))
+    ]
+    last = [
+        site for site in seen if site.startswith("blocks.") and site.count(".") == 2 and site.endswith(".out")
+    ][-1]
+    assert torch.allclose(
+        torch.stack(parts).sum(0), seen[last], rtol=0, atol=1e-9 * seen[last].abs().max().item()
+    )
 
 
 def test_the_future_cannot_be_seen(model: GPT, ids: torch.Tensor) -> None:

@@ -25,7 +25,11 @@ NOT_RUN = re.compile(  # they set up, fetch, or take long; training is tried in 
 
 def blocks(kind: str) -> list[tuple[str, str]]:
     """(page, content) of every fenced block of a kind."""
-    return [(page.name, text) for page in PAGES for text in re.findall(rf"```{kind}\n(.*?)```", page.read_text(), re.S)]
+    return [
+        (page.name, text)
+        for page in PAGES
+        for text in re.findall(rf"```{kind}\n(.*?)```", page.read_text(), re.S)
+    ]
 
 
 COMMANDS = [line[2:] for _, text in blocks("console") for line in text.splitlines() if line.startswith("$ ")]
@@ -78,7 +82,9 @@ def test_examples(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_make_targets_of_the_documents() -> None:
     """Every `make` in the pages is a target."""
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
-    named = {word for page in PAGES for word in re.findall(r"(?:^\$ |`)make ([a-z-]+)", page.read_text(), re.M)}
+    named = {
+        word for page in PAGES for word in re.findall(r"(?:^\$ |`)make ([a-z-]+)", page.read_text(), re.M)
+    }
     assert named
     assert named <= targets
 
@@ -86,7 +92,11 @@ def test_make_targets_of_the_documents() -> None:
 def test_verbs_of_the_readme() -> None:
     """The table names every verb, and no other."""
     table = (ROOT / "README.md").read_text().split("| verb |")[1].split("\n\n")[0]
-    named = {verb for row in table.splitlines() for verb in re.findall(r"`([a-z]+)`", row.split("|")[1] if "|" in row else "")}
+    named = {
+        verb
+        for row in table.splitlines()
+        for verb in re.findall(r"`([a-z]+)`", row.split("|")[1] if "|" in row else "")
+    }
     assert named == set(VERBS)
 
 
@@ -101,10 +111,14 @@ def test_the_gallery_is_what_its_lines_make(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(ROOT)
     runpy.run_path(str(ROOT / "docs" / "gallery.py"))["main"](tmp_path)
     assert (tmp_path / "gallery.md").read_text() == (ROOT / "docs" / "gallery.md").read_text()
-    there, made = ({path.name for path in (folder / "gallery").iterdir()} for folder in (ROOT / "docs", tmp_path))
+    there, made = (
+        {path.name for path in (folder / "gallery").iterdir()} for folder in (ROOT / "docs", tmp_path)
+    )
     assert there == made
     for name in made:
-        old, new = (ElementTree.parse(folder / "gallery" / name).getroot() for folder in (ROOT / "docs", tmp_path))
+        old, new = (
+            ElementTree.parse(folder / "gallery" / name).getroot() for folder in (ROOT / "docs", tmp_path)
+        )
         assert old.attrib["viewBox"] == new.attrib["viewBox"], name
         assert len(list(old.iter())) == len(list(new.iter())), name
 
@@ -126,7 +140,12 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
     assert len(live) >= 5
     assert all({"image/svg+xml", "text/plain"} <= one for one in live)
     saved = nbformat.read(ROOT / "docs" / "quickstart.ipynb", as_version=4)
-    still = [one for cell in saved.cells for one in cell.get("outputs", []) if "image/svg+xml" in one.get("data", {})]
+    still = [
+        one
+        for cell in saved.cells
+        for one in cell.get("outputs", [])
+        if "image/svg+xml" in one.get("data", {})
+    ]
     assert len(still) == len(live)  # it reads without being run
 
 
@@ -142,7 +161,9 @@ def test_the_file_tree_is_the_tree() -> None:
     tree = (ROOT / "README.md").read_text().split("src/glassformer/\n")[1].split("```")[0]
     named = {line.split()[0].rstrip("/") for line in tree.splitlines() if line.startswith("  ")}
     source = ROOT / "src" / "glassformer"
-    there = {path.name for path in source.iterdir() if path.name not in ("__init__.py", "__pycache__", "py.typed")}
+    there = {
+        path.name for path in source.iterdir() if path.name not in ("__init__.py", "__pycache__", "py.typed")
+    }
     assert named == there
 
 
@@ -150,5 +171,7 @@ def test_slow_checks_are_listed() -> None:
     """Every test that is marked slow stands in tests/README.md."""
     page = (ROOT / "tests" / "README.md").read_text()
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        for name in re.findall(r"@pytest\.mark\.slow\n(?:@.*\n|    .*\n|\]\).*\n)*def (test_\w+)", path.read_text()):
+        for name in re.findall(
+            r"@pytest\.mark\.slow\n(?:@.*\n|    .*\n|\]\).*\n)*def (test_\w+)", path.read_text()
+        ):
             assert f"`{name}`" in page, f"{name} in {path.name} is not listed"

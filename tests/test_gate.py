@@ -13,7 +13,16 @@ CONVERTER = SOURCE / "hub" / "unpickle.py"
 
 # Modules whose readers run what they read.
 MODULES = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "marshal", "shelve", "jsonpickle"}
-CALLS = {"eval", "exec", "compile", "__import__", "torch.load", "torch.serialization.load", "torch.jit.load", "torch.hub.load"}
+CALLS = {
+    "eval",
+    "exec",
+    "compile",
+    "__import__",
+    "torch.load",
+    "torch.serialization.load",
+    "torch.jit.load",
+    "torch.hub.load",
+}
 CALLS |= {"yaml.load", "yaml.unsafe_load", "yaml.full_load", "os.system", "os.popen", "subprocess.getoutput"}
 SWITCHES = {"shell", "allow_pickle", "trust_remote_code"}  # arguments that may only be False
 
@@ -26,7 +35,9 @@ def faults(source: str) -> list[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             full |= {alias.asname: alias.name for alias in node.names if alias.asname}
-            found += [(node.lineno, alias.name) for alias in node.names if alias.name.split(".")[0] in MODULES]
+            found += [
+                (node.lineno, alias.name) for alias in node.names if alias.name.split(".")[0] in MODULES
+            ]
         elif isinstance(node, ast.ImportFrom):
             full |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
             found += [(node.lineno, str(node.module))] if str(node.module).split(".")[0] in MODULES else []
@@ -42,7 +53,9 @@ def faults(source: str) -> list[str]:
     return [f"line {line}: {what}" for line, what in sorted(found)]
 
 
-@pytest.mark.parametrize("path", [path for path in FILES if path != CONVERTER], ids=lambda path: str(path.relative_to(SOURCE)))
+@pytest.mark.parametrize(
+    "path", [path for path in FILES if path != CONVERTER], ids=lambda path: str(path.relative_to(SOURCE))
+)
 def test_no_file_runs_what_it_reads(path: Path) -> None:
     """Not one file of the package has such a line."""
     assert faults(path.read_text(encoding="utf-8")) == []

@@ -15,14 +15,18 @@ DYING_WITH_AMX = f"import os\nif 'ONEDNN_MAX_CPU_ISA' not in os.environ:\n    {D
 
 @pytest.fixture
 def announces_amx(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "cpu", lambda: {"name": "a processor", "sets": ["avx512f", "amx_tile", "amx_bf16"]})
+    monkeypatch.setattr(
+        machine, "cpu", lambda: {"name": "a processor", "sets": ["avx512f", "amx_tile", "amx_bf16"]}
+    )
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
 
 
 @pytest.mark.parametrize(("probe", "verdict"), [
     ("print('sound')", "safe"), (DYING_WITH_AMX, "safe without AMX"), (DYING, "crashes"), ("print('wrong')", "crashes"),
 ])  # fmt: skip
-def test_the_probe_dies_in_a_child(monkeypatch: pytest.MonkeyPatch, home: Path, probe: str, verdict: str) -> None:
+def test_the_probe_dies_in_a_child(
+    monkeypatch: pytest.MonkeyPatch, home: Path, probe: str, verdict: str
+) -> None:
     """Whatever the probe does, we live, and remember what it did."""
     monkeypatch.setattr(machine, "BF16_PROBE", probe)
     assert machine.bf16() == verdict
@@ -87,7 +91,9 @@ def test_a_home_that_cannot_be_written_to(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert machine.bf16() == "safe"
 
 
-def test_glass_env_tells_it_all(home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_glass_env_tells_it_all(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As data: versions, cores, sets, bf16, where models are kept."""
     monkeypatch.setattr(machine, "BF16_PROBE", "print('sound')")
     assert run(["env", "--json"]) == 0

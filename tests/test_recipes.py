@@ -16,7 +16,10 @@ import glassformer as gf
 from glassformer.hub.vocabulary import load_tokenizer
 
 RECIPES = Path(__file__).parent.parent / "recipes"
-STORY = "Once upon a time, there was a little cat named Tom. Tom liked to play in the park with his friend, a big dog. " * 6
+STORY = (
+    "Once upon a time, there was a little cat named Tom. Tom liked to play in the park with his friend, a big dog. "
+    * 6
+)
 
 
 def program(name: str) -> ModuleType:
@@ -44,14 +47,18 @@ def test_stories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     pack(tmp_path / "synthetic_train.jsonl.gz", *stories)
     pack(tmp_path / "tinystories_train.jsonl.gz", {"text": "One day.\n\nThe end."})
     kinds = {"tale": "CC BY (African Storybook)", "book": "Public domain", "short": "CC BY 4.0 (StoryWeaver)"}
-    tales = [{"text": kind, "kind": kind, "author": f"Who told a {kind}", "licence": under} for kind, under in kinds.items()]
+    tales = [
+        {"text": kind, "kind": kind, "author": f"Who told a {kind}", "licence": under}
+        for kind, under in kinds.items()
+    ]
     pack(tmp_path / "tales_train.jsonl.gz", *tales)
     for out in ("one", "two"):
         run("stories", monkeypatch, tmp_path, tmp_path / out, "--vocab", 270)
     one, two = (re.sub("one|two", "", text) for text in capsys.readouterr().out.split("vocabulary\n")[:2])
     assert one == two
     found = {
-        path.stem: [json.loads(line) for line in path.read_text().splitlines()] for path in (tmp_path / "one").glob("*.jsonl")
+        path.stem: [json.loads(line) for line in path.read_text().splitlines()]
+        for path in (tmp_path / "one").glob("*.jsonl")
     }
     assert sorted(found["simple"], key=lambda record: record["text"]) == [
         {"text": f'"No," said Tom\'s cat {i}.\n\nIt ran - home.', "whole": i != 2} for i in range(5)
@@ -76,8 +83,14 @@ def test_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / f"{part}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     run("curve", monkeypatch, tmp_path / "a.jsonl", tmp_path / "b.jsonl", "-o", tmp_path / "c.svg")
     picture = ElementTree.parse(tmp_path / "c.svg").getroot()
-    lines = [line for line in picture.iter("{http://www.w3.org/2000/svg}path") if line.attrib.get("stroke-width") == "2"]
-    steps, held_out = ([tuple(map(float, point.split())) for point in line.attrib["d"][1:].split("L")] for line in lines)
+    lines = [
+        line
+        for line in picture.iter("{http://www.w3.org/2000/svg}path")
+        if line.attrib.get("stroke-width") == "2"
+    ]
+    steps, held_out = (
+        [tuple(map(float, point.split())) for point in line.attrib["d"][1:].split("L")] for line in lines
+    )
     assert len(steps) == 300  # of 400: those above 5.5 would press the rest together
     assert len(held_out) == 2
     width, height = map(float, picture.attrib["viewBox"].split()[2:])

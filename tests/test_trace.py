@@ -33,7 +33,13 @@ def test_shapes(model: GPT) -> None:
     B, T, D, H, K, N, V = 2, 9, 24, 3, 8, 96, 97
     with trace(model) as seen:
         model(IDS)
-    shapes = {"q": (B, H, T, K), "scores": (B, H, T, T), "pattern": (B, H, T, T), "mix": (B, H, T, K), "out": (B, T, D)}
+    shapes = {
+        "q": (B, H, T, K),
+        "scores": (B, H, T, T),
+        "pattern": (B, H, T, T),
+        "mix": (B, H, T, K),
+        "out": (B, T, D),
+    }
     for name, shape in shapes.items():
         assert seen[f"blocks.1.attn.{name}"].shape == shape
     assert seen["blocks.0.mlp.neurons"].shape == (B, T, N)
@@ -97,7 +103,9 @@ def test_every_site_can_be_differentiated(model: GPT, site: str) -> None:
     with trace(model, edits={site: lambda value: value + 1e-5 * direction}):
         moved = model(IDS)[:, -1, 3].sum()
     assert gradient.abs().sum() > 0
-    assert ((moved - loss) / 1e-5).item() == pytest.approx((gradient * direction).sum().item(), rel=1e-2, abs=1e-4)
+    assert ((moved - loss) / 1e-5).item() == pytest.approx(
+        (gradient * direction).sum().item(), rel=1e-2, abs=1e-4
+    )
 
 
 def test_an_edit_of_one_head_leaves_the_others(model: GPT) -> None:
@@ -155,9 +163,15 @@ def test_a_sublayer_is_its_output(model: GPT) -> None:
 @pytest.mark.parametrize("ask", ["blocks.9.out", "block.*", "blocks.0.attn.patern", "blocks.0.attn.score"])
 def test_an_unknown_site_raises_and_lists_the_sites(model: GPT, ask: str) -> None:
     """A typing error is not silence."""
-    with pytest.raises(UnknownSite, match=r"blocks\.0…1\.attn\.scores, blocks\.0…1\.attn\.pattern"), trace(model, ask):
+    with (
+        pytest.raises(UnknownSite, match=r"blocks\.0…1\.attn\.scores, blocks\.0…1\.attn\.pattern"),
+        trace(model, ask),
+    ):
         model(IDS)
-    with pytest.raises(UnknownSite, match=r"embed, blocks\.0…1\.in, .*, final, logits"), trace(model, edits={ask: lambda v: v}):
+    with (
+        pytest.raises(UnknownSite, match=r"embed, blocks\.0…1\.in, .*, final, logits"),
+        trace(model, edits={ask: lambda v: v}),
+    ):
         model(IDS)
     assert model.tracer is None
 
@@ -171,13 +185,19 @@ def test_bad_addresses(address: str) -> None:
 
 def test_an_index_past_the_last_head(model: GPT) -> None:
     """The message says how many there are."""
-    with pytest.raises(UnknownSite, match="3 entries"), trace(model, edits={"blocks.0.attn.q[3]": torch.zeros_like}):
+    with (
+        pytest.raises(UnknownSite, match="3 entries"),
+        trace(model, edits={"blocks.0.attn.q[3]": torch.zeros_like}),
+    ):
         model(IDS)
 
 
 def test_an_edit_must_keep_the_shape(model: GPT) -> None:
     """A broadcast is not taken for an edit."""
-    with pytest.raises(InputError, match="shapes must stay"), trace(model, edits={"embed": lambda value: value[:1]}):
+    with (
+        pytest.raises(InputError, match="shapes must stay"),
+        trace(model, edits={"embed": lambda value: value[:1]}),
+    ):
         model(IDS)
 
 
@@ -275,7 +295,9 @@ def test_gradients_of_repeated_sites_stack(model: GPT) -> None:
 
 def test_the_articles_table_of_shares() -> None:
     """ "robot must obey orders": the article's softmax is that of its scores over four; the second row is 48 % and 52 %."""
-    scores = torch.tensor([[0.11, 0.0, 0.81, 0.79], [0.19, 0.5, 0.3, 0.48], [0.53, 0.98, 0.95, 0.14], [0.81, 0.86, 0.38, 0.9]])
+    scores = torch.tensor(
+        [[0.11, 0.0, 0.81, 0.79], [0.19, 0.5, 0.3, 0.48], [0.53, 0.98, 0.95, 0.14], [0.81, 0.86, 0.38, 0.9]]
+    )
     q, k = scores[None, None] * 2 / 4, torch.eye(4)[None, None]
 
     class Listener(Tapped):

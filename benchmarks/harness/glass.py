@@ -46,7 +46,9 @@ class GlassLM(LM):  # type: ignore[misc]
             new = min(int(how.get("max_gen_toks", 128)), self.lm.model.context // 2)
             ids = ids[-(self.lm.model.context - new) :]
             temperature = float(how.get("temperature", 0.0)) if how.get("do_sample") else 0.0
-            out = self.lm.generate(ids, max_new_tokens=new, stop=how.get("until", ()), temperature=temperature, seed=0)
+            out = self.lm.generate(
+                ids, max_new_tokens=new, stop=how.get("until", ()), temperature=temperature, seed=0
+            )
             answers.append(out.text)
         return answers
 
@@ -71,7 +73,9 @@ class GlassLM(LM):  # type: ignore[misc]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("--tasks", required=True, help="names, separated by commas")
     parser.add_argument("--include-path", help="a folder with task files")
@@ -79,7 +83,11 @@ def main() -> None:
     given = parser.parse_args()
     manager = TaskManager(include_path=given.include_path)
     found = lm_eval.simple_evaluate(
-        GlassLM(given.model), tasks=given.tasks.split(","), task_manager=manager, limit=given.limit, bootstrap_iters=0
+        GlassLM(given.model),
+        tasks=given.tasks.split(","),
+        task_manager=manager,
+        limit=given.limit,
+        bootstrap_iters=0,
     )
     print(json.dumps(found["results"], indent=2, default=str))
 

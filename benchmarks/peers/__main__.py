@@ -62,7 +62,9 @@ def checkpoint(model: str) -> Path:
     if not (folder / "model.safetensors").is_file():
         sizes = {"gpt2-medium": "n_layer=24, n_head=16, n_embd=1024"}.get(model, "")
         code = f"from transformers import GPT2Config as C, GPT2LMHeadModel as M; M(C({sizes})).save_pretrained({str(folder)!r})"
-        subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
     return folder
 
 
@@ -103,7 +105,9 @@ def measure(model: str, names: list[str], rounds: int) -> dict[str, Any]:
         print(f"{model}: preparing {name}", file=sys.stderr, flush=True)
         if not side.packages:  # ours: the code may have changed since
             shutil.rmtree(targets[name], ignore_errors=True)
-        subprocess.run(command(side, "prepare", str(checkpoint(model)), str(targets[name]), side.kind), check=True)
+        subprocess.run(
+            command(side, "prepare", str(checkpoint(model)), str(targets[name]), side.kind), check=True
+        )
     calls = {name: (str(targets[name]), SIDES[name].kind, str(THREADS)) for name in names}
     peers = {name: Peer(command(SIDES[name], "serve", *calls[name]), threads=THREADS) for name in names}
     long = min(512, CONTEXT.get(model, 1024) - 32)
@@ -118,14 +122,19 @@ def measure(model: str, names: list[str], rounds: int) -> dict[str, Any]:
         if reading is not None:
             read, more = in_turn(peers, reading, rounds)
             disturbed += more
-            samples = {name: [one - statistics.median(read[name]) for one in samples[name]] for name in samples}
+            samples = {
+                name: [one - statistics.median(read[name]) for one in samples[name]] for name in samples
+            }
         report["disturbed"] += disturbed
         report[work] = {name: tokens / statistics.median(taken) for name, taken in samples.items()}
         report["ratios"][work] = {
             name: statistics.median(theirs / ours for ours, theirs in zip(samples[OURS], taken, strict=True))
             for name, taken in samples.items()
         }
-        told = ", ".join(f"{name} {speed:,.0f} ({report['ratios'][work][name]:.2f} ×)" for name, speed in report[work].items())
+        told = ", ".join(
+            f"{name} {speed:,.0f} ({report['ratios'][work][name]:.2f} ×)"
+            for name, speed in report[work].items()
+        )
         print(f"{model}, {work}: {told}", flush=True)
     report["ours"] = ours(peers[OURS], CONTEXT.get(model, 1024), rounds)
     report["memory"] = {name: peer.ask("memory") for name, peer in peers.items()}
@@ -134,9 +143,18 @@ def measure(model: str, names: list[str], rounds: int) -> dict[str, Any]:
     report["ours"]["contention"] = contention(command(SIDES[OURS], "serve", *calls[OURS]))
     report["first"] = {name: first(command(SIDES[name], "first", *calls[name]), rounds) for name in names}
     if folder := with_words(model):
-        glass = [str(Path(sys.executable).with_name("glass")), "generate", "-m", str(folder.resolve()), "-n", "1"]
+        glass = [
+            str(Path(sys.executable).with_name("glass")),
+            "generate",
+            "-m",
+            str(folder.resolve()),
+            "-n",
+            "1",
+        ]
         report["ours"]["glass generate"] = first([*glass, "Once upon a time"], rounds)
-    told = ", ".join(f"{name} {report['first'][name]:.2f} s, {report['memory'][name]:,.0f} MB" for name in names)
+    told = ", ".join(
+        f"{name} {report['first'][name]:.2f} s, {report['memory'][name]:,.0f} MB" for name in names
+    )
     print(f"{model}, first token and memory: {told}\n{model}, ours: {report['ours']}", flush=True)
     file = next((RUNS / "targets" / f"{model}-ours-native" / "home").glob("engine/*/numbers.safetensors"))
     report["ours"]["file MB"] = file.stat().st_size / 1e6
@@ -186,24 +204,30 @@ def first(called: list[str], rounds: int) -> float:
 
 def versions(names: list[str]) -> dict[str, str]:
     """The version of every library that took part."""
-    code = (
-        "import sys; from importlib.metadata import version; print(*(f'{one} {version(one)}' for one in sys.argv[1:]), sep=', ')"
-    )
+    code = "import sys; from importlib.metadata import version; print(*(f'{one} {version(one)}' for one in sys.argv[1:]), sep=', ')"
     found = {}
     for name in names:
         packages = SIDES[name].packages or ("glassformer", "torch", "numpy")
-        answer = subprocess.run([str(python_of(SIDES[name])), "-c", code, *packages], capture_output=True, text=True, check=True)
+        answer = subprocess.run(
+            [str(python_of(SIDES[name])), "-c", code, *packages], capture_output=True, text=True, check=True
+        )
         found[name] = answer.stdout.strip()
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", nargs="+", choices=MODELS, default=list(MODELS))
     parser.add_argument("--only", nargs="+", choices=list(SIDES), default=list(SIDES))
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--write", type=Path, help="write speed.md, speed.svg and speed.json into this folder")
-    parser.add_argument("--draw", action="store_true", help="measure nothing: write speed.md and speed.svg of speed.json anew")
+    parser.add_argument(
+        "--write", type=Path, help="write speed.md, speed.svg and speed.json into this folder"
+    )
+    parser.add_argument(
+        "--draw", action="store_true", help="measure nothing: write speed.md and speed.svg of speed.json anew"
+    )
     given = parser.parse_args()
     names = [OURS, *(name for name in given.only if name != OURS)]
     if not given.draw:
@@ -214,7 +238,9 @@ def main() -> None:
         }
         before = given.write / "speed.json" if given.write else Path()
         before.parent.mkdir(parents=True, exist_ok=True)
-        if before.is_file():  # figures of other models that were taken on the same machine with the same libraries stay
+        if (
+            before.is_file()
+        ):  # figures of other models that were taken on the same machine with the same libraries stay
             old = json.loads(before.read_text())
             if all(old[part] == report[part] for part in ("machine", "versions")):
                 report["models"] = old["models"]

@@ -31,7 +31,10 @@ class Engine(Protocol):
 
 
 def main(
-    prepare: Callable[[Path, Path, str], None], load: Callable[[Path, str, int], Engine], *, needs_torch: bool = False
+    prepare: Callable[[Path, Path, str], None],
+    load: Callable[[Path, str, int], Engine],
+    *,
+    needs_torch: bool = False,
 ) -> None:
     """Obey the command line."""
     command, *rest = sys.argv[1:]
@@ -84,7 +87,9 @@ def sample(engine: Engine, prompt: int, new: int, rows: int) -> tuple[float, lis
     began = time.perf_counter()
     made = engine.run(ids, new)
     seconds = time.perf_counter() - began
-    assert [len(row) for row in made] == [new] * rows, f"{[len(row) for row in made]} tokens came out, not {new} in {rows} rows"
+    assert [len(row) for row in made] == [new] * rows, (
+        f"{[len(row) for row in made]} tokens came out, not {new} in {rows} rows"
+    )
     return seconds, made
 
 
@@ -94,4 +99,6 @@ def read(checkpoint: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
     config = json.loads((checkpoint / "config.json").read_text())
     tensors = load_file(checkpoint / "model.safetensors")
-    return config, {name.removeprefix("transformer."): tensor.astype("float32") for name, tensor in tensors.items()}
+    return config, {
+        name.removeprefix("transformer."): tensor.astype("float32") for name, tensor in tensors.items()
+    }

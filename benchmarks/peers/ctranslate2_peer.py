@@ -51,7 +51,9 @@ class Loaded:
         from ctranslate2 import Generator
 
         self.vocab = len(json.loads((folder / "vocabulary.json").read_text()))
-        self.generator = Generator(str(folder), device="cpu", compute_type=kind, inter_threads=1, intra_threads=threads)
+        self.generator = Generator(
+            str(folder), device="cpu", compute_type=kind, inter_threads=1, intra_threads=threads
+        )
 
     def room(self, rows: int, length: int) -> None:
         """Nothing to do: its cache grows."""
@@ -59,7 +61,10 @@ class Loaded:
     def run(self, ids: list[list[int]], new: int) -> list[list[int]]:
         """The whole batch at once; the prompt goes in at once, too."""
         out = self.generator.generate_batch(
-            [[str(i) for i in row] for row in ids], max_length=new, min_length=new, include_prompt_in_result=False
+            [[str(i) for i in row] for row in ids],
+            max_length=new,
+            min_length=new,
+            include_prompt_in_result=False,
         )
         return [row.sequences_ids[0] for row in out]
 

@@ -46,7 +46,9 @@ def prepare(checkpoint: Path, target: Path, kind: str) -> None:
     writer.add_tensor("token_embd.weight", weights["wte.weight"])
     writer.add_tensor("position_embd.weight", weights["wpe.weight"])
     names = {"output_norm": "ln_f"}
-    names |= {f"blk.{i}.{new}": f"h.{i}.{old}" for i in range(config["n_layer"]) for new, old in TENSORS.items()}
+    names |= {
+        f"blk.{i}.{new}": f"h.{i}.{old}" for i in range(config["n_layer"]) for new, old in TENSORS.items()
+    }
     for new, old in names.items():
         writer.add_tensor(f"{new}.weight", np.ascontiguousarray(weights[f"{old}.weight"].T))
         writer.add_tensor(f"{new}.bias", weights[f"{old}.bias"])
@@ -58,7 +60,9 @@ def prepare(checkpoint: Path, target: Path, kind: str) -> None:
     peer = binding()
     options = peer.llama_model_quantize_default_params()
     options.ftype = {"q8_0": peer.LLAMA_FTYPE_MOSTLY_Q8_0, "q4_0": peer.LLAMA_FTYPE_MOSTLY_Q4_0}[kind]
-    failed = peer.llama_model_quantize(str(plain).encode(), str(target / "model.gguf").encode(), ctypes.byref(options))
+    failed = peer.llama_model_quantize(
+        str(plain).encode(), str(target / "model.gguf").encode(), ctypes.byref(options)
+    )
     assert not failed, "llama.cpp could not quantize the model"
     plain.unlink()
 
@@ -126,7 +130,10 @@ class Loaded:
         batch.n_tokens = at
         failed = self.peer.llama_decode(self.context, batch)
         assert not failed, "llama.cpp could not decode"
-        logits = [np.ctypeslib.as_array(self.peer.llama_get_logits_ith(self.context, end), (self.vocab,)) for end in ends]
+        logits = [
+            np.ctypeslib.as_array(self.peer.llama_get_logits_ith(self.context, end), (self.vocab,))
+            for end in ends
+        ]
         return [int(row.argmax()) for row in logits]
 
 

@@ -18,14 +18,18 @@ def prepare(checkpoint: Path, target: Path, kind: str) -> None:
     onnx.save(graph(config, weights), plain)
     kinds = {"int8": QuantType.QInt8}
     floats = {"DefaultTensorType": onnx.TensorProto.FLOAT}
-    quantize_dynamic(plain, small, weight_type=kinds[kind], per_channel=True, reduce_range=True, extra_options=floats)
+    quantize_dynamic(
+        plain, small, weight_type=kinds[kind], per_channel=True, reduce_range=True, extra_options=floats
+    )
     options = peer.SessionOptions()
     options.optimized_model_filepath = str(target / "model.onnx")
     options.log_severity_level = 3
     peer.InferenceSession(small, options, providers=["CPUExecutionProvider"])
     plain.unlink()
     small.unlink()
-    (target / "size.json").write_text(json.dumps([config["n_layer"], config["n_head"], config["n_embd"], config["vocab_size"]]))
+    (target / "size.json").write_text(
+        json.dumps([config["n_layer"], config["n_head"], config["n_embd"], config["vocab_size"]])
+    )
 
 
 def graph(config: dict[str, Any], weights: dict[str, Any]) -> Any:
@@ -95,7 +99,9 @@ class Loaded:
         options = peer.SessionOptions()
         options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
         options.graph_optimization_level = peer.GraphOptimizationLevel.ORT_DISABLE_ALL  # `prepare` did it
-        self.session = peer.InferenceSession(folder / "model.onnx", options, providers=["CPUExecutionProvider"])
+        self.session = peer.InferenceSession(
+            folder / "model.onnx", options, providers=["CPUExecutionProvider"]
+        )
         self.value = peer.OrtValue.ortvalue_from_numpy
         self.size = (0, 0)
 
@@ -108,7 +114,9 @@ class Loaded:
         self.binding, self.size = self.session.io_binding(), (rows, length)
         names = [f"{part} {i}" for i in range(self.layers) for part in ("key", "value")]
         shape = (rows, self.heads, length, self.width // self.heads)
-        self.cache = {name: self.value(np.zeros(shape, np.float32)) for name in names}  # a binding does not keep what it binds
+        self.cache = {
+            name: self.value(np.zeros(shape, np.float32)) for name in names
+        }  # a binding does not keep what it binds
         for name, held in self.cache.items():
             self.binding.bind_ortvalue_input(name, held)
             self.binding.bind_ortvalue_output(f"new {name}", held)

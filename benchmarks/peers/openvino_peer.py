@@ -39,7 +39,9 @@ def graph(config: dict[str, Any], weights: dict[str, Any]) -> Any:
 
     def norm(x: Any, name: str) -> Any:
         x = op.mvn(x, ints(-1), True, config["layer_norm_epsilon"], "INSIDE_SQRT")
-        return op.add(op.multiply(x, op.constant(weights[f"{name}.weight"])), op.constant(weights[f"{name}.bias"]))
+        return op.add(
+            op.multiply(x, op.constant(weights[f"{name}.weight"])), op.constant(weights[f"{name}.bias"])
+        )
 
     def linear(x: Any, name: str) -> Any:
         matrix = op.constant(np.ascontiguousarray(weights[f"{name}.weight"].T))
@@ -57,8 +59,12 @@ def graph(config: dict[str, Any], weights: dict[str, Any]) -> Any:
     axis = op.constant(np.int32(0))
     x = op.add(op.gather(table, ids, axis), op.gather(op.constant(weights["wpe.weight"]), positions, axis))
     for i in range(config["n_layer"]):
-        parts = op.split(linear(norm(x, f"h.{i}.ln_1"), f"h.{i}.attn.c_attn"), op.constant(np.int32(2)), 3).outputs()
-        heads = [op.transpose(op.reshape(part, ints(0, 0, H, D // H), True), ints(0, 2, 1, 3)) for part in parts]
+        parts = op.split(
+            linear(norm(x, f"h.{i}.ln_1"), f"h.{i}.attn.c_attn"), op.constant(np.int32(2)), 3
+        ).outputs()
+        heads = [
+            op.transpose(op.reshape(part, ints(0, 0, H, D // H), True), ints(0, 2, 1, 3)) for part in parts
+        ]
         keys, values = grown(heads[1], f"key {i}"), grown(heads[2], f"value {i}")
         mixed = op.scaled_dot_product_attention(heads[0], keys, values, causal=True)
         mixed = op.reshape(op.transpose(mixed, ints(0, 2, 1, 3)), ints(0, 0, D), True)
@@ -77,7 +83,11 @@ class Loaded:
         import openvino as ov
 
         self.vocab = json.loads((folder / "size.json").read_text())
-        options: dict[str, Any] = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_NUM_THREADS": threads, "NUM_STREAMS": 1}
+        options: dict[str, Any] = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_NUM_THREADS": threads,
+            "NUM_STREAMS": 1,
+        }
         options["CACHE_DIR"] = str(folder / "cache")  # the second start is quicker
         self.model = ov.Core().compile_model(folder / "model.xml", "CPU", options)
         self.rows = 0

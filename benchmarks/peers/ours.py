@@ -37,7 +37,9 @@ class Loaded:
 
     def run(self, ids: list[list[int]], new: int, **options: Any) -> list[list[int]]:
         """Greedy, if nothing else is said."""
-        made = self.lm.generate_many(ids, max_new_tokens=new, min_new_tokens=new, **({"temperature": 0.0} | options))
+        made = self.lm.generate_many(
+            ids, max_new_tokens=new, min_new_tokens=new, **({"temperature": 0.0} | options)
+        )
         return [out.tokens for out in made]
 
     def ask(self, what: str, place: int = 0, seconds: float = 0.0) -> float:

@@ -41,10 +41,13 @@ def page(report: dict[str, Any]) -> str:
         ]
         for name in found["decode"]:
             cells = [
-                f"{found[work][name]:,.0f}" + ("" if name == OURS else f" ({found['ratios'][work][name]:.2f} ×)")
+                f"{found[work][name]:,.0f}"
+                + ("" if name == OURS else f" ({found['ratios'][work][name]:.2f} ×)")
                 for work in WORKS
             ]
-            lines.append(f"| {name} | {' | '.join(cells)} | {found['first'][name]:.2f} | {found['memory'][name]:,.0f} |")
+            lines.append(
+                f"| {name} | {' | '.join(cells)} | {found['first'][name]:.2f} | {found['memory'][name]:,.0f} |"
+            )
         ours = found["ours"]
         places = [name for name in ours if name.startswith("at position")]
         lines += [
@@ -53,7 +56,9 @@ def page(report: dict[str, Any]) -> str:
             f" decoding at position 100 is at {ours[places[0]] / ours['bare loop']:.0%} of it.",
             f"- {places[1].capitalize()}: {ours[places[1]]:,.0f} tokens/s, {ours[places[1]] / ours[places[0]]:.0%} of 100's.",
             *(
-                [f"- `glass generate`, from its start to the end of one token: {ours['glass generate']:.2f} s."]
+                [
+                    f"- `glass generate`, from its start to the end of one token: {ours['glass generate']:.2f} s."
+                ]
                 if "glass generate" in ours
                 else []
             ),

@@ -3,6 +3,8 @@
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ SEAL = "sha256 of the rest"
 
 
 def sync(path: Path) -> None:
-    """Have a file or a folder on the disk, not only on its way there."""
+    """Force a file or a folder onto the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -18,12 +20,68 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Put a text in the place of a file, or of none: after a crash there is the old one or the new one, and it is whole."""
-    fresh = path.with_name(path.name + ".new")
-    fresh.write_text(text, encoding="utf-8")
-    sync(fresh)
-    fresh.replace(path)
+def replace_file(path: Path, content: str | bytes) -> None:
+    """Write a file atomically: after a crash there is the old file or the new one, never half of either."""
+    data = content.encode() if isinstance(content, str) else content
+    # The name holds the process: two processes that write the same file must not share one temporary file.
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        fresh.write_bytes(data)
+        sync(fresh)
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+@contextmanager
+def replace_folder(target: Path) -> Iterator[Path]:
+    """A new folder to fill, which takes the place of `target` when the block ends without an error.
+
+    Everything in it is on the disk before it gets its name. An error leaves `target` as it was.
+    """
+    import shutil  # slow to import, and reading needs neither
+    import tempfile
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        fresh.chmod(0o755)  # mkdtemp makes it private
+        yield fresh
+        for path in fresh.iterdir():
+            sync(path)
+        sync(fresh)
+        _swap(fresh, target)
+        sync(target.parent)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _swap(fresh: Path, target: Path) -> None:
+    """Rename `fresh` to `target`. A folder that is already there is moved away first, and back if the rename fails."""
+    import shutil
+    import tempfile
+
+    if not target.exists():
+        fresh.rename(target)
+        return
+    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}.old.", dir=target.parent))
+    old = aside / target.name
+    target.rename(old)
+    try:
+        fresh.rename(target)
+    except OSError:
+        old.rename(target)
+        raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def remove_leftovers(target: Path) -> None:
+    """Remove what a killed process left of `replace_folder(target)`. The caller must be the only writer."""
+    import shutil
+
+    for path in target.parent.glob(f".{target.name}.*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def hash_file(path: Path) -> str:
@@ -38,19 +96,19 @@ def hash_json(value: Any) -> str:
 
 
 def write_sealed(path: Path, value: dict[str, Any]) -> None:
-    """Write a JSON file that carries its own hash, and have it on the disk."""
+    """Write a JSON file that carries its own hash, and force it onto the disk."""
     path.write_text(_text(value | {SEAL: hash_json(value)}), encoding="utf-8")
     sync(path)
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """Read it again; ValueError if so much as a bit of it has changed."""
+    """Read such a file; ValueError if a single bit of it has changed."""
     text = path.read_bytes().decode("utf-8")
     value = json.loads(text)
     if not isinstance(value, dict) or _text(value) != text:
-        raise ValueError(f"{path.name} is not as it was written")
+        raise ValueError(f"{path.name} was modified")
     if value.pop(SEAL, None) != hash_json(value):
-        raise ValueError(f"{path.name} does not have its own hash")
+        raise ValueError(f"{path.name}: checksum mismatch")
     return value
 
 

@@ -20,10 +20,16 @@ SETS_OF_INTEREST = (
     "sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile",
     "amx_bf16", "amx_int8", "asimd", "asimddp", "bf16", "i8mm", "sve",
 )  # fmt: skip
-BF16_PROBE = "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); assert (a @ a)[0, 0] == 64; print('sound')"
+BF16_PROBE = (
+    "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); assert (a @ a)[0, 0] == 64; print('sound')"
+)
 PROBE_SECONDS = 120
 SHARE_OF_MEMORY = 0.8
-M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, LARGE = -3, -1, 1 << 30  # glibc's names: pieces up to so many bytes are kept
+M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, LARGE = (
+    -3,
+    -1,
+    1 << 30,
+)  # glibc's names: pieces up to so many bytes are kept
 
 
 def home() -> Path:
@@ -168,7 +174,9 @@ def _survives(environment: dict[str, str]) -> bool:
 
     command = [sys.executable, "-c", BF16_PROBE]
     try:
-        child = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PROBE_SECONDS)
+        child = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=PROBE_SECONDS
+        )
     except subprocess.TimeoutExpired:
         return False
     return child.returncode == 0 and child.stdout.strip() == "sound"

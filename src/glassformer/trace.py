@@ -76,7 +76,11 @@ class Tracer(dict[str, Tensor]):
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def asks(self, module: nn.Module, sites: tuple[str, ...]) -> bool:
         outside = module in self.outer and self.outer[module].asks(module, sites)
-        return outside or self.alters(module, sites) or any(self._read(self._path(module, site)) for site in sites)
+        return (
+            outside
+            or self.alters(module, sites)
+            or any(self._read(self._path(module, site)) for site in sites)
+        )
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def alters(self, module: nn.Module, sites: tuple[str, ...]) -> bool:
@@ -138,7 +142,9 @@ class Tracer(dict[str, Tensor]):
         site, index = parse_address(address)
         grads = [value.grad for value in self._values.get(site, [])]
         if not grads or any(grad is None for grad in grads):
-            raise UnknownSite(f"no gradient reached {address!r}: trace it with grad=True and call backward() first")
+            raise UnknownSite(
+                f"no gradient reached {address!r}: trace it with grad=True and call backward() first"
+            )
         return _slice(_stacked([grad for grad in grads if grad is not None]), site, index)
 
     def _path(self, module: nn.Module, site: str) -> str:
@@ -207,7 +213,9 @@ def _listed(sites: Iterable[str]) -> str:
     for site in sites:
         numbers = alike.setdefault(re.sub(r"\d+", "{}", site, count=1), [])
         numbers += map(int, re.findall(r"\d+", site)[:1])
-    return ", ".join(form.format("…".join(map(str, sorted({min(n), max(n)}))) if n else "") for form, n in alike.items())
+    return ", ".join(
+        form.format("…".join(map(str, sorted({min(n), max(n)}))) if n else "") for form, n in alike.items()
+    )
 
 
 def _slice(value: Tensor, site: str, index: int | None) -> Tensor:
@@ -225,7 +233,9 @@ def _edited(value: Tensor, path: str, index: int | None, edit: Edit) -> Tensor:
     part = _slice(value, path, index)
     new = edit(part)
     if new.shape != part.shape:
-        raise InputError(f"the edit of {path} made {tuple(new.shape)} out of {tuple(part.shape)}; shapes must stay")
+        raise InputError(
+            f"the edit of {path} made {tuple(new.shape)} out of {tuple(part.shape)}; shapes must stay"
+        )
     if index is None:
         return new
     whole = value.clone()

@@ -112,7 +112,11 @@ def test_nothing_at_all_starts_a_text(glass, model: str) -> None:
 
 def test_several_answers_and_beams(glass, model: str) -> None:
     """As many as were asked for."""
-    data = json.loads(glass("generate", "-m", model, "-n", "5", "-s", "1", "--num-return-sequences", "3", "--json", "Once")[1])
+    data = json.loads(
+        glass("generate", "-m", model, "-n", "5", "-s", "1", "--num-return-sequences", "3", "--json", "Once")[
+            1
+        ]
+    )
     assert [one["choice"] for one in data] == [0, 1, 2]
     assert len({one["text"] for one in data}) > 1
     code, out, _ = glass("generate", "-m", model, "-n", "5", "--num-beams", "3", "--json", "Once")
@@ -173,7 +177,12 @@ def test_a_prompt_that_does_not_fit(glass, model: str) -> None:
     code, _, err = glass("generate", "-m", model, "x" * 70)
     assert code == 2
     assert re.search(r"\d+ tokens, \d+ more than the model's context of 64", err)
-    assert glass("generate", "-m", model, "-n", "80", "--min-new-tokens", "80", "-s", "1", "--slide", "x" * 70)[0] == 0
+    assert (
+        glass("generate", "-m", model, "-n", "80", "--min-new-tokens", "80", "-s", "1", "--slide", "x" * 70)[
+            0
+        ]
+        == 0
+    )
 
 
 def test_top_shows_bars_that_fit_the_numbers(glass, model: str) -> None:
@@ -212,8 +221,12 @@ def test_tokenize(glass, model: str) -> None:
 
 def test_tokenize_trains(glass, tmp_path: Path) -> None:
     """A new vocabulary from a text, ready to be used."""
-    (tmp_path / "text.txt").write_text("the little cat sat on the mat and dreamt of another, larger mat. " * 50)
-    code, out, _ = glass("tokenize", "--train", str(tmp_path / "text.txt"), "--vocab-size", "270", "-o", str(tmp_path / "v"))
+    (tmp_path / "text.txt").write_text(
+        "the little cat sat on the mat and dreamt of another, larger mat. " * 50
+    )
+    code, out, _ = glass(
+        "tokenize", "--train", str(tmp_path / "text.txt"), "--vocab-size", "270", "-o", str(tmp_path / "v")
+    )
     assert code == 0
     assert "270 tokens" in out
     assert glass("tokenize", "-m", str(tmp_path / "v"), "--ids", "the cat")[0] == 0
@@ -222,7 +235,9 @@ def test_tokenize_trains(glass, tmp_path: Path) -> None:
 def test_show_counts_from_the_file(glass, model: str) -> None:
     """The total is the sum of what is shown, and the model's own count."""
     data = json.loads(glass("show", "--json", model)[1])
-    assert data["total"] == data["blocks"] * data["block_total"] + sum(row["parameters"] for row in data["whole"])
+    assert data["total"] == data["blocks"] * data["block_total"] + sum(
+        row["parameters"] for row in data["whole"]
+    )
     assert data["total"] == small_model(vocab=300, context=64).config.parameters
     assert f"{data['total']:,}" in glass("show", model)[1]
 
@@ -250,7 +265,11 @@ def write_sparse_gpt2(folder: Path, model: object) -> None:
     header, at = {}, 0
     for name, parameter in model.named_parameters():  # type: ignore[attr-defined]
         shape = list(parameter.shape)[:: -1 if TRANSPOSED.fullmatch(name) else 1]
-        header[their_name(name)] = {"dtype": "F32", "shape": shape, "data_offsets": [at, at + 4 * parameter.numel()]}
+        header[their_name(name)] = {
+            "dtype": "F32",
+            "shape": shape,
+            "data_offsets": [at, at + 4 * parameter.numel()],
+        }
         at += 4 * parameter.numel()
     text = json.dumps(header).encode()
     with (folder / "model.safetensors").open("wb") as file:
@@ -269,10 +288,24 @@ def test_models_lists_what_ships(glass) -> None:
 
 def test_a_reader_that_leaves(model: str) -> None:
     """`glass … | head` ends quietly."""
-    endless = ["generate", "-m", model, "-n", "100000", "--min-new-tokens", "100000", "--slide", "-s", "1", "Once"]
+    endless = [
+        "generate",
+        "-m",
+        model,
+        "-n",
+        "100000",
+        "--min-new-tokens",
+        "100000",
+        "--slide",
+        "-s",
+        "1",
+        "Once",
+    ]
     command = " ".join(map(shlex.quote, [sys.executable, "-m", "glassformer.cli", *endless]))
     script = f"{command} < /dev/null | head -c 5; echo; echo ${{PIPESTATUS[0]}}"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, errors="replace", timeout=120)
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, errors="replace", timeout=120
+    )
     assert done.stderr == ""
     assert done.stdout.splitlines()[-1] == "0"
 
@@ -319,7 +352,13 @@ def test_a_place_that_cannot_be_written_to(glass, tmp_path: Path) -> None:
     """A failure, in one sentence that names the place."""
     (tmp_path / "text.txt").write_text("some text " * 50)
     code, _, err = glass(
-        "tokenize", "--train", str(tmp_path / "text.txt"), "--vocab-size", "260", "-o", str(tmp_path / "text.txt")
+        "tokenize",
+        "--train",
+        str(tmp_path / "text.txt"),
+        "--vocab-size",
+        "260",
+        "-o",
+        str(tmp_path / "text.txt"),
     )
     assert code == 1
     assert err.splitlines()[-1].startswith("glass: ")
@@ -336,7 +375,9 @@ def test_interactive_top_starts_from_a_file(glass, model: str, tmp_path: Path) -
     assert "'00' is not a number" in err
 
 
-def test_convert_keeps_under_a_name(glass, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_convert_keeps_under_a_name(
+    glass, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without a name the folder's own is taken; it is listed, used and removed by it. A shipped name is taken already."""
     import torch
     from small import hugging_face

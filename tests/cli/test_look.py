@@ -55,11 +55,39 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
             ["edit", "--zero", "blocks.*.attn", "-n", "3", TEXT],
             ["nats apart", f"before {TEXT}", f"after {TEXT}", "difference"],
         ),
-        (["edit", "--scale", "blocks.0.mlp.neurons[3]=5", "--mean", "blocks.1.attn.mix[0]", "-n", "0", TEXT], ["nats apart"]),
-        (["edit", "--patch", "blocks.1.out", "--from", "The girl", "--at", "1", "-n", "0", "The boy"], ["nats apart"]),
-        (["edit", "--toward", "so happy", "--away", "so sad", "--by", "2", "-n", "0", "He was"], ["nats apart"]),
         (
-            ["edit", "--sweep", "--from", "The girl lost", "--answer", " her", "--not", " his", "The boy lost"],
+            [
+                "edit",
+                "--scale",
+                "blocks.0.mlp.neurons[3]=5",
+                "--mean",
+                "blocks.1.attn.mix[0]",
+                "-n",
+                "0",
+                TEXT,
+            ],
+            ["nats apart"],
+        ),
+        (
+            ["edit", "--patch", "blocks.1.out", "--from", "The girl", "--at", "1", "-n", "0", "The boy"],
+            ["nats apart"],
+        ),
+        (
+            ["edit", "--toward", "so happy", "--away", "so sad", "--by", "2", "-n", "0", "He was"],
+            ["nats apart"],
+        ),
+        (
+            [
+                "edit",
+                "--sweep",
+                "--from",
+                "The girl lost",
+                "--answer",
+                " her",
+                "--not",
+                " his",
+                "The boy lost",
+            ],
             ["restored", "1.000"],
         ),
     ],
@@ -108,17 +136,29 @@ def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["lens", "--ranks", "2", "-p", "0", TEXT], "--position does not go with --ranks"),
         (["lens", "--ranks", "-3", TEXT], "--ranks must be at least 0, not -3"),
         (["lens", "--parts", "--token", " her", "--not", " her", TEXT], "a token has no lead over itself"),
-        (["lens", "-w", " unbelievable", TEXT], "is not one token but ' un' + 'b' + 'el' + 'ie' + 'v' + 'able'\n"),
+        (
+            ["lens", "-w", " unbelievable", TEXT],
+            "is not one token but ' un' + 'b' + 'el' + 'ie' + 'v' + 'able'\n",
+        ),
         (["neurons", "--neuron", "1.17", TEXT], "TEXT does not go with --neuron"),
         (["neurons", "--neuron", "1.17", "-k", "0"], "-k must be at least 1, not 0"),
         (["edit", "--zero", "blocks.0.mlp", "--from", "x", TEXT], "--from needs --patch or --sweep"),
         (["edit", "--zero", "blocks.0.mlp", "--answer", "x", TEXT], "--answer does not go with an edit"),
-        (["edit", "--zero", "blocks.0.mlp", "--site", "x", TEXT], "--site needs --toward and --away, or --sweep"),
-        (["edit", "--sweep", "--from", TEXT, "--answer", "a", "--not", "b", "--at", "1", TEXT], "--at does not go with --sweep"),
+        (
+            ["edit", "--zero", "blocks.0.mlp", "--site", "x", TEXT],
+            "--site needs --toward and --away, or --sweep",
+        ),
+        (
+            ["edit", "--sweep", "--from", TEXT, "--answer", "a", "--not", "b", "--at", "1", TEXT],
+            "--at does not go with --sweep",
+        ),
         (["edit", "--zero", "blocks.0.mlp", "--save", "/nowhere/x.json", TEXT], "cannot be written"),
         (["lens", ""], "the text is empty"),
         (["lens", "-p", "dragon", TEXT], "the word 'dragon' is not in the text"),
-        (["lens", TEXT, "-o", "x.doc"], "x.doc: a picture is saved as .svg, .png, .pdf, .html, numbers as .json or .csv"),
+        (
+            ["lens", TEXT, "-o", "x.doc"],
+            "x.doc: a picture is saved as .svg, .png, .pdf, .html, numbers as .json or .csv",
+        ),
         (["lens", TEXT, "-o", "/nowhere/x.csv"], "cannot be written"),
         (["saliency", "--method", "magic", TEXT], "method 'magic' is none of"),
         (["saliency", "-n", "0", TEXT], "there is no token to explain"),
@@ -149,7 +189,10 @@ def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["edit", "--patch", "blocks.0.mlp", "--from", "A", TEXT], "has not as many tokens as"),
         (["edit", "--toward", "good", TEXT], "--toward and --away belong together"),
         (["edit", "--sweep", TEXT], "--sweep needs --from, --answer and --not"),
-        (["edit", "--sweep", "--from", "A", "--answer", " a", "--not", " the", TEXT], "as many tokens as each other"),
+        (
+            ["edit", "--sweep", "--from", "A", "--answer", " a", "--not", " the", TEXT],
+            "as many tokens as each other",
+        ),
         (["edit", "--edit", "/nowhere.json", TEXT], "/nowhere.json: cannot be read"),
         (["generate", "--edit", "/nowhere.json", TEXT], "/nowhere.json: cannot be read"),
     ],
@@ -165,7 +208,9 @@ def test_where_a_neuron_fires(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     """In all files of a corpus."""
     (tmp_path / "one.jsonl").write_text('{"text": "A dog ran."}\n{"text": "The cat sat on the mat."}\n')
     (tmp_path / "two.txt").write_text("Once upon a time there was a bird.")
-    found = json.loads(said(capsys, "neurons", "--neuron", "1.17", "-k", "2", "--corpus", str(tmp_path), "--json"))
+    found = json.loads(
+        said(capsys, "neurons", "--neuron", "1.17", "-k", "2", "--corpus", str(tmp_path), "--json")
+    )
     assert len(found["numbers"]) == len(found["rows"]) == 2
     assert found["numbers"][0]["activation"] >= found["numbers"][1]["activation"]
 
@@ -205,7 +250,12 @@ def test_a_wide_table_in_parts() -> None:
 def test_a_terminal_that_knows_no_unicode() -> None:
     """What it cannot show becomes a question mark."""
     command = [sys.executable, "-m", "glassformer.cli", "lens", "The cat"]
-    done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": "ascii"}, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        stdin=subprocess.DEVNULL,
+    )
     assert done.returncode == 0, done.stderr
     assert b"?cat" in done.stdout
 
@@ -251,9 +301,13 @@ def test_drawn_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: py
 def test_the_curve_of_a_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On the terminal and as data, also while the last line is being written."""
     lines = [json.dumps({"step": n, "loss": 9 - n / 10, "tokens": 100 * n}) for n in range(1, 60)]
-    (tmp_path / "metrics.jsonl").write_text("\n".join([*lines, '{"step": 59, "held_out": 3.5}', '{"step": 60, "lo']))
+    (tmp_path / "metrics.jsonl").write_text(
+        "\n".join([*lines, '{"step": 59, "held_out": 3.5}', '{"step": 60, "lo'])
+    )
     assert "–" in said(capsys, "show", "--curve", str(tmp_path))
-    assert json.loads(said(capsys, "show", "--curve", str(tmp_path), "--json"))["rows"][-1] == pytest.approx([0.0059, 3.1, 3.5])
+    assert json.loads(said(capsys, "show", "--curve", str(tmp_path), "--json"))["rows"][-1] == pytest.approx(
+        [0.0059, 3.1, 3.5]
+    )
     assert "there is no such log" in said(capsys, "show", "--curve", str(tmp_path / "nowhere"), code=2)
     (tmp_path / "metrics.jsonl").write_text("a text\n")
     assert "is not the metrics.jsonl of a training" in said(capsys, "show", "--curve", str(tmp_path), code=2)
@@ -261,7 +315,9 @@ def test_the_curve_of_a_training(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_the_next_token_as_it_would_be_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     """Temperature, cut and data are the same as in words."""
-    cold = json.loads(said(capsys, "top", "--json", "--temperature", "0.2", "--top-k", "2", "-k", "4", TEXT))["next"]
+    cold = json.loads(said(capsys, "top", "--json", "--temperature", "0.2", "--top-k", "2", "-k", "4", TEXT))[
+        "next"
+    ]
     warm = json.loads(said(capsys, "top", "--json", "-k", "4", TEXT))["next"]
     assert cold[0]["probability"] > warm[0]["probability"]
     assert [one["kept"] for one in cold] == [True, True, False, False]
@@ -278,7 +334,9 @@ def test_no_escape_code_of_a_text_reaches_the_terminal(
     assert "\x1b" not in said(capsys, "lens", "-p", "dog", evil, code=2)
 
 
-def test_a_picture_that_is_not_all_leaves_the_table(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_that_is_not_all_leaves_the_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All parts of a logit, and all tokens that were ranked, are there on a narrow terminal too."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")

@@ -36,7 +36,9 @@ def text(tmp_path: Path) -> str:
 def test_text_in_model_out(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One command: progress on stderr, on stdout where the model is and how to run it; and it runs."""
     out = tmp_path / "run"
-    assert glass(["train", "--data", text, "--out", str(out), "--steps=12", "--preview", "The big", *SMALL]) == 0
+    assert (
+        glass(["train", "--data", text, "--out", str(out), "--steps=12", "--preview", "The big", *SMALL]) == 0
+    )
     said = capsys.readouterr()
     assert said.out == f'{out}/model\n\nRun it:  glass generate -m {out} "The big"\n'
     assert "step 12/12  loss" in said.err
@@ -65,14 +67,19 @@ def test_a_finished_run_and_its_folder(text: str, tmp_path: Path, capsys: pytest
     assert "was made with lr = 0.001, now it is 0.5" in capsys.readouterr().err
 
 
-def test_a_recipe(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file, its text found beside it or in GLASSFORMER_DATA; flags change it; every shipped recipe is sound."""
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(
         '[text]\ndata = ["text.txt"]\nvocab = 280\n[model]\nlayers = 1\nwidth = 16\ncontext = 16\n[train]\nsteps = 3\n'
     )
     monkeypatch.chdir(tmp_path.parent)
-    assert glass(["train", str(recipe), "--out", str(tmp_path / "a"), "--steps=2", "--no-tensorboard", "--json"]) == 0
+    assert (
+        glass(["train", str(recipe), "--out", str(tmp_path / "a"), "--steps=2", "--no-tensorboard", "--json"])
+        == 0
+    )
     assert json.loads(capsys.readouterr().out)["step"] == 2
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -80,20 +87,33 @@ def test_a_recipe(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     assert glass(["train", str(elsewhere / "tiny.toml")]) == 2
     assert "its text text.txt is neither here" in capsys.readouterr().err
     monkeypatch.setenv("GLASSFORMER_DATA", str(tmp_path))
-    assert glass(["train", str(elsewhere / "tiny.toml"), "--out", str(tmp_path / "b"), "--no-tensorboard"]) == 0
+    assert (
+        glass(["train", str(elsewhere / "tiny.toml"), "--out", str(tmp_path / "b"), "--no-tensorboard"]) == 0
+    )
     assert Recipe.read(tmp_path / "b" / "recipe.toml").train.steps == 3
     for shipped in sorted((Path(__file__).parents[2] / "recipes").glob("*.toml")):
         assert Recipe.read(shipped).about
 
 
 @pytest.mark.parametrize(
-    "how", [["--lora"], ["--lora", "--rank=2", "--targets=mlp.up", "--targets=attn.proj"], [], ["--freeze=tokens"]]
+    "how",
+    [["--lora"], ["--lora", "--rank=2", "--targets=mlp.up", "--targets=attn.proj"], [], ["--freeze=tokens"]],
 )
 def test_finetune(how: list[str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """All of a model, parts of it, or by LoRA: the result runs, knows the text better, and what is frozen stays."""
     out = tmp_path / "run"
-    flags = ["--steps=8", "--batch=1", "--warmup=2", "--lr=1e-3", "--no-tensorboard", "--eval-tokens=600", "--preview-tokens=0"]
-    assert glass(["finetune", "storyteller", "--data", text, "--out", str(out), *flags, *how]) == 0, capsys.readouterr().err
+    flags = [
+        "--steps=8",
+        "--batch=1",
+        "--warmup=2",
+        "--lr=1e-3",
+        "--no-tensorboard",
+        "--eval-tokens=600",
+        "--preview-tokens=0",
+    ]
+    assert glass(["finetune", "storyteller", "--data", text, "--out", str(out), *flags, *how]) == 0, (
+        capsys.readouterr().err
+    )
     capsys.readouterr()
     base, tuned = gf.load("storyteller"), gf.load(str(out))
     lora = bool(how) and how[0] == "--lora"
@@ -108,7 +128,8 @@ def test_finetune(how: list[str], text: str, tmp_path: Path, capsys: pytest.Capt
                            after["blocks.0.attn.proj.weight" if len(how) > 1 else "blocks.0.attn.qkv.weight"])  # fmt: skip
     ids = base.encode(crash.TEXT[:400])
     losses = [
-        float(torch.nn.functional.cross_entropy(torch.tensor(lm.logits(ids)[:-1]), torch.tensor(ids[1:]))) for lm in (base, tuned)
+        float(torch.nn.functional.cross_entropy(torch.tensor(lm.logits(ids)[:-1]), torch.tensor(ids[1:])))
+        for lm in (base, tuned)
     ]
     assert losses[1] < losses[0] - 0.05
     assert glass(["generate", "-m", str(out), "-n", "3", "The big"]) == 0
@@ -133,7 +154,9 @@ def test_only_completions_are_learned(tmp_path: Path, capsys: pytest.CaptureFixt
     assert glass(["train", "--data", str(path), "--out", str(out), *flags]) == 0
     lm = gf.load(str(out))
     assert lm.top("123", 1)[0].text == " "
-    assert all(one.probability < 0.5 for one in lm.top("12", 1))  # what comes next in a prompt it was never taught
+    assert all(
+        one.probability < 0.5 for one in lm.top("12", 1)
+    )  # what comes next in a prompt it was never taught
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
     assert lines[0]["tokens"] < 0.75 * 16 * 16  # " yes" and the end: 5 of 8 tokens
 
@@ -160,10 +183,16 @@ def test_only_completions_are_learned(tmp_path: Path, capsys: pytest.CaptureFixt
         (["--data", "{text}", "--steps=many"], "steps"),
     ],
 )  # fmt: skip
-def test_bad_input(arguments: list[str], word: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input(
+    arguments: list[str], word: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Exit 2, one sentence that names what is wrong."""
     files = {"text": text, "folder": str(tmp_path)}
-    for name, content in {"empty": b"", "binary": b"\x00\x01\x02", "latin": "Straße ".encode("latin-1") * 9}.items():
+    for name, content in {
+        "empty": b"",
+        "binary": b"\x00\x01\x02",
+        "latin": "Straße ".encode("latin-1") * 9,
+    }.items():
         (tmp_path / name).write_bytes(content)
         files[name] = str(tmp_path / name)
     given = [argument.format(**files) for argument in arguments]
@@ -207,7 +236,13 @@ def test_the_panel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_times_and_curves_in_words() -> None:
     """Seconds as people say them; a falling curve falls."""
-    assert [panel.clock(s) for s in (0.2, 59, 61, 3600, 7265)] == ["1 s", "59 s", "1 min 1 s", "1 h 0 min", "2 h 1 min"]
+    assert [panel.clock(s) for s in (0.2, 59, 61, 3600, 7265)] == [
+        "1 s",
+        "59 s",
+        "1 min 1 s",
+        "1 h 0 min",
+        "2 h 1 min",
+    ]
     assert panel.spark([8, 7, 6, 5, 4, 3, 2, 1], 8) == "█▇▆▅▄▃▂▁"
     assert panel.spark([1.0], 10) == "▁"
     assert len(panel.spark(list(range(1000)), 40)) == 40
@@ -215,11 +250,15 @@ def test_times_and_curves_in_words() -> None:
 
 def test_tensorboard(text: str, tmp_path: Path) -> None:
     """Where it is installed, the same figures are there for TensorBoard."""
-    loader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator", reason="TensorBoard is not installed")
+    loader = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="TensorBoard is not installed"
+    )
     small = [flag for flag in SMALL if flag != "--no-tensorboard"]
     assert glass(["train", "--data", text, "--out", str(tmp_path / "run"), "--steps=5", *small]) == 0
     found = loader.EventAccumulator(str(tmp_path / "run" / "tensorboard"))
     found.Reload()
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [event.value for event in found.Scalars("loss")] == pytest.approx([line["loss"] for line in lines if "loss" in line])
+    assert [event.value for event in found.Scalars("loss")] == pytest.approx(
+        [line["loss"] for line in lines if "loss" in line]
+    )
     assert len(found.Scalars("held_out")) == 1

@@ -82,7 +82,9 @@ def test_how_many_at_once_does_not_matter() -> None:
     """Ten windows are ten times one; and what is drawn is not what is read."""
     row = Long(500)
     one, ten = (Stream([row], context=10, seed=1) for _ in range(2))
-    assert [window for _ in range(60) for window in one.draw(1)] == [window for _ in range(6) for window in ten.draw(10)]
+    assert [window for _ in range(60) for window in one.draw(1)] == [
+        window for _ in range(6) for window in ten.draw(10)
+    ]
     assert one.cursor == ten.cursor == [60]
     assert ten.draw(0) == []
 
@@ -129,15 +131,25 @@ def test_weights_are_sizes_if_nothing_is_said() -> None:
     """Three times the text is drawn three times as often; weights of one's own override that."""
     rows = [Long(300), Long(100)]
     assert Counter(window.row for window in Stream(rows, context=10, seed=0).draw(40)) == {0: 30, 1: 10}
-    assert Counter(window.row for window in Stream(rows, context=10, seed=0, weights=[1, 3]).draw(40)) == {0: 10, 1: 30}
-    assert Counter(window.row for window in Stream(rows, context=10, seed=0, weights=[0.5, 0.5]).draw(40)) == {0: 20, 1: 20}
+    assert Counter(window.row for window in Stream(rows, context=10, seed=0, weights=[1, 3]).draw(40)) == {
+        0: 10,
+        1: 30,
+    }
+    assert Counter(
+        window.row for window in Stream(rows, context=10, seed=0, weights=[0.5, 0.5]).draw(40)
+    ) == {0: 20, 1: 20}
 
 
 def test_a_window_comes_from_its_row(tmp_path: Path) -> None:
     """Windows of several rows make one batch, in the order in which they are asked for."""
     stream = Stream([counting(tmp_path, 100), counting(tmp_path, 50, first=1000)], context=4, seed=0)
     batch = stream.read([Window(1, 3), Window(0, 7), Window(0, 98), Window(1, 49)])
-    right = [[1003, 1004, 1005, 1006, 1007], [7, 8, 9, 10, 11], [98, 99, 0, 1, 2], [1049, 1000, 1001, 1002, 1003]]
+    right = [
+        [1003, 1004, 1005, 1006, 1007],
+        [7, 8, 9, 10, 11],
+        [98, 99, 0, 1, 2],
+        [1049, 1000, 1001, 1002, 1003],
+    ]
     assert batch.arrays["ids"].tolist() == right
     assert batch.arrays["ids"].dtype == np.int64
     assert (set(batch.arrays), batch.count) == ({"ids"}, 16)
@@ -159,7 +171,9 @@ def test_windows_that_begin_with_documents(sizes: list[int], context: int, missi
     for start in found:
         if start not in places:
             assert 0 not in row[start + 1 : start + context]
-            assert max(place for place in places if place < start) + context <= start + context <= len(row) - 1
+            assert (
+                max(place for place in places if place < start) + context <= start + context <= len(row) - 1
+            )
 
 
 def test_rows_that_begin_with_documents(tmp_path: Path) -> None:
@@ -208,7 +222,9 @@ def test_in_order_takes_every_target_once(
     assert targets(batches) == [1000 * n + i for n, length in enumerate(lengths) for i in range(1, length)]
     shapes = [one.arrays["ids"].shape for one in batches]
     assert all(count <= batch and width <= context + 1 for count, width in shapes)
-    assert sum(width < context + 1 for _, width in shapes) == sum((length - 1) % context > 0 for length in lengths)
+    assert sum(width < context + 1 for _, width in shapes) == sum(
+        (length - 1) % context > 0 for length in lengths
+    )
     assert sum(one.count for one in batches) == sum(lengths) - len(lengths)
     full = [count for count, width in shapes if width == context + 1]
     assert len(full) == sum(-(-((length - 1) // context) // batch) for length in lengths)
@@ -246,7 +262,9 @@ def test_in_order_knows_the_masks(tmp_path: Path) -> None:
     learned = [
         int(id)
         for one in batches
-        for id in one.arrays["ids"][:, 1:][one.arrays.get("mask", np.ones_like(one.arrays["ids"][:, 1:], dtype=bool))]
+        for id in one.arrays["ids"][:, 1:][
+            one.arrays.get("mask", np.ones_like(one.arrays["ids"][:, 1:], dtype=bool))
+        ]
     ]
     assert learned == [place for place in range(1, 47) if mask[place]]
     assert sum(one.count for one in batches) == len(learned)

@@ -222,7 +222,9 @@ def test_done_once(tmp_path: Path, spy: Spy) -> None:
     """The second time nothing is tokenized and nothing written; progress is told of the work alone."""
     path = tmp_path / "texts"
     path.mkdir()
-    one, two = (put(path / f"{name}.jsonl", *(f"the cat {i}" for i in range(15))).stat().st_size for name in "ab")
+    one, two = (
+        put(path / f"{name}.jsonl", *(f"the cat {i}" for i in range(15))).stat().st_size for name in "ab"
+    )
     told: list[tuple[int, int]] = []
     first = prepare(path, WORDS, progress=lambda done, total: told.append((done, total)))
     assert told == [(one, one + two), (one + two, one + two)]
@@ -358,7 +360,9 @@ def test_a_disk_that_does_not_take_it(tmp_path: Path, monkeypatch: pytest.Monkey
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(shards, "sync", full)
-    with pytest.raises(InputError, match=r"data: the tokens could not be written \(No space left on device\)"):
+    with pytest.raises(
+        InputError, match=r"data: the tokens could not be written \(No space left on device\)"
+    ):
         prepare(path, WORDS)
     assert [one.suffix for one in shards.machine.home().joinpath("data").iterdir()] == [".lock"]
 
@@ -489,7 +493,9 @@ class Large:
         return f"{self.size}"
 
 
-@pytest.mark.parametrize(("size", "dtype", "width"), [(65_536, "uint16", 2), (65_537, "uint32", 4), (200_000, "uint32", 4)])
+@pytest.mark.parametrize(
+    ("size", "dtype", "width"), [(65_536, "uint16", 2), (65_537, "uint32", 4), (200_000, "uint32", 4)]
+)
 def test_large_vocabularies_need_wider_tokens(size: int, dtype: str, width: int, tmp_path: Path) -> None:
     """Two bytes where they are enough, four where not; every id comes back."""
     corpus = prepare(put(tmp_path / "a.jsonl", "ab"), Large(size), held_out=0)  # type: ignore[arg-type]

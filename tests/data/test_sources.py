@@ -11,7 +11,16 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from glassformer.data.sources import KINDS, MAX_RATIO, PACKINGS, RATIO_FROM, Piece, find_files, read_pieces, read_texts
+from glassformer.data.sources import (
+    KINDS,
+    MAX_RATIO,
+    PACKINGS,
+    RATIO_FROM,
+    Piece,
+    find_files,
+    read_pieces,
+    read_texts,
+)
 from glassformer.errors import InputError
 from glassformer.tokenizers import train, train_tokenizer
 
@@ -115,7 +124,9 @@ def test_the_mark_before_a_text(packing: str, tmp_path: Path) -> None:
     """A byte order mark at the beginning goes, one only; elsewhere it is a character like any other."""
     assert list(read_texts(put(tmp_path / f"a.txt{packing}", "\ufeffa \ufeffb"))) == ["a \ufeffb"]
     assert list(read_texts(put(tmp_path / f"b.txt{packing}", "\ufeff\ufeffa"))) == ["\ufeffa"]
-    assert list(read_texts(put(tmp_path / f"c.jsonl{packing}", "\ufeff" + lines({"text": "\ufeffc"})))) == ["\ufeffc"]
+    assert list(read_texts(put(tmp_path / f"c.jsonl{packing}", "\ufeff" + lines({"text": "\ufeffc"})))) == [
+        "\ufeffc"
+    ]
     assert error_of(put(tmp_path / "d.txt", "\ufeff")) == "FILE holds no text"
 
 
@@ -123,13 +134,30 @@ def test_line_ends(tmp_path: Path) -> None:
     """A text keeps its own; lines of JSON may end in any way, and the last need not end at all."""
     text = "a\r\nb\rc\nd\r\n"
     assert list(read_texts(put(tmp_path / "a.txt", text))) == [text]
-    assert list(read_texts(put(tmp_path / "a.jsonl", '{"text": "a\\r\\n"}\r\n{"text": "b"}'))) == ["a\r\n", "b"]
+    assert list(read_texts(put(tmp_path / "a.jsonl", '{"text": "a\\r\\n"}\r\n{"text": "b"}'))) == [
+        "a\r\n",
+        "b",
+    ]
 
 
 @pytest.mark.parametrize("packing", PACKINGS)
 def test_a_text_longer_than_a_chunk(packing: str, tmp_path: Path) -> None:
     """Comes in pieces, which together are the text and have the ids that the whole text has."""
-    words = ["Drei", "Chinesen\nmit", "dem", "", "Kontrabaß", "日本語", "I'll", "12", "\r\n", "saßen", "👍🏽", "Straßen", "..."]
+    words = [
+        "Drei",
+        "Chinesen\nmit",
+        "dem",
+        "",
+        "Kontrabaß",
+        "日本語",
+        "I'll",
+        "12",
+        "\r\n",
+        "saßen",
+        "👍🏽",
+        "Straßen",
+        "...",
+    ]
     text = "\ufeff" + " ".join(random.Random(1).choices(words, k=220_000))
     assert len(text.encode()) > 1.3 * train.CHUNK
     pieces = list(read_pieces(put(tmp_path / f"a.txt{packing}", text)))
@@ -165,14 +193,23 @@ def test_prompts(tmp_path: Path) -> None:
         {"text": "T", "prompt": "Q", "completion": "A"},
     ]
     path = put(tmp_path / "a.jsonl", lines(*given))
-    right = [Piece("Q", learn=False, last=False), Piece("A"), Piece("", learn=False, last=False), Piece("B"), Piece("T")]
+    right = [
+        Piece("Q", learn=False, last=False),
+        Piece("A"),
+        Piece("", learn=False, last=False),
+        Piece("B"),
+        Piece("T"),
+    ]
     assert list(read_pieces(path)) == right
     assert list(read_texts(path)) == ["QA", "B", "T"]
 
 
 def test_cut_texts(tmp_path: Path) -> None:
     """Only a plain `false` says that a text was cut."""
-    path = put(tmp_path / "a.jsonl", lines(*({"text": "T", "whole": whole} for whole in (False, True, None, 0, "no"))))
+    path = put(
+        tmp_path / "a.jsonl",
+        lines(*({"text": "T", "whole": whole} for whole in (False, True, None, 0, "no"))),
+    )
     assert [piece.cut for piece in read_pieces(path)] == [True, False, False, False, False]
 
 
@@ -186,7 +223,9 @@ def test_a_field_of_another_name(tmp_path: Path) -> None:
 
 def test_lines_without_text_are_passed_over(tmp_path: Path) -> None:
     """Blank ones, and empty documents; the numbers of the others stay those of the file."""
-    path = put(tmp_path / "a.jsonl", '\n  \r\n{"text": ""}\n{"prompt": "Q", "completion": ""}\n{"text": "a"}\n\n')
+    path = put(
+        tmp_path / "a.jsonl", '\n  \r\n{"text": ""}\n{"prompt": "Q", "completion": ""}\n{"text": "a"}\n\n'
+    )
     assert list(read_pieces(path)) == [Piece("a")]
     with path.open("a") as file:
         file.write("oops\n")
@@ -227,7 +266,11 @@ def test_no_text(name: str, content: bytes, packing: str, tmp_path: Path) -> Non
         ("a.txt", "Straße".encode()[:5], "FILE is not UTF-8 text: unexpected end of data at byte 4"),
         ("a.txt", b"\x89PNG\r\n", "FILE is not UTF-8 text: invalid start byte at byte 0"),
         ("a.txt", "a b".encode("utf-16"), "FILE is not UTF-8 text: invalid start byte at byte 0"),
-        ("a.jsonl", b'{"text": "a"}\n{"text": "\xdf"}\n', "FILE, line 2: not UTF-8 text (invalid continuation byte at byte 10)"),
+        (
+            "a.jsonl",
+            b'{"text": "a"}\n{"text": "\xdf"}\n',
+            "FILE, line 2: not UTF-8 text (invalid continuation byte at byte 10)",
+        ),
         ("a.jsonl", b'{"text": "a"}\n\n{"text": \n', "FILE, line 3: not a JSON object: '{\"text\":'"),
         ("a.jsonl", b'["text"]\n', "FILE, line 1: not a JSON object: '[\"text\"]'"),
         ("a.jsonl", b"null\n", "FILE, line 1: not a JSON object: 'null'"),
@@ -239,7 +282,11 @@ def test_no_text(name: str, content: bytes, packing: str, tmp_path: Path) -> Non
             b'{"text": "a"}\n{"title": "b", "body": "c", "text": 5}\n',
             "FILE, line 2: no text under 'text', nor a prompt with a completion; the line has 'title', 'body', 'text'",
         ),
-        ("a.jsonl", b"{}", "FILE, line 1: no text under 'text', nor a prompt with a completion; the line has nothing"),
+        (
+            "a.jsonl",
+            b"{}",
+            "FILE, line 1: no text under 'text', nor a prompt with a completion; the line has nothing",
+        ),
         (
             "a.jsonl",
             b'{"prompt": "Q"}',
@@ -247,7 +294,9 @@ def test_no_text(name: str, content: bytes, packing: str, tmp_path: Path) -> Non
         ),
     ],
 )
-def test_what_is_no_text_is_refused(name: str, content: bytes, message: str, packing: str, tmp_path: Path) -> None:
+def test_what_is_no_text_is_refused(
+    name: str, content: bytes, message: str, packing: str, tmp_path: Path
+) -> None:
     """In one sentence that says in which line or at which byte."""
     assert error_of(put(tmp_path / (name + packing), content)) == message
 
@@ -278,7 +327,9 @@ def test_a_packed_file_that_is_cut_off(kind: str, packing: str, tmp_path: Path) 
     whole = path.read_bytes()
     for size in range(1, len(whole)):
         replace(path, whole[:size])
-        assert error_of(path).startswith(f"FILE is damaged, or not packed by {'gzip' if packing == '.gz' else 'zstd'}: "), size
+        assert error_of(path).startswith(
+            f"FILE is damaged, or not packed by {'gzip' if packing == '.gz' else 'zstd'}: "
+        ), size
 
 
 @pytest.mark.parametrize("packing", [".gz", ".zst"])
@@ -299,7 +350,8 @@ def test_a_packed_file_with_a_wrong_bit(packing: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "by"), [("a.txt.gz", "gzip"), ("a.jsonl.gz", "gzip"), ("a.txt.zst", "zstd"), ("a.md.zst", "zstd")]
+    ("name", "by"),
+    [("a.txt.gz", "gzip"), ("a.jsonl.gz", "gzip"), ("a.txt.zst", "zstd"), ("a.md.zst", "zstd")],
 )
 def test_not_packed_at_all(name: str, by: str, tmp_path: Path) -> None:
     """A name that promises a packing which the file does not have."""
@@ -320,7 +372,9 @@ def test_a_bomb(name: str, limit: int, packing: str, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("packing", [".gz", ".zst"])
-def test_text_that_packs_well_is_no_bomb(packing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_that_packs_well_is_no_bomb(
+    packing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Small files may pack as well as they like, large ones as well as text does."""
     path = put(tmp_path / f"a.txt{packing}", "all work and no play " * 50_000)
     assert 300 * path.stat().st_size < 1_050_000 < RATIO_FROM

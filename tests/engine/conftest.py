@@ -18,12 +18,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if not native.ways():
         for item in items:
             if "/engine/" in str(item.path):
-                item.add_marker(pytest.mark.skip(reason="the native engine was not built: there was no C++ compiler"))
+                item.add_marker(
+                    pytest.mark.skip(reason="the native engine was not built: there was no C++ compiler")
+                )
 
 
 def random_model(seed: int = 0, **sizes: Any) -> GPT:
     """A model whose logits are as wide as a trained one's: every weight counts."""
-    model = GPT(Config(**({"layers": 2, "heads": 3, "width": 48, "vocab": 200, "context": 64} | sizes))).eval()
+    model = GPT(
+        Config(**({"layers": 2, "heads": 3, "width": 48, "vocab": 200, "context": 64} | sizes))
+    ).eval()
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():

@@ -59,5 +59,7 @@ def logits(model: GPT, ids: Array) -> Array:
         weights = np.exp(scores - scores.max(axis=2, keepdims=True))
         mix = np.einsum("hts,shk->thk", weights / weights.sum(axis=2, keepdims=True), value)
         x = x + through(mix.reshape(length, -1), block.attn.proj)
-        x = x + through(activate(through(norm(x, block.norm2), block.mlp.up), config.activation), block.mlp.down)
+        x = x + through(
+            activate(through(norm(x, block.norm2), block.mlp.up), config.activation), block.mlp.down
+        )
     return through(norm(x, model.norm), model.head)

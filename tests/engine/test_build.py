@@ -55,7 +55,10 @@ def test_floats_are_rounded_as_written_and_warnings_are_errors() -> None:
 @pytest.mark.slow
 def test_every_instruction_set_gives_the_same_hashes(tmp_path: Path) -> None:
     """Programs of their own, without Python: whole, in pieces, in batches, with one thread and two."""
-    found = {way: subprocess.run([compiled(way, tmp_path / way)], capture_output=True, text=True) for way in native.ways()}
+    found = {
+        way: subprocess.run([compiled(way, tmp_path / way)], capture_output=True, text=True)
+        for way in native.ways()
+    }
     for way, done in found.items():
         assert done.returncode == 0, (way, done.stdout)
     assert len({done.stdout.partition("\n")[2] for done in found.values()}) == 1
@@ -67,19 +70,25 @@ def test_sanitizers_find_nothing(tmp_path: Path, sanitizer: str) -> None:
     """Memory, undefined behaviour, races: on every instruction set that this machine has."""
     flags = (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-O1", "-g", "-Wno-error")
     for way in native.ways():
-        done = subprocess.run([compiled(way, tmp_path / way, *flags)], capture_output=True, text=True, timeout=900)
+        done = subprocess.run(
+            [compiled(way, tmp_path / way, *flags)], capture_output=True, text=True, timeout=900
+        )
         assert done.returncode == 0, (way, done.stdout[-2000:], done.stderr[-4000:])
 
 
 @pytest.mark.slow
 def test_kernels_and_fuzzing_under_sanitizers(tmp_path: Path) -> None:
     """The tests of the kernels, and shapes and lengths of all kinds, with a core that checks every access."""
-    built = build.build(tmp_path / "built", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wno-error")
+    built = build.build(
+        tmp_path / "built", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wno-error"
+    )
     assert "plain" in built
     cxx = build.compiler()
     assert cxx is not None
     libraries = [
-        subprocess.run([cxx, f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
+        subprocess.run(
+            [cxx, f"-print-file-name={name}"], capture_output=True, text=True, check=True
+        ).stdout.strip()
         for name in ("libasan.so", "libubsan.so")
     ]
     tests = [str(TESTS / name) for name in ("test_kernels.py", "test_engine.py")]
@@ -96,5 +105,7 @@ sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", "not restart and not
         "ASAN_OPTIONS": "detect_leaks=0",
         "UBSAN_OPTIONS": "print_stacktrace=1",
     }
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=3000)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=3000
+    )
     assert done.returncode == 0, (done.stdout[-3000:], done.stderr[-3000:])

@@ -59,15 +59,23 @@ SIZES = st.fixed_dictionaries(
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(
-    sizes=SIZES, head=st.integers(1, 40), seed=st.integers(0, 99), way=st.sampled_from(native.ways() or ("none",)), data=st.data()
+    sizes=SIZES,
+    head=st.integers(1, 40),
+    seed=st.integers(0, 99),
+    way=st.sampled_from(native.ways() or ("none",)),
+    data=st.data(),
 )
-def test_any_shape_is_the_references(sizes: dict[str, Any], head: int, seed: int, way: str, data: st.DataObject) -> None:
+def test_any_shape_is_the_references(
+    sizes: dict[str, Any], head: int, seed: int, way: str, data: st.DataObject
+) -> None:
     """Layers, heads, widths, vocabularies and lengths of all kinds, on every instruction set.
 
     Where float32 and float64 round an activation to neighbouring whole numbers, logits differ a little; never by much.
     """
     model = random_model(seed, width=head * sizes["heads"], **sizes)
-    ids = text(np.random.default_rng(seed), model, data.draw(st.integers(1, sizes["context"]), label="length"))
+    ids = text(
+        np.random.default_rng(seed), model, data.draw(st.integers(1, sizes["context"]), label="length")
+    )
     got, want = engine_of(model, threads=2, way=way).logits(ids), reference.logits(model, ids)
     assert got.shape == want.shape
     assert np.abs(got - want).max() <= 0.2 * max(1.0, want.std())
@@ -84,7 +92,9 @@ def test_it_is_near_the_float_model(model: GPT, engine: Engine, rng: np.random.G
     assert not np.array_equal(got, exact)
 
 
-@pytest.mark.parametrize("change", [{"tied": False}, {"bias": False}, {"activation": "relu"}, {"neurons": 20}, {"heads": 1}])
+@pytest.mark.parametrize(
+    "change", [{"tied": False}, {"bias": False}, {"activation": "relu"}, {"neurons": 20}, {"heads": 1}]
+)
 def test_what_a_configuration_says_counts(change: dict[str, Any]) -> None:
     """The reference sees each of them too; a model that ignored one would be far off."""
     model = random_model(3, **change)
@@ -134,7 +144,10 @@ def test_needle_in_any_batch(model: GPT, engine: Engine, rng: np.random.Generato
         longest = max(map(len, texts))
         padding = np.array([longest - len(one) for one in texts])
         ids = np.stack(
-            [np.concatenate([rng.integers(0, model.vocab, pad), one]) for pad, one in zip(padding, texts, strict=True)]
+            [
+                np.concatenate([rng.integers(0, model.vocab, pad), one])
+                for pad, one in zip(padding, texts, strict=True)
+            ]
         )
         cache = engine.new_cache(rows, longest + 5, padding)
         np.testing.assert_array_equal(engine.step(ids, cache)[at], want[0])
@@ -144,7 +157,9 @@ def test_needle_in_any_batch(model: GPT, engine: Engine, rng: np.random.Generato
             np.testing.assert_array_equal(engine.step(column, cache)[at], want[n])
 
 
-def test_what_stands_in_the_padding_changes_nothing(engine: Engine, model: GPT, rng: np.random.Generator) -> None:
+def test_what_stands_in_the_padding_changes_nothing(
+    engine: Engine, model: GPT, rng: np.random.Generator
+) -> None:
     """Not a bit."""
     ids, padding = text(rng, model, 40).reshape(2, 20), np.array([0, 7])
     one = engine.step(ids, engine.new_cache(2, 20, padding))
@@ -152,7 +167,9 @@ def test_what_stands_in_the_padding_changes_nothing(engine: Engine, model: GPT, 
     np.testing.assert_array_equal(engine.step(ids, engine.new_cache(2, 20, padding)), one)
 
 
-def test_a_thousand_greedy_texts_with_and_without_cache(model: GPT, engine: Engine, rng: np.random.Generator) -> None:
+def test_a_thousand_greedy_texts_with_and_without_cache(
+    model: GPT, engine: Engine, rng: np.random.Generator
+) -> None:
     """The tokens of the cache are those of reading everything anew, each time."""
     prompts = [text(rng, model, int(rng.integers(1, 12))).tolist() for _ in range(1000)]
     written: list[list[int]] = [[] for _ in prompts]
@@ -200,7 +217,9 @@ def test_the_same_bits_after_a_restart(model: GPT, engine: Engine) -> None:
     want = str(zlib.crc32(engine.logits(np.arange(60) * 7 % 200).tobytes()))
     for threads in ("1", "2"):
         code = RESTART.format(path=[path for path in sys.path if path])
-        child = subprocess.run([sys.executable, "-c", code, threads], capture_output=True, text=True, check=True)
+        child = subprocess.run(
+            [sys.executable, "-c", code, threads], capture_output=True, text=True, check=True
+        )
         assert child.stdout.strip() == want
 
 
@@ -218,7 +237,11 @@ def test_samples_beams_and_sliding(model: GPT, engine: Engine) -> None:
         assert len(made) == 12
     beams = beam_search(engine, [1, 2, 3], Options(num_beams=4, num_return_sequences=4, max_new_tokens=6))
     assert len({tuple(beam.tokens) for beam in beams}) == 4
-    slid = [e for e in generate(engine, [[5] * 60], replace(GREEDY, max_new_tokens=30, overflow="slide")) if e.token is not None]
+    slid = [
+        e
+        for e in generate(engine, [[5] * 60], replace(GREEDY, max_new_tokens=30, overflow="slide"))
+        if e.token is not None
+    ]
     assert len(slid) == 30
 
 
@@ -242,22 +265,30 @@ def test_it_refuses_what_does_not_fit(engine: Engine, model: GPT) -> None:
 
 def test_many_engines_come_and_go(model: GPT) -> None:
     """Threads end with their engine."""
-    before = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else threading.active_count()
+    before = (
+        len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else threading.active_count()
+    )
     for _ in range(20):
         engine_of(model, threads=3).step(np.array([[1, 2]]), engine_of(model).new_cache(1, 4))
-    after = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else threading.active_count()
+    after = (
+        len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else threading.active_count()
+    )
     assert after <= before + 3
 
 
 @pytest.mark.parametrize("way", native.ways())
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 1023, 1024, 1025, 50257])
-def test_the_log_of_the_sum_of_exponentials(model: GPT, way: str, size: int, rng: np.random.Generator) -> None:
+def test_the_log_of_the_sum_of_exponentials(
+    model: GPT, way: str, size: int, rng: np.random.Generator
+) -> None:
     """Of any size, to seven digits; each row the same bits alone, in a batch and with any number of threads."""
     rows = (8 * rng.standard_normal((5, size))).astype(np.float32)
     rows[1] += 1000
     one, two = (engine_of(model, way=way, threads=threads) for threads in (1, 2))
     found = two.log_sums(rows)
-    np.testing.assert_allclose(found, np.logaddexp.reduce(rows.astype(np.float64), axis=1), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        found, np.logaddexp.reduce(rows.astype(np.float64), axis=1), rtol=1e-6, atol=1e-6
+    )
     assert found == one.log_sums(rows) == [two.log_sums(row[None])[0] for row in rows]
 
 

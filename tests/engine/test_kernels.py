@@ -61,7 +61,9 @@ def by_numpy(weights: Array, bias: Array | None, x: Array) -> Array:
 def test_products_are_numpys_to_the_bit(way: str, outputs: int, columns: int) -> None:
     """Any number of rows, outputs and columns; with a bias and without."""
     rng = np.random.default_rng(outputs * columns)
-    weights, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((outputs, columns), (outputs,)))
+    weights, bias = (
+        rng.standard_normal(shape).astype(np.float32) for shape in ((outputs, columns), (outputs,))
+    )
     for count in (1, 2, 3, 5, 6, 7, 11, 12, 13, 25, 64):
         x = rng.standard_normal((count, columns)).astype(np.float32)
         for one in (bias, None):
@@ -85,15 +87,17 @@ def test_neighbours_that_are_large_together(way: str) -> None:
     """Rows in which many, few or no neighbours are more than half of what there is, alone and among others."""
     rng = np.random.default_rng(7)
     weights = rng.choice([-1, 1, 0.99, -0.3], (40, 96)).astype(np.float32)
-    x = np.concatenate([rng.choice([-1, 1], (9, 96)), rng.uniform(-1, 1, (9, 96)), 0.1 * rng.standard_normal((9, 96))]).astype(
-        np.float32
-    )
+    x = np.concatenate(
+        [rng.choice([-1, 1], (9, 96)), rng.uniform(-1, 1, (9, 96)), 0.1 * rng.standard_normal((9, 96))]
+    ).astype(np.float32)
     x[-9:, 0] = 1
     x[-9:-5, 1] = [0.02, 0.01, -1, 1]  # 127 and 3, 1, -127, 127
     order = rng.permutation(len(x))
     np.testing.assert_array_equal(multiplied(way, weights, None, x[order]), by_numpy(weights, None, x[order]))
     for n in range(len(x)):
-        np.testing.assert_array_equal(multiplied(way, weights, None, x[n : n + 1]), by_numpy(weights, None, x[n : n + 1]))
+        np.testing.assert_array_equal(
+            multiplied(way, weights, None, x[n : n + 1]), by_numpy(weights, None, x[n : n + 1])
+        )
 
 
 @each_way
@@ -156,7 +160,13 @@ def test_norm(way: str, size: int) -> None:
 @pytest.mark.parametrize("kind", ACTIVATIONS)
 def test_activations(way: str, kind: str) -> None:
     """As float64 has them, to a few units of the last place of their size."""
-    x = np.concatenate([np.linspace(-12, 12, 4000), np.linspace(-0.2, 0.2, 4000), [0.0, -0.0, 1e-30, -1e-30, 50, -50, 1e4, -1e4]])
+    x = np.concatenate(
+        [
+            np.linspace(-12, 12, 4000),
+            np.linspace(-0.2, 0.2, 4000),
+            [0.0, -0.0, 1e-30, -1e-30, 50, -50, 1e4, -1e4],
+        ]
+    )
     x = pad(x.astype(np.float32), padded(len(x)))
     out = np.empty_like(x)
     core(way, "glass_activate")(pointer(x), len(x), ACTIVATIONS[kind], pointer(out))
@@ -173,7 +183,9 @@ def test_activations(way: str, kind: str) -> None:
 @each_way
 def test_exponential(way: str) -> None:
     """Two units in the last place; 0 where it is as good as that, never more than it can be."""
-    x = np.concatenate([np.linspace(-86.9, 88, 20000), [0.0, -0.0, -87.5, -1e30, -np.inf, 200.0]]).astype(np.float32)
+    x = np.concatenate([np.linspace(-86.9, 88, 20000), [0.0, -0.0, -87.5, -1e30, -np.inf, 200.0]]).astype(
+        np.float32
+    )
     x = pad(x, padded(len(x)))
     out = np.empty_like(x)
     core(way, "glass_exponential")(pointer(x), len(x), pointer(out))
@@ -210,7 +222,9 @@ def test_attention(way: str, width: int) -> None:
         found = []
         for together in (0, 1):
             out = np.full((count, padded(width)), np.nan, dtype=np.float32)
-            core(way, "glass_attend")(width, length, count, together, *map(pointer, (queries, keys, values, out)))
+            core(way, "glass_attend")(
+                width, length, count, together, *map(pointer, (queries, keys, values, out))
+            )
             found.append(out)
         np.testing.assert_array_equal(found[0], found[1])  # beside others or alone: the same bits
         k, v = (one.astype(np.float16).astype(np.float64) for one in (keys, values))
@@ -224,6 +238,9 @@ def test_attention(way: str, width: int) -> None:
 def test_every_way_gives_the_same_bits() -> None:
     """Not promised between machines, but so it is: whatever the instruction set, the numbers are the same."""
     rng = np.random.default_rng(6)
-    weights, x = rng.standard_normal((50, 70)).astype(np.float32), rng.standard_normal((9, 70)).astype(np.float32)
+    weights, x = (
+        rng.standard_normal((50, 70)).astype(np.float32),
+        rng.standard_normal((9, 70)).astype(np.float32),
+    )
     found = [multiplied(way, weights, None, x) for way in WAYS]
     assert all(np.array_equal(found[0], other) for other in found)

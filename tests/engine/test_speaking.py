@@ -30,7 +30,9 @@ def exact() -> LanguageModel:
 
 
 def child(code: str, *arguments: str) -> str:
-    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -55,7 +57,9 @@ def test_every_door_gives_the_same_text(native: LanguageModel, capsys: pytest.Ca
     told = json.loads(capsys.readouterr().out)
     assert told == want.to_dict()
     assert told["engine"] == "native int8"
-    out = child("from glassformer.cli import run; run(['generate', '-n', '30', '-s', '3', '--json', 'Once upon a time'])")
+    out = child(
+        "from glassformer.cli import run; run(['generate', '-n', '30', '-s', '3', '--json', 'Once upon a time'])"
+    )
     assert json.loads(out) == told
     many = native.generate_many(["The dog", "Once upon a time", "A"], max_new_tokens=30, seed=3)
     assert many[1].tokens == want.tokens
@@ -66,7 +70,9 @@ def test_who_speaks_can_be_chosen(native: LanguageModel, exact: LanguageModel) -
     """torch is fp32, native is int8; what does not fit is refused in one sentence."""
     assert native.generate("Once", max_new_tokens=2).engine == "native int8"
     assert exact.generate("Once", max_new_tokens=2).engine == "torch float32"
-    assert gf.load("storyteller", dtype="float64").generate("Once", max_new_tokens=2).engine == "torch float64"
+    assert (
+        gf.load("storyteller", dtype="float64").generate("Once", max_new_tokens=2).engine == "torch float64"
+    )
     for how, said in (
         ({"engine": "fast"}, "none of auto, native, torch"),
         ({"engine": "native", "dtype": "float64"}, "int8 on the cpu"),
@@ -85,7 +91,10 @@ def test_where_one_looks_torch_speaks() -> None:
         edited = lm.generate("Once upon a time", max_new_tokens=12, temperature=0.0, seed=0)
     assert edited.engine == "torch float32"
     with gf.trace(lm.model, "blocks.0.attn.pattern") as seen:
-        assert lm.generate("Once upon a time", max_new_tokens=3, temperature=0.0, seed=0).engine == "torch float32"
+        assert (
+            lm.generate("Once upon a time", max_new_tokens=3, temperature=0.0, seed=0).engine
+            == "torch float32"
+        )
     assert "blocks.0.attn.pattern" in seen
     assert lm.generate("Once upon a time", max_new_tokens=12, temperature=0.0, seed=0) == plain
     with torch.no_grad():
@@ -95,7 +104,9 @@ def test_where_one_looks_torch_speaks() -> None:
     assert changed.tokens != plain.tokens or changed.logprobs != plain.logprobs
 
 
-def test_an_explanation_says_who_spoke_and_how_near_torch_is(native: LanguageModel, exact: LanguageModel) -> None:
+def test_an_explanation_says_who_spoke_and_how_near_torch_is(
+    native: LanguageModel, exact: LanguageModel
+) -> None:
     """The gap is what it says: the largest distance between the two log-probabilities of a written token."""
     out = native.generate("Once upon a time", max_new_tokens=20, seed=1)
     logits = torch.tensor(exact.logits(out.ids[:-1]))[len(out.prompt_tokens) - 1 :].double().log_softmax(-1)

@@ -120,7 +120,9 @@ def test_malformed_files_are_refused(folder: Path, home: Path) -> None:
     assert "int8" in refused(lambda told: told[name].update(dtype="U8"))
     assert "not int8" in refused(lambda told: told[name].update(shape=[1, 2, 3]))
     assert "not int8" in refused(lambda told: told[name].update(data_offsets=[0, 10**12]))
-    assert "not int8" in refused(lambda told: told[name].update(data_offsets=[-4, told[name]["data_offsets"][1]]))
+    assert "not int8" in refused(
+        lambda told: told[name].update(data_offsets=[-4, told[name]["data_offsets"][1]])
+    )
     assert "cannot be read" in refused(lambda told: told.update({name: 3}))
     assert "cannot be read" in refused(lambda told: told[name].update(data_offsets=["a", None]))
     with pytest.raises(CheckpointError, match="cannot be read"):
@@ -138,8 +140,12 @@ def test_what_is_expected_is_what_is_packed() -> None:
         model = random_model(**change)
         from dataclasses import asdict
 
-        made = pack(asdict(model.config), {name: value.detach().numpy() for name, value in model.named_parameters()})
-        assert {name: (str(array.dtype), array.shape) for name, array in made.items()} == expected(asdict(model.config))
+        made = pack(
+            asdict(model.config), {name: value.detach().numpy() for name, value in model.named_parameters()}
+        )
+        assert {name: (str(array.dtype), array.shape) for name, array in made.items()} == expected(
+            asdict(model.config)
+        )
 
 
 @pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may write anywhere")
@@ -171,7 +177,9 @@ def test_a_lora_folder_is_folded_in(folder: Path, tmp_path: Path) -> None:
 
     draw = torch.Generator().manual_seed(1)
     detours = {
-        f"blocks.{layer}.attn.qkv": Detour(torch.randn(4, 48, generator=draw), 0.1 * torch.randn(144, 4, generator=draw), 2.0)
+        f"blocks.{layer}.attn.qkv": Detour(
+            torch.randn(4, 48, generator=draw), 0.1 * torch.randn(144, 4, generator=draw), 2.0
+        )
         for layer in range(2)
     }
     save_adapter(tmp_path / "lora", detours, str(folder))

@@ -20,7 +20,9 @@ from glassformer.explain.attention import (
 def test_patterns_are_those_of_transformers(pair: Pair) -> None:
     """All layers, or some in any order."""
     with torch.no_grad():
-        right = torch.stack(pair.theirs(torch.tensor([pair.ids]), output_attentions=True).attentions)[:, 0].numpy()
+        right = torch.stack(pair.theirs(torch.tensor([pair.ids]), output_attentions=True).attentions)[
+            :, 0
+        ].numpy()
     np.testing.assert_allclose(patterns(pair.ours, pair.ids), right, rtol=0, atol=1e-12)
     np.testing.assert_allclose(patterns(pair.ours, pair.ids, [1]), right[1:], rtol=0, atol=1e-12)
 
@@ -39,14 +41,21 @@ def test_the_five_steps(pair: Pair, layer: int, head: int, position: int) -> Non
     np.testing.assert_allclose(steps.scaled, steps.dots / 8**0.5, rtol=1e-12)
     assert np.isneginf(steps.masked[at + 1 :]).all()
     assert (steps.masked[: at + 1] == steps.scaled[: at + 1]).all()
-    np.testing.assert_allclose(steps.weights, patterns(pair.ours, pair.ids)[layer, head, at], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        steps.weights, patterns(pair.ours, pair.ids)[layer, head, at], rtol=0, atol=1e-12
+    )
     np.testing.assert_allclose(steps.weighted.sum(0), mix[at], rtol=0, atol=1e-12)
     np.testing.assert_allclose(steps.mix, mix[at], rtol=0, atol=1e-12)
 
 
 def test_the_table_of_the_article() -> None:
     """Its scores give its percentages only with the scaling that its picture leaves out."""
-    scores = [[0.11, 0.00, 0.81, 0.79], [0.19, 0.50, 0.30, 0.48], [0.53, 0.98, 0.95, 0.14], [0.81, 0.86, 0.38, 0.90]]
+    scores = [
+        [0.11, 0.00, 0.81, 0.79],
+        [0.19, 0.50, 0.30, 0.48],
+        [0.53, 0.98, 0.95, 0.14],
+        [0.81, 0.86, 0.38, 0.90],
+    ]
     table = softmax_table(scores, width=16)
     right = [[1, 0, 0, 0], [0.48, 0.52, 0, 0], [0.31, 0.35, 0.34, 0], [0.25, 0.26, 0.23, 0.26]]
     np.testing.assert_array_equal(table["weights"].round(2), right)
@@ -128,9 +137,18 @@ def test_value_weighted(pair: Pair) -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda pair: patterns(pair.ours, pair.ids, [2]), "layer 2 is not there; the model has layers 0 to 1"),
-        (lambda pair: query_steps(pair.ours, pair.ids, 0, 3, 0), "head 3 is not there; a layer of this model has heads 0 to 2"),
-        (lambda pair: query_steps(pair.ours, pair.ids, 0, 0, 12), "position 12 is not there; the text has positions 0 to 11"),
+        (
+            lambda pair: patterns(pair.ours, pair.ids, [2]),
+            "layer 2 is not there; the model has layers 0 to 1",
+        ),
+        (
+            lambda pair: query_steps(pair.ours, pair.ids, 0, 3, 0),
+            "head 3 is not there; a layer of this model has heads 0 to 2",
+        ),
+        (
+            lambda pair: query_steps(pair.ours, pair.ids, 0, 0, 12),
+            "position 12 is not there; the text has positions 0 to 11",
+        ),
         (lambda pair: patterns(pair.ours, []), "the text is empty"),
         (lambda pair: patterns(pair.ours, [1] * 41), "41 tokens are 1 more than the model's context of 40"),
     ],

@@ -11,7 +11,11 @@ from glassformer.explain.lens import contributions, lens
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    return logits - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True)) - logits.max(-1, keepdims=True)
+    return (
+        logits
+        - np.log(np.exp(logits - logits.max(-1, keepdims=True)).sum(-1, keepdims=True))
+        - logits.max(-1, keepdims=True)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +77,9 @@ def test_contributions_add_up(dtype: torch.dtype, changes: dict[str, object]) ->
         found = contributions(model, ids, 5, 40, against=against)
         with torch.no_grad():
             logits = model(torch.tensor([ids]))[0, 5].double()
-        assert found.logit == pytest.approx(float(logits[40] - (0 if against is None else logits[against])), rel=1e-5)
+        assert found.logit == pytest.approx(
+            float(logits[40] - (0 if against is None else logits[against])), rel=1e-5
+        )
         largest = np.abs(found.values).max()
         assert abs(found.values.sum() - found.logit) <= (1e-5 if dtype is torch.float32 else 1e-9) * largest
     assert len(found.parts) == len(found.values) == len(set(found.parts))

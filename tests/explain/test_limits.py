@@ -64,7 +64,9 @@ def test_long_texts() -> None:
     found = saliency(model, ids, [Target(1023, 3), Target(500, 4)])
     assert found.shares.sum(-1) == pytest.approx([1, 1])
     assert activations(model, ids, [0]).values.shape == (1, 1024, 96)
-    assert contributions(model, ids, -1, 3).values.sum() == pytest.approx(contributions(model, ids, -1, 3).logit, abs=1e-3)
+    assert contributions(model, ids, -1, 3).values.sum() == pytest.approx(
+        contributions(model, ids, -1, 3).logit, abs=1e-3
+    )
     with pytest.raises(gf.GlassError, match="1025 tokens are 1 more than the model's context of 1024"):
         lens(model, [*ids, 1])
 

@@ -12,7 +12,9 @@ def test_the_cache_fills(pair: Pair) -> None:
     found = kept(pair.ours, pair.ids[:5], pair.ids[5:])
     layers = len(pair.ours.blocks)
     assert [one.computed.tolist() for one in found] == [[5] * layers] + [[1] * layers] * 6
-    assert [one.reused.tolist() for one in found] == [[0] * layers] + [[5 + step] * layers for step in range(6)]
+    assert [one.reused.tolist() for one in found] == [[0] * layers] + [
+        [5 + step] * layers for step in range(6)
+    ]
     assert [one.bytes.tolist() for one in found] == [[2 * 24 * 8 * (5 + step)] * layers for step in range(7)]
     assert found[-1].saved == pytest.approx(10 / 11)
     assert sum(one.computed[0] for one in found) == len(pair.ids) - 1

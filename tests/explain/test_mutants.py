@@ -15,18 +15,37 @@ from small import Pair, hugging_face, save_hugging_face
 import glassformer as gf
 
 CAPTUM, LENS, ATTENTION, NEURONS, WITNESS, SURGERY = (
-    f"explain.test_{name}" for name in ("saliency", "lens", "attention", "neurons", "transformerlens", "surgery")
+    f"explain.test_{name}"
+    for name in ("saliency", "lens", "attention", "neurons", "transformerlens", "surgery")
 )
 # The fault: a module of ours, what stands there, what shall stand there; and the test that has to see it.
 MUTANTS = [
-    ("saliency", "gradients[:, 0] * words if", "gradients[:, 0] + words if", CAPTUM, "test_gradients_are_captums"),
-    ("saliency", "weight[[target.token for", "2 * weight[[target.token for", CAPTUM, "test_gradients_are_captums"),
+    (
+        "saliency",
+        "gradients[:, 0] * words if",
+        "gradients[:, 0] + words if",
+        CAPTUM,
+        "test_gradients_are_captums",
+    ),
+    (
+        "saliency",
+        "weight[[target.token for",
+        "2 * weight[[target.token for",
+        CAPTUM,
+        "test_gradients_are_captums",
+    ),
     ("saliency", "(places + 1) / 2", "(places + 1.01) / 2", CAPTUM, "test_integrated_gradients_are_captums"),
     ("saliency", "fall = full - logits_with", "fall = 2 * full - logits_with", CAPTUM, "test_occlusion"),
     ("lens", "model.norm(states), model.head", "1 * states, model.head", LENS, "test_every_stage"),
     ("lens", '"entropy": said.entropy', '"entropy": final.entropy', LENS, "test_every_stage"),
     ("lens", "(part - part.mean()) * scale", "part * scale", WITNESS, "test_who_spoke_for_a_token"),
-    ("lens", '"dhk,hk->hd", weight, mix', '"dhk,hk->hd", weight, mix.flip(0)', WITNESS, "test_who_spoke_for_a_token"),
+    (
+        "lens",
+        '"dhk,hk->hd", weight, mix',
+        '"dhk,hk->hd", weight, mix.flip(0)',
+        WITNESS,
+        "test_who_spoke_for_a_token",
+    ),
     (
         "attention",
         "seen[site][0] for site in sites",
@@ -42,7 +61,13 @@ MUTANTS = [
         NEURONS,
         "test_activations_are_those_of_transformers",
     ),
-    ("neurons", "made.components_[order]", "made.components_[order[::-1]]", NEURONS, "test_factors_are_scikit_learns"),
+    (
+        "neurons",
+        "made.components_[order]",
+        "made.components_[order[::-1]]",
+        NEURONS,
+        "test_factors_are_scikit_learns",
+    ),
     ("surgery", "value + edit.by * given", "value + given", SURGERY, "test_every_kind_of_edit"),
     (
         "surgery",
@@ -101,9 +126,18 @@ def run(test: Callable[..., None], pair: Pair, monkeypatch: pytest.MonkeyPatch, 
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("module", "old", "new", "home", "name"), MUTANTS, ids=[f"{one[0]}: {one[2]}" for one in MUTANTS])
+@pytest.mark.parametrize(
+    ("module", "old", "new", "home", "name"), MUTANTS, ids=[f"{one[0]}: {one[2]}" for one in MUTANTS]
+)
 def test_a_fault_is_seen(
-    module: str, old: str, new: str, home: str, name: str, pair: Pair, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    module: str,
+    old: str,
+    new: str,
+    home: str,
+    name: str,
+    pair: Pair,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     """The test passes without the fault, and fails with it."""
     test = getattr(importlib.import_module(home), name)

@@ -13,7 +13,10 @@ from glassformer.explain.neurons import activations, passages, pushed
 def fired(pair: Pair, ids: list[int]) -> np.ndarray:
     """(L, T, N) by `transformers`."""
     caught: list[torch.Tensor] = []
-    hooks = [block.mlp.act.register_forward_hook(lambda *made: caught.append(made[2][0])) for block in pair.theirs.transformer.h]
+    hooks = [
+        block.mlp.act.register_forward_hook(lambda *made: caught.append(made[2][0]))
+        for block in pair.theirs.transformer.h
+    ]
     with torch.no_grad():
         pair.theirs(torch.tensor([ids]))
     for hook in hooks:
@@ -28,7 +31,9 @@ def test_activations_are_those_of_transformers(pair: Pair) -> None:
     np.testing.assert_allclose(found.values, right, rtol=0, atol=1e-12)
     np.testing.assert_allclose(activations(pair.ours, pair.ids, [1]).values, right[1:], rtol=0, atol=1e-12)
     best = found.top(4, 3)
-    assert [value for *_, value in best] == pytest.approx(sorted(right[:, 4].ravel().tolist(), reverse=True)[:3], rel=1e-5)
+    assert [value for *_, value in best] == pytest.approx(
+        sorted(right[:, 4].ravel().tolist(), reverse=True)[:3], rel=1e-5
+    )
     assert all(right[layer, 4, neuron] == pytest.approx(value, rel=1e-5) for layer, neuron, value in best)
 
 
@@ -100,7 +105,10 @@ def test_passages(pair: Pair) -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda pair: activations(pair.ours, pair.ids, [7]), "layer 7 is not there; the model has layers 0 to 1"),
+        (
+            lambda pair: activations(pair.ours, pair.ids, [7]),
+            "layer 7 is not there; the model has layers 0 to 1",
+        ),
         (lambda pair: activations(pair.ours, pair.ids, []), "name at least one layer"),
         (
             lambda pair: activations(pair.ours, pair.ids).nmf(13),
@@ -108,7 +116,10 @@ def test_passages(pair: Pair) -> None:
         ),
         (lambda pair: activations(pair.ours, pair.ids).clusters(0), "clusters must be between 1 and the"),
         (lambda pair: activations(pair.ours, pair.ids).top(12), "position 12 is not there"),
-        (lambda pair: pushed(pair.ours, 0, 96), "neuron 96 is not there; a layer of this model has neurons 0 to 95"),
+        (
+            lambda pair: pushed(pair.ours, 0, 96),
+            "neuron 96 is not there; a layer of this model has neurons 0 to 95",
+        ),
         (lambda pair: passages(pair.ours, [], [(2, 0)]), "layer 2 is not there"),
     ],
 )

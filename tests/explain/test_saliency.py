@@ -33,9 +33,13 @@ def words(pair: Pair) -> torch.Tensor:
     return pair.theirs.transformer.wte(torch.tensor([pair.ids])).detach().requires_grad_()
 
 
-@pytest.mark.parametrize("room", [module.ROOM, 1, 3 * 3 * 12 * 12])  # all four questions at once, one at a time, three and one
+@pytest.mark.parametrize(
+    "room", [module.ROOM, 1, 3 * 3 * 12 * 12]
+)  # all four questions at once, one at a time, three and one
 @pytest.mark.parametrize("method", ["grad_x_input", "gradient"])
-def test_gradients_are_captums(pair: Pair, words: torch.Tensor, method: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_are_captums(
+    pair: Pair, words: torch.Tensor, method: str, room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All questions side by side, or one after the other."""
     monkeypatch.setattr(module, "ROOM", room)
     found = saliency(pair.ours, pair.ids, TARGETS, method)
@@ -60,14 +64,18 @@ def test_integrated_gradients_are_captums(pair: Pair, words: torch.Tensor) -> No
         np.testing.assert_allclose(scores, right[0].sum(-1).detach().numpy(), rtol=1e-4, atol=1e-8)
         with torch.no_grad():
             rise = float(asked(pair, target)(words) - asked(pair, target)(torch.zeros_like(words)))
-        assert gap == pytest.approx(abs(float(rest) / rise), rel=1e-3, abs=1e-8)  # captum has its steps in float32
+        assert gap == pytest.approx(
+            abs(float(rest) / rise), rel=1e-3, abs=1e-8
+        )  # captum has its steps in float32
     closer = saliency(pair.ours, pair.ids, TARGETS, "integrated_gradients", steps=40).gaps
     assert closer is not None
     assert closer.max() < 1e-6
 
 
 @pytest.mark.parametrize("blank", [None, 33])
-def test_occlusion(pair: Pair, words: torch.Tensor, blank: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_occlusion(
+    pair: Pair, words: torch.Tensor, blank: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One token away at a time, by hand on the other implementation; in any number of passes."""
     table = pair.theirs.transformer.wte.weight.detach()
     for room in (module.ROOM, 1):
@@ -117,7 +125,10 @@ def test_deletion_and_insertion(pair: Pair, words: torch.Tensor, blank: int | No
         order = np.argsort(-found.shares[number, :size], kind="stable")
         for which, fraction in enumerate(curves.fractions):
             gone = order[: round(float(fraction) * size)]
-            for curve, blanks in ((curves.deletion, gone), (curves.insertion, np.setdiff1d(np.arange(size), gone))):
+            for curve, blanks in (
+                (curves.deletion, gone),
+                (curves.insertion, np.setdiff1d(np.arange(size), gone)),
+            ):
                 some = words.detach()[:, :size].clone()
                 some[0, blanks] = 0 if blank is None else table[blank]
                 with torch.no_grad():
@@ -139,7 +150,10 @@ def test_agreement() -> None:
     agreed = agreement(found)
     assert set(agreed) == {("a", "b"), ("a", "c"), ("b", "c")}
     for (one, other), value in agreed.items():
-        each = [spearmanr(found[one].shares[n][:size], found[other].shares[n][:size])[0] for n, size in ((0, 10), (1, 6))]
+        each = [
+            spearmanr(found[one].shares[n][:size], found[other].shares[n][:size])[0]
+            for n, size in ((0, 10), (1, 6))
+        ]
         assert value == pytest.approx(np.mean(each))
     rising = Saliency("up", [Target(3, 1)], np.array([[1.0, 2, 3, 4]]))
     falling = Saliency("down", [Target(3, 1)], np.array([[4.0, 3, 2, 1]]))

@@ -37,7 +37,9 @@ def test_attention_and_lens(storyteller: Pair) -> None:
     for number, state in enumerate(hidden):
         said = theirs.lm_head(theirs.transformer.ln_f(state))[0].log_softmax(-1)
         np.testing.assert_array_equal(found.top[2 * number, :, 0], said.argmax(-1).numpy())
-        np.testing.assert_allclose(found.top_logprobs[2 * number, :, 0], said.max(-1).values.numpy(), atol=1e-9)
+        np.testing.assert_allclose(
+            found.top_logprobs[2 * number, :, 0], said.max(-1).values.numpy(), atol=1e-9
+        )
     parts = contributions(ours, ids, -1, 40)
     assert abs(parts.values.sum() - float(right.logits[0, -1, 40])) <= 1e-9 * np.abs(parts.values).max()
 
@@ -53,7 +55,13 @@ def test_gradients(storyteller: Pair) -> None:
 
     right = InputXGradient(score).attribute(words)[0].norm(dim=-1).detach().numpy()
     np.testing.assert_allclose(saliency(ours, ids, [target]).scores[0], right, rtol=1e-8)
-    along = IntegratedGradients(score).attribute(words, n_steps=8, method="gausslegendre")[0].sum(-1).detach().numpy()
+    along = (
+        IntegratedGradients(score)
+        .attribute(words, n_steps=8, method="gausslegendre")[0]
+        .sum(-1)
+        .detach()
+        .numpy()
+    )
     found = saliency(ours, ids, [target], "integrated_gradients", steps=8).scores[0]
     np.testing.assert_allclose(found, along, rtol=1e-6, atol=1e-9)
 

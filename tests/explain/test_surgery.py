@@ -29,16 +29,27 @@ def edited(pair: Pair, *edits: Edit) -> torch.Tensor:
 
 def test_every_kind_of_edit(pair: Pair) -> None:
     """Each is what it says, on a head, on neurons, on the whole stream."""
-    heads, head, stream, neuron = "blocks.1.attn.mix", "blocks.1.attn.mix[2]", "blocks.0.out", "blocks.0.mlp.neurons[7]"
+    heads, head, stream, neuron = (
+        "blocks.1.attn.mix",
+        "blocks.1.attn.mix[2]",
+        "blocks.0.out",
+        "blocks.0.mlp.neurons[7]",
+    )
     by_head = np.arange(24.0).reshape(3, 8)
     right = {
         "zero": (Edit(head, "zero"), {head: torch.zeros_like}),
         "scale": (Edit(neuron, "scale", by=-3.0), {neuron: lambda x: -3 * x}),
         "mean": (Edit(head, "mean", value=np.arange(8.0)), {head: lambda x: torch.arange(8.0) + 0 * x}),
-        "mean of all heads": (Edit(heads, "mean", value=by_head), {heads: lambda x: torch.tensor(by_head)[:, None] + 0 * x}),
+        "mean of all heads": (
+            Edit(heads, "mean", value=by_head),
+            {heads: lambda x: torch.tensor(by_head)[:, None] + 0 * x},
+        ),
         "mean of a neuron": (Edit(neuron, "mean", value=np.array(2.5)), {neuron: lambda x: 2.5 + 0 * x}),
         "every layer": (Edit("blocks.*.mlp", "zero"), {f"blocks.{n}.mlp": torch.zeros_like for n in (0, 1)}),
-        "add": (Edit(stream, "add", by=0.5, value=np.arange(24.0)), {stream: lambda x: x + torch.arange(24.0) / 2}),
+        "add": (
+            Edit(stream, "add", by=0.5, value=np.arange(24.0)),
+            {stream: lambda x: x + torch.arange(24.0) / 2},
+        ),
         "sub-layer": (Edit("blocks.0.attn", "zero"), {"blocks.0.attn.out": torch.zeros_like}),
     }
     plain = logits(pair, pair.ids)
@@ -54,7 +65,9 @@ def test_edits_of_one_site_follow_each_other(pair: Pair) -> None:
     found = edited(pair, Edit(site, "scale", by=2.0), Edit(site, "add", value=np.ones(24)))
     torch.testing.assert_close(found, logits(pair, pair.ids, {site: lambda x: 2 * x + 1}), rtol=0, atol=1e-12)
     all_of_them, one = "blocks.0.attn.mix", "blocks.0.attn.mix[1]"
-    found = edited(pair, Edit(one, "scale", by=2.0), Edit(all_of_them, "zero"), Edit(one, "add", value=np.ones(8)))
+    found = edited(
+        pair, Edit(one, "scale", by=2.0), Edit(all_of_them, "zero"), Edit(one, "add", value=np.ones(8))
+    )
 
     def only_one(x: torch.Tensor) -> torch.Tensor:
         x = torch.zeros_like(x)
@@ -111,9 +124,13 @@ def by_hand(edit: Edit, prompt: int, size: int) -> Edit:
 
 @pytest.mark.parametrize("prompts", [[[5]], [[5, 17, 5, 17]], [[5, 17, 60], [5], [9, 9, 9, 9, 9]]])
 @pytest.mark.parametrize("at", [(0,), (-1,), (2, 6), None])
-def test_edits_hold_while_a_text_is_written(pair: Pair, prompts: list[list[int]], at: tuple[int, ...] | None) -> None:
+def test_edits_hold_while_a_text_is_written(
+    pair: Pair, prompts: list[list[int]], at: tuple[int, ...] | None
+) -> None:
     """Behind a cache and in a padded batch, an edit is for the same positions of each text as when it is read at once."""
-    own = values_at(pair.ours, [1, 2, 3, 4, 5, 6, 7, 8, 9], ["blocks.0.attn.mix"])["blocks.0.attn.mix"].numpy()
+    own = values_at(pair.ours, [1, 2, 3, 4, 5, 6, 7, 8, 9], ["blocks.0.attn.mix"])[
+        "blocks.0.attn.mix"
+    ].numpy()
     edits = [
         Edit("blocks.0.mlp.out", "add", value=np.arange(24.0) / 9, at=at),
         Edit("blocks.0.attn.mix", "patch", value=own, at=at or (0, 1, 2, 3, 4, 5, 6, 7, 8)),
@@ -144,7 +161,10 @@ def test_inside_and_outside(pair: Pair) -> None:
     with pytest.raises(ZeroDivisionError), surgery.edited(pair.ours, [Edit("blocks.0.attn", "zero")]):
         raise ZeroDivisionError
     torch.testing.assert_close(logits(pair, pair.ids), plain, rtol=0, atol=0)
-    with gf.trace(pair.ours, "blocks.0.attn.out") as seen, surgery.edited(pair.ours, [Edit("blocks.0.attn", "zero")]):
+    with (
+        gf.trace(pair.ours, "blocks.0.attn.out") as seen,
+        surgery.edited(pair.ours, [Edit("blocks.0.attn", "zero")]),
+    ):
         pair.ours(torch.tensor([pair.ids]))
     assert seen["blocks.0.attn"].shape == (1, 12, 24)
     with surgery.edited(pair.ours, []), gf.trace(pair.ours, "logits") as seen:
@@ -156,9 +176,13 @@ def test_patching_all_of_a_layer_gives_the_other_text(pair: Pair) -> None:
     """And patching what is there already changes nothing."""
     for site in ("blocks.0.out", "blocks.1.attn.mix"):
         own = values_at(pair.ours, pair.ids, [site])[site].numpy()
-        torch.testing.assert_close(edited(pair, Edit(site, "patch", value=own)), logits(pair, pair.ids), rtol=0, atol=0)
+        torch.testing.assert_close(
+            edited(pair, Edit(site, "patch", value=own)), logits(pair, pair.ids), rtol=0, atol=0
+        )
     other = values_at(pair.ours, OTHER, ["blocks.0.out"])["blocks.0.out"].numpy()
-    torch.testing.assert_close(edited(pair, Edit("blocks.0.out", "patch", value=other)), logits(pair, OTHER), rtol=0, atol=1e-12)
+    torch.testing.assert_close(
+        edited(pair, Edit("blocks.0.out", "patch", value=other)), logits(pair, OTHER), rtol=0, atol=1e-12
+    )
 
 
 def test_a_sweep_is_one_patch_after_the_other(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,12 +202,16 @@ def test_a_sweep_is_one_patch_after_the_other(pair: Pair, monkeypatch: pytest.Mo
 
             last = logits(pair, OTHER, {site: by_hand})[-1]
             assert found.patched[number, position] == pytest.approx(float(last[40] - last[41]), rel=1e-9)
-    clean, broken = (float(logits(pair, ids)[-1, 40] - logits(pair, ids)[-1, 41]) for ids in (pair.ids, OTHER))
+    clean, broken = (
+        float(logits(pair, ids)[-1, 40] - logits(pair, ids)[-1, 41]) for ids in (pair.ids, OTHER)
+    )
     assert (found.clean, found.broken) == pytest.approx((clean, broken))
     assert found.restored[2, -1] == pytest.approx(1.0)
     np.testing.assert_allclose(found.restored[2, :-1], 0, atol=1e-9)
     monkeypatch.setattr("glassformer.explain.surgery.ROWS", 5)
-    np.testing.assert_allclose(sweep(pair.ours, pair.ids, OTHER, sites, 40, 41).patched, found.patched, rtol=1e-12)
+    np.testing.assert_allclose(
+        sweep(pair.ours, pair.ids, OTHER, sites, 40, 41).patched, found.patched, rtol=1e-12
+    )
 
 
 def test_directions_and_means(pair: Pair) -> None:
@@ -191,9 +219,15 @@ def test_directions_and_means(pair: Pair) -> None:
     pairs = [([1, 2, 3], [4, 5]), ([6], [7, 8, 9, 10])]
     site = "blocks.1.mid"
     ends = [[values_at(pair.ours, ids, [site])[site][-1].numpy() for ids in two] for two in pairs]
-    np.testing.assert_allclose(direction(pair.ours, pairs, site), np.mean([a - b for a, b in ends], 0), rtol=1e-5)
-    all_of_them = np.concatenate([values_at(pair.ours, ids, [site])[site].numpy() for two in pairs for ids in two])
-    np.testing.assert_allclose(mean_over(pair.ours, [ids for two in pairs for ids in two], site), all_of_them.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(
+        direction(pair.ours, pairs, site), np.mean([a - b for a, b in ends], 0), rtol=1e-5
+    )
+    all_of_them = np.concatenate(
+        [values_at(pair.ours, ids, [site])[site].numpy() for two in pairs for ids in two]
+    )
+    np.testing.assert_allclose(
+        mean_over(pair.ours, [ids for two in pairs for ids in two], site), all_of_them.mean(0), rtol=1e-5
+    )
     assert mean_over(pair.ours, [[1, 2], [3]], "blocks.0.attn.mix").shape == (3, 8)
 
 
@@ -207,7 +241,10 @@ def test_a_difference(pair: Pair) -> None:
 
     other = small_model(9, torch.float64)
     found = difference(pair.ours, other, pair.ids)
-    rows = [logits(pair, pair.ids).log_softmax(-1), other(torch.tensor([pair.ids]))[0].detach().log_softmax(-1)]
+    rows = [
+        logits(pair, pair.ids).log_softmax(-1),
+        other(torch.tensor([pair.ids]))[0].detach().log_softmax(-1),
+    ]
     right = [[float(row[at, token]) for at, token in enumerate(pair.ids[1:])] for row in rows]
     np.testing.assert_allclose(found.logprobs, np.subtract(right[1], right[0]), atol=1e-5)
     assert found.attention is not None
@@ -220,14 +257,29 @@ def test_a_difference(pair: Pair) -> None:
     [
         (lambda pair: Edit("blocks.0.out", "burn"), "do 'burn' is none of zero, mean, scale, add, patch"),
         (lambda pair: Edit("blocks.0.out", "add"), "blocks.0.out: add needs a value"),
-        (lambda pair: edited(pair, Edit("blocks.0.out", "add", value=np.ones(5))), r"a value of shape \(5,\) does not fit"),
-        (lambda pair: edited(pair, Edit("blocks.0.out", "zero", at=(12,))), "no text had a position 12; the longest had 0 to 11"),
+        (
+            lambda pair: edited(pair, Edit("blocks.0.out", "add", value=np.ones(5))),
+            r"a value of shape \(5,\) does not fit",
+        ),
+        (
+            lambda pair: edited(pair, Edit("blocks.0.out", "zero", at=(12,))),
+            "no text had a position 12; the longest had 0 to 11",
+        ),
         (lambda pair: edited(pair, Edit("blocks.9.out", "zero")), "no site matches 'blocks.9.out'"),
         (lambda pair: edited(pair, Edit("blocks.0.attn.mix[3]", "zero")), "this axis has 3 entries"),
-        (lambda pair: edited(pair, Edit("blocks.0.out", "patch", value=np.ones((3, 24)), at=(3,))), "the other text has 0 to 2"),
-        (lambda pair: direction(pair.ours, [([1], [1, 2])], "blocks.0.attn.pattern"), "another shape for every text"),
+        (
+            lambda pair: edited(pair, Edit("blocks.0.out", "patch", value=np.ones((3, 24)), at=(3,))),
+            "the other text has 0 to 2",
+        ),
+        (
+            lambda pair: direction(pair.ours, [([1], [1, 2])], "blocks.0.attn.pattern"),
+            "another shape for every text",
+        ),
         (lambda pair: Edit("blocks.0.out", "mean"), "blocks.0.out: mean needs a value"),
-        (lambda pair: sweep(pair.ours, [1, 2], [1], ["embed"], 0, 1), "as many tokens as each other, not 2 and 1"),
+        (
+            lambda pair: sweep(pair.ours, [1, 2], [1], ["embed"], 0, 1),
+            "as many tokens as each other, not 2 and 1",
+        ),
         (lambda pair: sweep(pair.ours, [1], [2], ["embed"], 0, 97), "token 97 is not there"),
         (lambda pair: direction(pair.ours, [], "embed"), "at least one pair"),
         (lambda pair: difference(pair.ours, pair.ours, [1]), "at least two tokens"),

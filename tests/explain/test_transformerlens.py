@@ -29,7 +29,9 @@ class Both(NamedTuple):
         from transformers import AutoModelForCausalLM
 
         model: Any = AutoModelForCausalLM.from_pretrained(self.folder, dtype=torch.float64)
-        bridge = TransformerBridge.boot_transformers(str(self.folder), hf_model=model, device="cpu", dtype=torch.float64)
+        bridge = TransformerBridge.boot_transformers(
+            str(self.folder), hf_model=model, device="cpu", dtype=torch.float64
+        )
         bridge.enable_compatibility_mode(disable_warnings=True, **how)
         return bridge
 
@@ -56,7 +58,9 @@ def test_who_spoke_for_a_token(both: Both) -> None:
     right = {
         name: float(value)
         for stack, labels in ((heads, names), (rest, others))
-        for name, value in zip(labels, cache.logit_attrs(stack, tokens=token, pos_slice=-1)[:, 0], strict=True)
+        for name, value in zip(
+            labels, cache.logit_attrs(stack, tokens=token, pos_slice=-1)[:, 0], strict=True
+        )
     }
     found = contributions(both.lm.model, both.ids, -1, token)
     ours = dict(zip(found.parts, found.values, strict=True))
@@ -64,7 +68,10 @@ def test_who_spoke_for_a_token(both: Both) -> None:
     pairs = [(ours["embed"], right["embed"] + right["pos_embed"])]
     for layer in range(config.layers):
         pairs += [(ours[f"blocks.{layer}.mlp"], right[f"{layer}_mlp_out"])]
-        pairs += [(ours[f"blocks.{layer}.attn.mix[{head}]"], right[f"L{layer}H{head}"]) for head in range(config.heads)]
+        pairs += [
+            (ours[f"blocks.{layer}.attn.mix[{head}]"], right[f"L{layer}H{head}"])
+            for head in range(config.heads)
+        ]
     one, other = np.array(pairs).T
     assert len(pairs) == len(right) - 1
     np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5 * np.abs(other).max())

@@ -88,8 +88,22 @@ def long(storyteller: LanguageModel) -> dict[str, Look]:
     ids = (storyteller.encode("One day a robot met a girl. They ran up the hill. ") * 100)[:1021]
     out = lm.generate(ids, max_new_tokens=3, temperature=0)
     assert len(out.ids) == 1024
-    answers = [out.attention(1, 0), out.attention(), out.lens(), out.steps(1, 0), out.neurons(), out.neurons([0]).nmf(2)]
-    answers += [out.rollout(), out.probabilities(), out.cache(), out.saliency(tested=False), out.rankings(), out.journey()]
+    answers = [
+        out.attention(1, 0),
+        out.attention(),
+        out.lens(),
+        out.steps(1, 0),
+        out.neurons(),
+        out.neurons([0]).nmf(2),
+    ]
+    answers += [
+        out.rollout(),
+        out.probabilities(),
+        out.cache(),
+        out.saliency(tested=False),
+        out.rankings(),
+        out.journey(),
+    ]
     return {f"{n} {one.kind}": one for n, one in enumerate(answers)}
 
 

@@ -13,7 +13,9 @@ from glassformer.figures.layout import figure
 from glassformer.figures.view import script
 from glassformer.tasks.look import Look
 
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed, which drives the browser")
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed, which drives the browser"
+)
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
     pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed, in which the page would be opened"),
@@ -39,7 +41,9 @@ def page(browser: Any) -> Iterator[Any]:
     made.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
     made.on("dialog", lambda dialog: (troubles.append(dialog.message), dialog.dismiss()))
     local = ("file:", "data:", "blob:")
-    made.on("request", lambda request: None if request.url.startswith(local) else troubles.append(request.url))
+    made.on(
+        "request", lambda request: None if request.url.startswith(local) else troubles.append(request.url)
+    )
     yield made
     assert not troubles
     context.close()
@@ -61,14 +65,18 @@ def until(page: Any, asked: str, right: Callable[[Any], bool]) -> None:
     raise AssertionError(f"{asked} is {page.evaluate(asked)}")
 
 
-def test_the_page_draws_the_same_marks(page: Any, looks: dict[str, Look], hostile: dict[str, Look], tmp_path: Path) -> None:
+def test_the_page_draws_the_same_marks(
+    page: Any, looks: dict[str, Look], hostile: dict[str, Look], tmp_path: Path
+) -> None:
     """As many rectangles, paths and texts as Python draws, and every text in its words."""
     for group in (looks, hostile):
         for kind, look in group.items():
             show(page, look, tmp_path)
             room = page.evaluate("document.querySelector('#view').clientWidth")
             ours = figure(json.loads(json.dumps(look.view().spec)), room).marks
-            drawn = page.evaluate("""() => [...document.querySelectorAll('svg > text')].map((one) => one.textContent)""")
+            drawn = page.evaluate(
+                """() => [...document.querySelectorAll('svg > text')].map((one) => one.textContent)"""
+            )
             assert drawn == [mark["text"] for mark in ours if mark["mark"] == "text"], kind
             rects = page.evaluate("document.querySelectorAll('svg > rect').length")
             assert rects == 1 + sum(mark["mark"] == "rect" for mark in ours), kind
@@ -84,7 +92,9 @@ def test_hover_pin_and_keys(page: Any, looks: dict[str, Look], tmp_path: Path) -
     cell = page.locator("svg > rect[data-at]").nth(0)
     cell.hover()
     assert tip.inner_text() == "Once · Once: 100 %"
-    assert page.locator("svg > rect[opacity]").count() > 5  # what belongs to other rows and columns steps back
+    assert (
+        page.locator("svg > rect[opacity]").count() > 5
+    )  # what belongs to other rows and columns steps back
     page.mouse.move(980, 5)
     assert tip.is_hidden()
 
@@ -130,7 +140,14 @@ def test_tab_reaches_the_picture_first(page: Any, looks: dict[str, Look], tmp_pa
     for _ in range(7):
         page.keyboard.press("Tab")
         met.append(page.evaluate("document.activeElement.tagName.toLowerCase()"))
-    assert [one for one in met if one != "div"][:6] == ["svg", "button", "button", "button", "button", "summary"]
+    assert [one for one in met if one != "div"][:6] == [
+        "svg",
+        "button",
+        "button",
+        "button",
+        "button",
+        "summary",
+    ]
 
 
 def test_a_long_text_is_walked_through(page: Any, long: dict[str, Look], tmp_path: Path) -> None:

@@ -19,7 +19,14 @@ def test_every_form(looks: dict[str, Look], tmp_path: Path) -> None:
     for kind in ("attention", "lens", "steps", "saliency"):
         look = looks[kind]
         csv = look.to_csv().encode()[:20]
-        starts = {".svg": b"<svg", ".png": b"\x89PNG", ".pdf": b"%PDF", ".html": b"<!doctype html>", ".json": b"{", ".csv": csv}
+        starts = {
+            ".svg": b"<svg",
+            ".png": b"\x89PNG",
+            ".pdf": b"%PDF",
+            ".html": b"<!doctype html>",
+            ".json": b"{",
+            ".csv": csv,
+        }
         for suffix, start in starts.items():
             path = look.save(tmp_path / f"{kind}{suffix}")
             assert path.read_bytes().startswith(start)
@@ -27,14 +34,18 @@ def test_every_form(looks: dict[str, Look], tmp_path: Path) -> None:
         saved = json.loads((tmp_path / f"{kind}.json").read_text())
         assert saved["numbers"]
         assert saved["view"]["kind"] == look.view().spec["kind"]
-    assert looks["lens"].view().save(tmp_path / "view.csv").read_text().splitlines()[0] == ",".join(looks["lens"].columns)
+    assert looks["lens"].view().save(tmp_path / "view.csv").read_text().splitlines()[0] == ",".join(
+        looks["lens"].columns
+    )
     assert looks["lens"].save(tmp_path / "LENS.SVG").read_text().startswith("<svg")
 
 
 def test_width_and_theme(looks: dict[str, Look], tmp_path: Path) -> None:
     """One column of a paper; a dark ground."""
     wide, narrow = (View.to_svg(looks["written"].view(), width=width) for width in (960, 360))
-    assert float(narrow.split('width="')[1].split('"')[0]) <= 360 < float(wide.split('width="')[1].split('"')[0])
+    assert (
+        float(narrow.split('width="')[1].split('"')[0]) <= 360 < float(wide.split('width="')[1].split('"')[0])
+    )
     dark = looks["attention"].save(tmp_path / "dark.svg", theme="dark").read_text()
     assert 'fill="#14171a"' in dark
     png = looks["attention"].save(tmp_path / "x.png").read_bytes()
@@ -61,7 +72,12 @@ def test_mistakes(looks: dict[str, Look], tmp_path: Path, name: str, how: dict[s
 
 @pytest.mark.parametrize(
     ("content", "words"),
-    [(None, "cannot be read"), ("{", "is not JSON"), ("[]", "is not a view"), ('{"view": 1}', "is not a view")],
+    [
+        (None, "cannot be read"),
+        ("{", "is not JSON"),
+        ("[]", "is not a view"),
+        ('{"view": 1}', "is not a view"),
+    ],
 )
 def test_files_that_are_no_views(tmp_path: Path, content: str | None, words: str) -> None:
     """One sentence each."""

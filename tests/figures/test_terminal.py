@@ -13,7 +13,9 @@ from glassformer.tasks.look import Look
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 @pytest.mark.parametrize("coloured", [True, False])
-def test_lines_fit(looks: dict[str, Look], hostile: dict[str, Look], long: dict[str, Look], width: int, coloured: bool) -> None:
+def test_lines_fit(
+    looks: dict[str, Look], hostile: dict[str, Look], long: dict[str, Look], width: int, coloured: bool
+) -> None:
     """At any width."""
     for name, spec in drawings(looks, hostile, long):
         for line in lines(spec, width, coloured):
@@ -36,7 +38,9 @@ def test_colours_only_where_they_are_wanted(looks: dict[str, Look], hostile: dic
 
 def test_without_colours_there_are_digits(looks: dict[str, Look]) -> None:
     """Attention in tenths, a token's share behind it, bars as blocks, curves as blocks."""
-    first = [line for line in shown(looks, "attention", colour=False).splitlines() if re.match(r"\s*0 +Once", line)]
+    first = [
+        line for line in shown(looks, "attention", colour=False).splitlines() if re.match(r"\s*0 +Once", line)
+    ]
     assert first == [" 0   Once  9"]
     assert re.search(r"[⁰-⁹]", shown(looks, "written", colour=False))
     assert "█" in shown(looks, "parts", colour=False)
@@ -50,7 +54,9 @@ def test_cut_off_candidates_stand_below_a_line(looks: dict[str, Look]) -> None:
     assert [n for n, line in enumerate(rows) if "─" in line] == [5]
 
 
-def test_a_view_from_a_file_is_drawn_as_it_was(looks: dict[str, Look], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_view_from_a_file_is_drawn_as_it_was(
+    looks: dict[str, Look], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     """The JSON is all that a picture needs."""
     folder = tmp_path_factory.mktemp("views")
     for kind, look in looks.items():
@@ -63,7 +69,10 @@ def test_a_view_from_a_file_is_drawn_as_it_was(looks: dict[str, Look], tmp_path_
 def test_a_file_of_somebody_else(looks: dict[str, Look]) -> None:
     """Escape codes in a view do not reach the terminal."""
     spec = looks["written"].view().spec
-    evil = View(spec | {"title": "\x1b]0;x\x07", "caption": "\x1b[2J", "tokens": ["\x1b[31mred"] * len(spec["tokens"])})
+    evil = View(
+        spec
+        | {"title": "\x1b]0;x\x07", "caption": "\x1b[2J", "tokens": ["\x1b[31mred"] * len(spec["tokens"])}
+    )
     assert "\x1b" not in evil.to_text(80, colour=False)
     assert "\x1b]0" not in evil.to_text(80, colour=True)
 

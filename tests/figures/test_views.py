@@ -42,7 +42,9 @@ def test_every_kind_of_answer_is_drawn(looks: dict[str, Look]) -> None:
     assert set(looks) == set(DRAWINGS)
 
 
-def test_views_keep_to_their_schema(looks: dict[str, Look], hostile: dict[str, Look], long: dict[str, Look]) -> None:
+def test_views_keep_to_their_schema(
+    looks: dict[str, Look], hostile: dict[str, Look], long: dict[str, Look]
+) -> None:
     """The JSON is what is documented."""
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     checker = jsonschema.Draft202012Validator(SCHEMA)
@@ -76,14 +78,21 @@ def javascript(jobs: list[tuple[dict[str, Any], float, str]]) -> list[dict[str, 
     if node is None:
         pytest.skip("node is not here, which runs views.js")
     code = SCRIPT % json.dumps(VIEWS_JS.as_uri())
-    done = subprocess.run([node, "--input-type=module", "-e", code], input=json.dumps(jobs), capture_output=True, text=True)
+    done = subprocess.run(
+        [node, "--input-type=module", "-e", code], input=json.dumps(jobs), capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return list(json.loads(done.stdout))
 
 
 @pytest.mark.parametrize(("room", "theme"), [(960.0, "light"), (360.0, "dark")])
 def test_both_renderers_make_the_same_marks(
-    looks: dict[str, Look], hostile: dict[str, Look], scripts: dict[str, Look], long: dict[str, Look], room: float, theme: str
+    looks: dict[str, Look],
+    hostile: dict[str, Look],
+    scripts: dict[str, Look],
+    long: dict[str, Look],
+    room: float,
+    theme: str,
 ) -> None:
     """Every rectangle, text, line and arc, at the same place, in the same colour, saying the same."""
     chosen = list(drawings(looks, hostile, scripts, long))
@@ -121,7 +130,12 @@ def texts(sheet: Sheet) -> Iterator[tuple[float, float, float, float, str]]:
 
 @pytest.mark.parametrize(("room", "theme"), [(960.0, "light"), (360.0, "light")])
 def test_labels_are_neither_clipped_nor_overlapping(
-    looks: dict[str, Look], hostile: dict[str, Look], scripts: dict[str, Look], long: dict[str, Look], room: float, theme: str
+    looks: dict[str, Look],
+    hostile: dict[str, Look],
+    scripts: dict[str, Look],
+    long: dict[str, Look],
+    room: float,
+    theme: str,
 ) -> None:
     """Every text lies inside the picture, and on no other text."""
     wrong = []
@@ -139,14 +153,18 @@ def test_labels_are_neither_clipped_nor_overlapping(
     assert not wrong
 
 
-def test_svg_is_well_formed_and_text_stays_text(looks: dict[str, Look], hostile: dict[str, Look], long: dict[str, Look]) -> None:
+def test_svg_is_well_formed_and_text_stays_text(
+    looks: dict[str, Look], hostile: dict[str, Look], long: dict[str, Look]
+) -> None:
     """No token becomes an element, an attribute or a script; a screen reader has a sentence."""
     allowed = {"svg", "title", "defs", "pattern", "path", "rect", "text"}
     for name, spec in drawings(looks, hostile, long):
         drawn = svg(figure(spec), spec["sentence"])
         root = ElementTree.fromstring(drawn)
         assert {one.tag.rpartition("}")[2] for one in root.iter()} <= allowed, name
-        assert not any(key.lower().startswith("on") or "href" in key for one in root.iter() for key in one.attrib), name
+        assert not any(
+            key.lower().startswith("on") or "href" in key for one in root.iter() for key in one.attrib
+        ), name
         assert root.attrib["aria-label"]
         assert root.attrib["role"] == "img"
         assert len(drawn) < 5e6, f"{name}: {len(drawn):,} characters"
@@ -158,7 +176,9 @@ def test_a_long_text_is_pooled_and_shown_in_part(long: dict[str, Look]) -> None:
     sheet = figure(look.view().spec)
     assert any("all 1024 × 1024" in mark.get("text", "") for mark in sheet.marks)
     assert sheet.width <= 960
-    assert sum(mark["mark"] == "text" and bool(mark.get("turn")) for mark in sheet.marks) == 40  # columns one by one
+    assert (
+        sum(mark["mark"] == "text" and bool(mark.get("turn")) for mark in sheet.marks) == 40
+    )  # columns one by one
     moved = figure(look.view().spec | {"window": [100, 50]})
     assert any("100–139, columns 50–89" in mark.get("text", "") for mark in moved.marks)
     for name, one in long.items():
@@ -223,7 +243,13 @@ def test_labels_and_numbers() -> None:
     assert [number(one) for one in (0, 1234.5, 12.34, 1.234, 0.1234, -0.5, -0.0001)] == [
         "0", "1,235", "12.3", "1.23", "0.123", "−0.500", "−1e−4",
     ]  # fmt: skip
-    assert [percent(one) for one in (0, 0.5, 0.999, 1, -0.0123)] == ["0 %", "50 %", "99.9 %", "100 %", "−1.2 %"]
+    assert [percent(one) for one in (0, 0.5, 0.999, 1, -0.0123)] == [
+        "0 %",
+        "50 %",
+        "99.9 %",
+        "100 %",
+        "−1.2 %",
+    ]
     assert [tick(value, step) for value, step in ((0.2, 0.2), (1.5, 0.5), (100, 50), (1000, 500), (-0.5, 0.5))] == [
         "0.2", "1.5", "100", "1,000", "−0.5",
     ]  # fmt: skip
@@ -264,7 +290,14 @@ def test_columns_with_scales_of_their_own_keep_them_in_the_overview() -> None:
     scales = [magnitude("a", 100.0), magnitude("b", 1.0)]
     values = [[50.0, 0.0] for _ in range(300)]
     values[7] = [50.0, 1.0]
-    spec = {**PLAIN, "kind": "matrix", "rows": ["r"] * 300, "columns": ["a", "b"], "values": values, "scale": scales[0]}
+    spec = {
+        **PLAIN,
+        "kind": "matrix",
+        "rows": ["r"] * 300,
+        "columns": ["a", "b"],
+        "values": values,
+        "scale": scales[0],
+    }
     marks = figure(spec | {"scales": scales}).marks
     seen = [mark for mark in marks if "overview" in mark.get("keys", ())]
     assert at(scales[1], 1.0, "light") in {mark["fill"] for mark in seen}
@@ -288,7 +321,9 @@ def test_what_is_left_out_is_said(storyteller: LanguageModel) -> None:
 
 def test_a_query_of_a_long_text_is_in_sight(storyteller: LanguageModel) -> None:
     """The part that is shown ends at the query, and the title says where that is."""
-    out = storyteller.generate("One day a robot met a girl. They ran up the hill. " * 12, max_new_tokens=1, temperature=0)
+    out = storyteller.generate(
+        "One day a robot met a girl. They ran up the hill. " * 12, max_new_tokens=1, temperature=0
+    )
     spec = out.steps(1, 0, 60).view().spec
     assert spec["title"].endswith("at 60")
     assert any("rows 21–60" in mark.get("text", "") for mark in figure(spec).marks)

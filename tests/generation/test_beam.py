@@ -32,7 +32,13 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Pair]:
     for seed, scale in ((0, 4.0), (1, 6.0), (2, 9.0)):
         torch.manual_seed(seed)
         config = GPT2Config(
-            vocab_size=VOCAB, n_positions=CONTEXT, n_embd=16, n_layer=2, n_head=2, bos_token_id=None, eos_token_id=None
+            vocab_size=VOCAB,
+            n_positions=CONTEXT,
+            n_embd=16,
+            n_layer=2,
+            n_head=2,
+            bos_token_id=None,
+            eos_token_id=None,
         )
         theirs = GPT2LMHeadModel(config).eval()
         with torch.no_grad():
@@ -45,7 +51,9 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Pair]:
     return made
 
 
-def a_case(rng: np.random.Generator, theirs: GPT2LMHeadModel, **fixed: Any) -> tuple[list[int], int, dict[str, Any]]:
+def a_case(
+    rng: np.random.Generator, theirs: GPT2LMHeadModel, **fixed: Any
+) -> tuple[list[int], int, dict[str, Any]]:
     """A random prompt, an end token that the model likes to say after it, and random options."""
     prompt = [int(id) for id in rng.integers(0, VOCAB, size=rng.integers(1, 8))]
     with torch.no_grad():
@@ -83,7 +91,10 @@ def theirs_say(
         **given,
     )
     lengths = (out.beam_indices >= 0).sum(1).tolist()
-    rows = [row[len(prompt) : len(prompt) + length] for row, length in zip(out.sequences.tolist(), lengths, strict=True)]
+    rows = [
+        row[len(prompt) : len(prompt) + length]
+        for row, length in zip(out.sequences.tolist(), lengths, strict=True)
+    ]
     return [tuple(row[:-1] if row[-1] == end else row) for row in rows], out.sequences_scores.tolist()
 
 
@@ -123,7 +134,11 @@ def test_every_way_to_stop_is_theirs(length_penalty: float, early_stopping: Any,
     rng = np.random.default_rng(99)
     for case in range(2):
         prompt, end, options = a_case(rng, pairs[case][0], num_beams=4, max_new_tokens=12, min_new_tokens=0)
-        options |= {"length_penalty": length_penalty, "early_stopping": early_stopping, "num_return_sequences": 4}
+        options |= {
+            "length_penalty": length_penalty,
+            "early_stopping": early_stopping,
+            "num_return_sequences": 4,
+        }
         compare(pairs[case], prompt, end, options)
 
 
@@ -132,14 +147,26 @@ def test_the_ways_to_stop_differ(pairs: list[Pair]) -> None:
     rng = np.random.default_rng(99)
     early = penalty = False
     for case in range(20):
-        prompt, end, options = a_case(rng, pairs[case % 2][0], num_beams=4, max_new_tokens=12, min_new_tokens=0)
+        prompt, end, options = a_case(
+            rng, pairs[case % 2][0], num_beams=4, max_new_tokens=12, min_new_tokens=0
+        )
         options |= {"num_return_sequences": 4, "repetition_penalty": 1.0}
 
-        def said(prompt: list[int] = prompt, end: int = end, case: int = case, **options: Any) -> list[tuple[int, ...]]:
-            return [beam.tokens for beam in beam_search(pairs[case % 2][1], prompt, Options(**options), end=end)]
+        def said(
+            prompt: list[int] = prompt, end: int = end, case: int = case, **options: Any
+        ) -> list[tuple[int, ...]]:
+            return [
+                beam.tokens for beam in beam_search(pairs[case % 2][1], prompt, Options(**options), end=end)
+            ]
 
         early += (
-            len({str(said(**options | {"length_penalty": 1.0, "early_stopping": way})) for way in (True, False, "never")}) > 1
+            len(
+                {
+                    str(said(**options | {"length_penalty": 1.0, "early_stopping": way}))
+                    for way in (True, False, "never")
+                }
+            )
+            > 1
         )
         penalty |= len({str(said(**options | {"length_penalty": by})) for by in (-1.0, 1.0, 2.0)}) > 1
         if early and penalty:
@@ -166,8 +193,15 @@ def test_many_beams_that_end_at_once_are_theirs(pairs: list[Pair]) -> None:
     rng = np.random.default_rng(9)
     stopped = 0
     for case in range(6):
-        prompt, end, options = a_case(rng, pairs[case % 3][0], num_beams=4 + case % 3, max_new_tokens=8, min_new_tokens=0)
-        options |= {"logit_bias": {end: 4.0}, "num_return_sequences": 4, "early_stopping": "never", "length_penalty": 2.0}
+        prompt, end, options = a_case(
+            rng, pairs[case % 3][0], num_beams=4 + case % 3, max_new_tokens=8, min_new_tokens=0
+        )
+        options |= {
+            "logit_bias": {end: 4.0},
+            "num_return_sequences": 4,
+            "early_stopping": "never",
+            "length_penalty": 2.0,
+        }
         stopped += sum(beam.finish == "stop" for beam in compare(pairs[case % 3], prompt, end, options))
     assert stopped > 8
 
@@ -180,7 +214,9 @@ def test_ids_without_a_token_are_as_suppressed_ones(pairs: list[Pair]) -> None:
         prompt, end, options = a_case(rng, pairs[case % 3][0], max_new_tokens=6)
         theirs, ours = pairs[case % 3]
         end = end % 20
-        tokens, scores = theirs_say(theirs, prompt, end, options | {"suppress_tokens": list(range(20, VOCAB))})
+        tokens, scores = theirs_say(
+            theirs, prompt, end, options | {"suppress_tokens": list(range(20, VOCAB))}
+        )
         got = beam_search(ours, prompt, Options(**options), end=end, known=20)
         assert [beam.tokens for beam in got] == tokens
         np.testing.assert_allclose([beam.score for beam in got], scores, rtol=1e-4, atol=1e-5)
@@ -223,7 +259,9 @@ def test_the_log_probabilities_are_the_models_own(pairs: list[Pair]) -> None:
                 ending = float(logp[-1, end]) if beam.finish == "stop" else 0.0
                 length = len(beam.tokens) + (beam.finish == "stop")
                 assert beam.total == pytest.approx(sum(want) + ending, abs=1e-3)
-                assert beam.score == pytest.approx((sum(want) + ending) / length ** options["length_penalty"], rel=1e-3, abs=1e-4)
+                assert beam.score == pytest.approx(
+                    (sum(want) + ending) / length ** options["length_penalty"], rel=1e-3, abs=1e-4
+                )
 
 
 # Without Hugging Face.
@@ -258,7 +296,10 @@ class Table:
     def total(self, prompt: list[int], answer: Sequence[int]) -> float:
         """The log-probability of an answer."""
         row = [0, *prompt, *answer]
-        return sum(float(log_softmax(self.logits[row[i - 2], row[i - 1]])[row[i]]) for i in range(len(prompt) + 1, len(row)))
+        return sum(
+            float(log_softmax(self.logits[row[i - 2], row[i - 1]])[row[i]])
+            for i in range(len(prompt) + 1, len(row))
+        )
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -266,9 +307,13 @@ def test_enough_beams_find_the_best_of_all(seed: int) -> None:
     """With as many beams as there are answers, the best ten of all of them come, in order."""
     model = Table(seed)
     every = sorted(itertools.product(range(4), repeat=3), key=lambda answer: -model.total([1, 2], answer))
-    got = beam_search(model, [1, 2], Options(num_beams=64, num_return_sequences=10, max_new_tokens=3, length_penalty=0.0))
+    got = beam_search(
+        model, [1, 2], Options(num_beams=64, num_return_sequences=10, max_new_tokens=3, length_penalty=0.0)
+    )
     assert [beam.tokens for beam in got] == every[:10]
-    np.testing.assert_allclose([beam.score for beam in got], [model.total([1, 2], answer) for answer in every[:10]], rtol=1e-5)
+    np.testing.assert_allclose(
+        [beam.score for beam in got], [model.total([1, 2], answer) for answer in every[:10]], rtol=1e-5
+    )
 
 
 def test_more_beams_are_better_than_greedy() -> None:
@@ -276,9 +321,14 @@ def test_more_beams_are_better_than_greedy() -> None:
     better = worse = 0
     for seed in range(30):
         model = Table(seed)
-        greedy = [event.token for event in generate(model, [[1, 2]], Options(do_sample=False, max_new_tokens=6))]
+        greedy = [
+            event.token for event in generate(model, [[1, 2]], Options(do_sample=False, max_new_tokens=6))
+        ]
         found = beam_search(model, [1, 2], Options(num_beams=5, max_new_tokens=6))[0]
-        ours, plain = model.total([1, 2], found.tokens), model.total([1, 2], [id for id in greedy if id is not None])
+        ours, plain = (
+            model.total([1, 2], found.tokens),
+            model.total([1, 2], [id for id in greedy if id is not None]),
+        )
         assert ours == pytest.approx(float(found.total), abs=1e-4)
         better += ours > plain + 1e-6
         worse += ours < plain - 1e-6
@@ -289,7 +339,9 @@ def test_more_beams_are_better_than_greedy() -> None:
 def test_the_seed_and_the_temperature_change_nothing() -> None:
     """Beam search draws no lots."""
     got = [
-        beam_search(Table(), [1], Options(num_beams=3, max_new_tokens=5, seed=seed, temperature=t, top_k=k))[0].tokens
+        beam_search(Table(), [1], Options(num_beams=3, max_new_tokens=5, seed=seed, temperature=t, top_k=k))[
+            0
+        ].tokens
         for seed, t, k in ((0, 0.8, 40), (1, 2.0, 1), (2, 0.0, 0))
     ]
     assert got[0] == got[1] == got[2]
@@ -302,7 +354,9 @@ def test_it_stops_when_going_on_cannot_help() -> None:
     steps = {}
     for way in (True, False, "never"):
         model.steps = 0
-        beams = beam_search(model, [1], Options(num_beams=2, max_new_tokens=30, early_stopping=way, length_penalty=2.0), end=3)  # type: ignore[arg-type]
+        beams = beam_search(
+            model, [1], Options(num_beams=2, max_new_tokens=30, early_stopping=way, length_penalty=2.0), end=3
+        )  # type: ignore[arg-type]
         steps[way] = model.steps
         assert model.rows == (2 if model.steps > 1 else 1)  # however many ended, two go on
         assert beams[0].finish in ("stop", "length")
@@ -326,7 +380,9 @@ def test_the_strongest_length_penalty_that_is_taken_can_be_computed(penalty: flo
     options = None
     for strength in (10, 50, 100):
         try:
-            options = Options(num_beams=2, max_new_tokens=1300, length_penalty=penalty * strength, early_stopping="never")
+            options = Options(
+                num_beams=2, max_new_tokens=1300, length_penalty=penalty * strength, early_stopping="never"
+            )
         except InputError:
             break
     assert options is not None

@@ -107,7 +107,9 @@ def answers(events: Iterator[Event]) -> dict[tuple[int, int], tuple[list[int], s
     return {key: (tokens[key], finish[key]) for key in finish}
 
 
-def alone(model: Any, prompt: Sequence[int], options: Options = GREEDY, **kwargs: Any) -> tuple[list[int], str]:
+def alone(
+    model: Any, prompt: Sequence[int], options: Options = GREEDY, **kwargs: Any
+) -> tuple[list[int], str]:
     """The one answer to one prompt."""
     return answers(generate(model, [prompt], options, **kwargs))[0, 0]
 
@@ -123,7 +125,9 @@ def recompute(model: Any, row: Sequence[int]) -> Array:
 def random_prompts(count: int, *, longest: int = 20, vocab: int = 40, seed: int = 0) -> list[list[int]]:
     """Prompts of many lengths."""
     rng = np.random.default_rng(seed)
-    return [[int(id) for id in rng.integers(0, vocab, size=rng.integers(1, longest + 1))] for _ in range(count)]
+    return [
+        [int(id) for id in rng.integers(0, vocab, size=rng.integers(1, longest + 1))] for _ in range(count)
+    ]
 
 
 # What comes out.
@@ -205,7 +209,9 @@ def test_a_prompt_answers_the_same_in_every_batch_of_a_gpt() -> None:
         prompts.insert(place, needle)
         events = [event for event in generate(model, prompts, options) if event.prompt == place]
         assert [event.token for event in events] == [event.token for event in want]
-        np.testing.assert_allclose([event.logprob for event in events], [event.logprob for event in want], atol=1e-3)
+        np.testing.assert_allclose(
+            [event.logprob for event in events], [event.logprob for event in want], atol=1e-3
+        )
 
 
 def test_the_order_of_a_batch_does_not_matter(model: Any) -> None:
@@ -221,7 +227,10 @@ def test_the_order_of_a_batch_does_not_matter(model: Any) -> None:
 
 def test_choices_differ_and_stay_the_same_in_any_company(model: Any) -> None:
     """Choice 2 of five is choice 2 of three, in a batch or not, and no choice is a copy of another."""
-    prompts, options = random_prompts(3, seed=7), Options(max_new_tokens=8, seed=2, num_return_sequences=5, temperature=1.5)
+    prompts, options = (
+        random_prompts(3, seed=7),
+        Options(max_new_tokens=8, seed=2, num_return_sequences=5, temperature=1.5),
+    )
     five = answers(generate(model, prompts, options))
     assert list(five) == sorted(five)
     assert len(five) == 15
@@ -319,7 +328,10 @@ def test_left_padding_changes_nothing(dtype: torch.dtype, limit: float) -> None:
             ids = torch.tensor(np.stack([np.concatenate([np.zeros(padding, dtype=np.int64), short]), long]))
             more = torch.tensor(rng.integers(0, 40, size=(2, 3)))
             cache = model.new_cache(2, 8 + padding, np.array([padding, 0]))
-            got = [model(ids, cache, last=True), *(model(more[:, i : i + 1], cache, last=True) for i in range(3))]
+            got = [
+                model(ids, cache, last=True),
+                *(model(more[:, i : i + 1], cache, last=True) for i in range(3)),
+            ]
             for row, own in enumerate((short, long)):
                 whole = model(torch.cat([torch.tensor(own), more[row]])[None])[0]
                 for step in range(4):
@@ -336,7 +348,11 @@ def test_the_ids_of_the_padding_change_no_bit() -> None:
         short, long = rng.integers(0, 40, size=4), rng.integers(0, 40, size=4 + padding)
         more = rng.integers(0, 40, size=(2, 1))
         seen = []
-        for void in (np.zeros(padding, dtype=np.int64), np.full(padding, 39), rng.integers(0, 40, size=padding)):
+        for void in (
+            np.zeros(padding, dtype=np.int64),
+            np.full(padding, 39),
+            rng.integers(0, 40, size=padding),
+        ):
             cache = model.new_cache(2, 5 + padding, np.array([padding, 0]))
             first = model.step(np.stack([np.concatenate([void, short]), long]), cache)
             seen.append(np.stack([first, model.step(more, cache)]))
@@ -371,7 +387,9 @@ def test_a_full_context_has_no_room(make: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("over", [1, 2, 1000])
 def test_a_prompt_that_is_too_long_is_refused(make: Callable[..., Any], over: int) -> None:
     """The message says how long the prompt is, by how much it is too long, and what the context is."""
-    with pytest.raises(InputError, match=rf"prompt has {32 + over:,} tokens, {over:,} more than the model's context of 32\b"):
+    with pytest.raises(
+        InputError, match=rf"prompt has {32 + over:,} tokens, {over:,} more than the model's context of 32\b"
+    ):
         next(generate(make(context=32), [[1], [1] * (32 + over)], GREEDY))
 
 
@@ -401,7 +419,9 @@ def test_no_position_is_beyond_the_edge() -> None:
         assert got[which, 0] == alone(model, prompt, replace(GREEDY, max_new_tokens=100))
 
 
-@pytest.mark.parametrize(("prompt", "asked", "room"), [(1, 0, 0), (1, 31, 31), (1, 32, 31), (31, 5, 1), (32, 5, 0)])
+@pytest.mark.parametrize(
+    ("prompt", "asked", "room"), [(1, 0, 0), (1, 31, 31), (1, 32, 31), (31, 5, 1), (32, 5, 0)]
+)
 def test_check_prompt_says_how_much_room_there_is(prompt: int, asked: int, room: int) -> None:
     """As many as asked for, and no more than fit; a window that slides has room for all."""
     options = replace(GREEDY, max_new_tokens=asked)
@@ -558,7 +578,11 @@ def test_a_cancelled_run_ends_before_its_next_step() -> None:
     for after in range(4):
         model = Mock()
         asked = iter(range(100))
-        got = answers(generate(model, [[1], [2]], GREEDY, cancelled=lambda asked=asked, after=after: next(asked) == after))
+        got = answers(
+            generate(
+                model, [[1], [2]], GREEDY, cancelled=lambda asked=asked, after=after: next(asked) == after
+            )
+        )
         assert {finish for _, finish in got.values()} == {"cancelled"}
         assert {len(tokens) for tokens, _ in got.values()} == {after}
         assert len(model.steps) <= max(after, 1)
@@ -569,7 +593,9 @@ def test_only_those_who_run_are_cancelled() -> None:
     """Answers that ended before keep their reason."""
     first = Mock().scores([1]).argmax()
     asked = iter(range(100))
-    got = answers(generate(Mock(), [[1], [2], [3] * 64], GREEDY, end=int(first), cancelled=lambda: next(asked) == 2))
+    got = answers(
+        generate(Mock(), [[1], [2], [3] * 64], GREEDY, end=int(first), cancelled=lambda: next(asked) == 2)
+    )
     assert got[0, 0] == ([], "stop")
     assert got[1, 0][1] == "cancelled"
     assert len(got[1, 0][0]) == 2
@@ -680,6 +706,8 @@ print([event.token for event in decode.generate(Flat(), [[1]], greedy)])
 print(beam.beam_search(Flat(), [1], options.Options(num_beams=2, max_new_tokens=3))[0].tokens)
 print(sys.modules["torch"])
 """
-    child = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env=dict(os.environ))
+    child = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, env=dict(os.environ)
+    )
     assert child.stderr == ""
     assert child.stdout.split("\n") == ["[4, 4, 4]", "(4, 4, 4)", "None", ""]

@@ -12,7 +12,10 @@ from glassformer.generation.options import MAX_CHOICES, Options
 NAN, INF = math.nan, math.inf
 
 BAD: list[tuple[str, Any]] = [
-    *(("max_new_tokens", value) for value in (-1, 10**9, 1_000_001, 1.5, 20.0, True, None, "20", NAN, INF, [20])),
+    *(
+        ("max_new_tokens", value)
+        for value in (-1, 10**9, 1_000_001, 1.5, 20.0, True, None, "20", NAN, INF, [20])
+    ),
     *(("min_new_tokens", value) for value in (-1, 10**9, 1_000_001, 0.5, False, None, "1")),
     *(("top_k", value) for value in (-1, 2**31 + 1, 2**63, 1.5, 40.0, True, None, "40", NAN)),
     *(("seed", value) for value in (-1, 2**64, 10**30, 0.5, 1e3, True, None, "7", NAN, INF)),

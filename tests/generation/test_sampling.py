@@ -24,7 +24,15 @@ from transformers import (
 
 from glassformer.generation import sampling
 from glassformer.generation.options import Options
-from glassformer.generation.sampling import adjust, candidates, choose, distribution, log_softmax, log_sum, uniform
+from glassformer.generation.sampling import (
+    adjust,
+    candidates,
+    choose,
+    distribution,
+    log_softmax,
+    log_sum,
+    uniform,
+)
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -118,7 +126,11 @@ def test_filters_of_a_large_vocabulary_are_theirs(size: int, spread: float) -> N
     """The short ways through many scores keep what the long ones do."""
     rng = np.random.default_rng(size)
     rough = np.round(rng.normal(scale=spread, size=size), 1)  # many ties
-    for row in (rng.normal(scale=spread, size=size), rough, np.where(rng.random(size) < 0.99, -np.inf, rough)):
+    for row in (
+        rng.normal(scale=spread, size=size),
+        rough,
+        np.where(rng.random(size) < 0.99, -np.inf, rough),
+    ):
         for k in (1, 40, 700, 5000, size - 1):
             np.testing.assert_array_equal(kept_of(row, top_k=k), theirs(TopKLogitsWarper(k), row))
         for p in (0.05, 0.5, 0.9, 0.99):
@@ -152,7 +164,9 @@ def test_temperature_is_theirs(temperature: float) -> None:
     """The distribution is the softmax of the scores over the temperature."""
     for row in rows(50):
         want = torch.tensor(theirs(TemperatureLogitsWarper(temperature), row)).softmax(-1).numpy()
-        np.testing.assert_allclose(distribution(row, replace(PLAIN, temperature=temperature)), want, rtol=1e-9, atol=1e-300)
+        np.testing.assert_allclose(
+            distribution(row, replace(PLAIN, temperature=temperature)), want, rtol=1e-9, atol=1e-300
+        )
 
 
 @pytest.mark.parametrize("penalty", [0.01, 0.5, 0.99, 1.0, 1.01, 1.3, 100.0])
@@ -162,7 +176,9 @@ def test_repetition_penalty_is_theirs(penalty: float) -> None:
     for row in rows(100, ties=True) + rows(100):
         seen = [int(id) for id in rng.integers(0, len(row), size=9)]
         ours = adjust(row, replace(PLAIN, repetition_penalty=penalty), seen[:4], seen[4:])
-        np.testing.assert_allclose(ours, theirs(RepetitionPenaltyLogitsProcessor(penalty), row, seen), rtol=1e-15)
+        np.testing.assert_allclose(
+            ours, theirs(RepetitionPenaltyLogitsProcessor(penalty), row, seen), rtol=1e-15
+        )
 
 
 def test_logit_bias_is_theirs() -> None:
@@ -173,7 +189,9 @@ def test_logit_bias_is_theirs() -> None:
         chosen = rng.choice(len(row), size=min(5, len(row)), replace=False)
         bias = {int(id): float(rng.normal(scale=10)) for id in chosen}
         processor = SequenceBiasLogitsProcessor([[[id], value] for id, value in bias.items()])
-        np.testing.assert_array_equal(adjust(row, replace(PLAIN, logit_bias=bias), [], []), theirs(processor, row))
+        np.testing.assert_array_equal(
+            adjust(row, replace(PLAIN, logit_bias=bias), [], []), theirs(processor, row)
+        )
 
 
 def test_presence_and_frequency_penalties_count_the_answer_alone() -> None:
@@ -193,7 +211,13 @@ def test_no_function_changes_what_it_is_given() -> None:
     """The row that goes in stays as it is, and comes back as it is where nothing is asked for."""
     before = LOGITS.copy()
     options = Options(
-        logit_bias={1: 5.0}, repetition_penalty=2.0, presence_penalty=1.0, frequency_penalty=1.0, top_k=3, top_p=0.5, min_p=0.5
+        logit_bias={1: 5.0},
+        repetition_penalty=2.0,
+        presence_penalty=1.0,
+        frequency_penalty=1.0,
+        top_k=3,
+        top_p=0.5,
+        min_p=0.5,
     )
     changed = adjust(LOGITS, options, PROMPT, ANSWER)
     distribution(LOGITS, options)
@@ -233,10 +257,14 @@ def test_the_order_of_things_is_theirs() -> None:
                 MinPLogitsWarper(low),
             ]
         )
-        options = Options(logit_bias=bias, repetition_penalty=penalty, temperature=temperature, top_k=k, top_p=p, min_p=low)
+        options = Options(
+            logit_bias=bias, repetition_penalty=penalty, temperature=temperature, top_k=k, top_p=p, min_p=low
+        )
         want = torch.tensor(theirs(chain, row, seen)).softmax(-1).numpy()
         # Their bias is a float32 number, whatever the scores are.
-        np.testing.assert_allclose(distribution(adjust(row, options, seen[:3], seen[3:]), options), want, rtol=1e-5)
+        np.testing.assert_allclose(
+            distribution(adjust(row, options, seen[:3], seen[3:]), options), want, rtol=1e-5
+        )
 
 
 def test_the_distribution_is_that_of_their_generate() -> None:
@@ -255,7 +283,14 @@ def test_the_distribution_is_that_of_their_generate() -> None:
         {"min_p": 0.3},
         {"repetition_penalty": 1.7},
         {"logit_bias": {2: 4.0, 49: -3.0}},
-        {"temperature": 1.4, "top_k": 20, "top_p": 0.9, "min_p": 0.05, "repetition_penalty": 0.8, "logit_bias": {4: 2.0}},
+        {
+            "temperature": 1.4,
+            "top_k": 20,
+            "top_p": 0.9,
+            "min_p": 0.05,
+            "repetition_penalty": 0.8,
+            "logit_bias": {4: 2.0},
+        },
     ]
     for setting in settings:
         options = replace(PLAIN, **setting)
@@ -265,7 +300,8 @@ def test_the_distribution_is_that_of_their_generate() -> None:
         out = model.generate(
             prompt,
             attention_mask=torch.ones_like(prompt),
-            **{"do_sample": True, "top_k": 0, "max_new_tokens": 1, "pad_token_id": 0, "eos_token_id": None} | kwargs,
+            **{"do_sample": True, "top_k": 0, "max_new_tokens": 1, "pad_token_id": 0, "eos_token_id": None}
+            | kwargs,
             return_dict_in_generate=True,
             output_scores=True,
         )
@@ -284,7 +320,11 @@ def exact(setting: Options) -> list[float]:
     for id, bias in setting.logit_bias.items():
         scores[id] += bias
     for id in set(PROMPT + ANSWER):
-        scores[id] = scores[id] * setting.repetition_penalty if scores[id] < 0 else scores[id] / setting.repetition_penalty
+        scores[id] = (
+            scores[id] * setting.repetition_penalty
+            if scores[id] < 0
+            else scores[id] / setting.repetition_penalty
+        )
     for id in set(ANSWER):
         scores[id] -= setting.presence_penalty + setting.frequency_penalty * ANSWER.count(id)
     weights = [math.exp(score / setting.temperature) for score in scores]
@@ -336,7 +376,12 @@ def draw() -> Any:
 
 
 def frequencies(
-    sampler: Callable[..., int], options: Options, monkeypatch: pytest.MonkeyPatch, draw: Any, *, draws: int = DRAWS
+    sampler: Callable[..., int],
+    options: Options,
+    monkeypatch: pytest.MonkeyPatch,
+    draw: Any,
+    *,
+    draws: int = DRAWS,
 ) -> Array:
     """How often a sampler takes each token at many positions; only what stays the same is not computed again."""
     logits = adjust(LOGITS, options, PROMPT, ANSWER)
@@ -371,11 +416,15 @@ def test_there_are_forty_settings() -> None:
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
-def test_draws_follow_the_exact_distribution(setting: dict[str, Any], monkeypatch: pytest.MonkeyPatch, draw: Any) -> None:
+def test_draws_follow_the_exact_distribution(
+    setting: dict[str, Any], monkeypatch: pytest.MonkeyPatch, draw: Any
+) -> None:
     """The tokens that come out are spread as the definitions of the settings say."""
     options = replace(PLAIN, seed=11, **setting)
     want = exact(options)
-    np.testing.assert_allclose(distribution(adjust(LOGITS, options, PROMPT, ANSWER), options), want, rtol=1e-5, atol=1e-12)
+    np.testing.assert_allclose(
+        distribution(adjust(LOGITS, options, PROMPT, ANSWER), options), want, rtol=1e-5, atol=1e-12
+    )
     counts = frequencies(choose, options, monkeypatch, draw)
     assert counts.sum() == DRAWS
     assert fits(counts, want)
@@ -383,7 +432,9 @@ def test_draws_follow_the_exact_distribution(setting: dict[str, Any], monkeypatc
 
 @pytest.mark.slow
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
-def test_many_draws_follow_the_exact_distribution(setting: dict[str, Any], monkeypatch: pytest.MonkeyPatch, draw: Any) -> None:
+def test_many_draws_follow_the_exact_distribution(
+    setting: dict[str, Any], monkeypatch: pytest.MonkeyPatch, draw: Any
+) -> None:
     """A hundred thousand draws of every setting."""
     options = replace(PLAIN, seed=12, **setting)
     assert fits(frequencies(choose, options, monkeypatch, draw, draws=100_000), exact(options))
@@ -392,7 +443,11 @@ def test_many_draws_follow_the_exact_distribution(setting: dict[str, Any], monke
 def _colder(logits: Array, options: Options, *, choice: int, position: int) -> int:
     """A wrong sampler: its temperature is a tenth too low."""
     weights = sampling.distribution(logits, options) ** (1 / 0.9)
-    return int(np.searchsorted(weights.cumsum() / weights.sum(), sampling.uniform(options.seed, choice, position), side="right"))
+    return int(
+        np.searchsorted(
+            weights.cumsum() / weights.sum(), sampling.uniform(options.seed, choice, position), side="right"
+        )
+    )
 
 
 def _leaky(logits: Array, options: Options, *, choice: int, position: int) -> int:
@@ -411,7 +466,9 @@ def _stuck(logits: Array, options: Options, *, choice: int, position: int) -> in
 
 
 @pytest.mark.parametrize("wrong", [_colder, _leaky, _shifted, _stuck])
-def test_the_check_rejects_wrong_samplers(wrong: Callable[..., int], monkeypatch: pytest.MonkeyPatch, draw: Any) -> None:
+def test_the_check_rejects_wrong_samplers(
+    wrong: Callable[..., int], monkeypatch: pytest.MonkeyPatch, draw: Any
+) -> None:
     """What the check accepts of the right sampler it rejects of one that is a little wrong."""
     options = replace(PLAIN, seed=11, top_k=11)
     counts = frequencies(wrong, options, monkeypatch, draw)
@@ -532,7 +589,10 @@ def test_draws_do_not_depend_on_the_order_of_calls() -> None:
 def test_draws_differ_in_all_three_keys() -> None:
     """Swapping two keys, or moving one by one, gives another number."""
     base = uniform(7, 3, 5)
-    others = [uniform(*key) for key in ((8, 3, 5), (7, 4, 5), (7, 3, 6), (3, 7, 5), (5, 3, 7), (7, 5, 3), (2**63 + 7, 3, 5))]
+    others = [
+        uniform(*key)
+        for key in ((8, 3, 5), (7, 4, 5), (7, 3, 6), (3, 7, 5), (5, 3, 7), (7, 5, 3), (2**63 + 7, 3, 5))
+    ]
     assert base not in others
     assert len(set(others)) == len(others)
     assert uniform(7, 3, 5) == base

@@ -69,7 +69,26 @@ def check_decoding(tokenizer: Tokenizer, sequences: Iterator[list[int]]) -> tupl
 def test_random_bytes_stream_as_they_decode() -> None:
     """Ten thousand random byte sequences, most of them no UTF-8 at all."""
     rng = np.random.default_rng(0)
-    likely = [0x41, 0x80, 0xBF, 0xC3, 0xE2, 0x82, 0xAC, 0xF0, 0x9F, 0x98, 0x80, 0xED, 0xA0, 0xFF, 0xC0, 0xF4, 0x8F, 0x90]
+    likely = [
+        0x41,
+        0x80,
+        0xBF,
+        0xC3,
+        0xE2,
+        0x82,
+        0xAC,
+        0xF0,
+        0x9F,
+        0x98,
+        0x80,
+        0xED,
+        0xA0,
+        0xFF,
+        0xC0,
+        0xF4,
+        0x8F,
+        0x90,
+    ]
 
     def sequences() -> Iterator[list[int]]:
         for count in range(10_000):
@@ -117,7 +136,8 @@ def test_any_cutting_of_a_text_is_the_text(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"\xf0\x9f\x99", b"a\xc3", b"\xe2\x82\xe2\x82\xac", b"\xed\xa0\x80", b"\xc0\xaf", b"\xff\xfe", b""]
+    "data",
+    [b"\xf0\x9f\x99", b"a\xc3", b"\xe2\x82\xe2\x82\xac", b"\xed\xa0\x80", b"\xc0\xaf", b"\xff\xfe", b""],
 )
 def test_any_cutting_of_no_text_is_what_it_decodes_to(data: bytes) -> None:
     """The same for bytes that make no characters: as many U+FFFD as in the whole, the last perhaps at the end."""
@@ -179,7 +199,9 @@ def test_random_texts_stop_as_their_whole() -> None:
         text = "".join(rng.choice(list("abé🙂"), size=rng.integers(0, 30)))
         stop = "".join(rng.choice(list("abé🙂"), size=rng.integers(1, 5)))
         data = text.encode()
-        edges = sorted({0, len(data), *(int(at) for at in rng.integers(0, len(data) + 1, size=rng.integers(0, 12)))})
+        edges = sorted(
+            {0, len(data), *(int(at) for at in rng.integers(0, len(data) + 1, size=rng.integers(0, 12)))}
+        )
         pieces = [data[a:b] for a, b in itertools.pairwise(edges)]
         said, stopped = run(pieces, [stop])
         assert "".join(said) == text.split(stop)[0]
@@ -199,7 +221,16 @@ def first_of(text: str, stops: Sequence[str]) -> str:
 
 @pytest.mark.parametrize(
     "stops",
-    [("ab", "ba"), ("aa", "b"), ("bb", "aba"), ("a", "b"), ("aab", "ab"), ("abb", "bba", "aaaa"), ("ab", "abb"), ("ab", "ab")],
+    [
+        ("ab", "ba"),
+        ("aa", "b"),
+        ("bb", "aba"),
+        ("a", "b"),
+        ("aab", "ab"),
+        ("abb", "bba", "aaaa"),
+        ("ab", "abb"),
+        ("ab", "ab"),
+    ],
 )
 def test_the_first_of_several_stop_strings_counts(stops: tuple[str, ...]) -> None:
     """Of several stop strings the one that is complete first ends the text, in whatever order they are given."""

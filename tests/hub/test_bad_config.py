@@ -216,7 +216,9 @@ def test_no_key_chooses_code(whole: Path, folder: Path, monkeypatch: pytest.Monk
     loaded, expected = load_folder(folder), load_folder(whole)
     assert loaded.model.config == expected.model.config
     assert loaded.tokenizer is not None
-    assert all(torch.equal(a, b) for a, b in zip(loaded.model.parameters(), expected.model.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(loaded.model.parameters(), expected.model.parameters(), strict=True)
+    )
     assert "modeling_trap" not in sys.modules
     assert not canary.exists()
     __import__("modeling_trap")  # the trap would have worked
@@ -225,7 +227,9 @@ def test_no_key_chooses_code(whole: Path, folder: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16])
-def test_memory_is_refused_before_it_is_taken(folder: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+def test_memory_is_refused_before_it_is_taken(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
     """A model that fits to the byte is loaded; with a few bytes less it is refused, and not one tensor is read."""
     needed = load_folder(folder).model.config.parameters * dtype.itemsize / machine.SHARE_OF_MEMORY
     monkeypatch.setattr(machine, "available_memory", lambda: int(needed) + 1)

@@ -47,7 +47,9 @@ def test_good_header_is_read_as_the_reference_reads_it(file: Path) -> None:
     """Names, types, shapes and numbers are those that the safetensors library finds."""
     file.write_bytes(RAW)
     ours, theirs = {name: entry.read() for name, entry in read_header(file).items()}, load(RAW)
-    assert {name: (t.dtype, t.shape) for name, t in ours.items()} == {name: (t.dtype, t.shape) for name, t in theirs.items()}
+    assert {name: (t.dtype, t.shape) for name, t in ours.items()} == {
+        name: (t.dtype, t.shape) for name, t in theirs.items()
+    }
     assert all(torch.equal(ours[name], theirs[name]) for name in GOOD)
 
 
@@ -59,11 +61,15 @@ def test_every_truncation_is_refused(file: Path) -> None:
             read_header(file)
 
 
-@pytest.mark.parametrize("size", [0, 1, len(TEXT) - 1, len(TEXT) + 1, len(RAW) - 7, len(RAW), 2**31, 2**32, 2**63, 2**64 - 1])
+@pytest.mark.parametrize(
+    "size", [0, 1, len(TEXT) - 1, len(TEXT) + 1, len(RAW) - 7, len(RAW), 2**31, 2**32, 2**63, 2**64 - 1]
+)
 def test_false_header_length_is_refused(file: Path, size: int) -> None:
     """Whatever length the file claims for its header, only the true one is accepted."""
     file.write_bytes(pack(TEXT, size=size))
-    with refused(file, f"claims {size:,}" if size > len(RAW) - 8 else ""):  # what is behind the end is not even looked for
+    with refused(
+        file, f"claims {size:,}" if size > len(RAW) - 8 else ""
+    ):  # what is behind the end is not even looked for
         read_header(file)
 
 
@@ -78,7 +84,9 @@ def test_header_has_a_limit(file: Path) -> None:
         read_header(file)
 
 
-@pytest.mark.parametrize(("count", "accepted"), [(MAX_TENSORS, True), (MAX_TENSORS + 1, False), (100_000, False)])
+@pytest.mark.parametrize(
+    ("count", "accepted"), [(MAX_TENSORS, True), (MAX_TENSORS + 1, False), (100_000, False)]
+)
 def test_number_of_tensors_has_a_limit(file: Path, count: int, accepted: bool) -> None:
     """Ten thousand tensors are read, one more is too many."""
     empty = json.dumps(tensor("U8", [0], [0, 0]))
@@ -205,7 +213,22 @@ VALUES = [
     "BOOL",
     "BF16",
 ]
-VALUES += [[], [0], [1], [0, 0], [0, 24], [24, 32], [32, 33], [33, 33], [6], [3, 2], [1] * 7, [2**32, 2**32], {}, {"a": 1}]
+VALUES += [
+    [],
+    [0],
+    [1],
+    [0, 0],
+    [0, 24],
+    [24, 32],
+    [32, 33],
+    [33, 33],
+    [6],
+    [3, 2],
+    [1] * 7,
+    [2**32, 2**32],
+    {},
+    {"a": 1},
+]
 
 
 def mutate(chance: random.Random) -> bytes:
@@ -221,7 +244,9 @@ def mutate(chance: random.Random) -> bytes:
             case 1 if isinstance(fields, dict) and isinstance(fields.get("shape"), list):
                 fields["shape"] = [*fields["shape"], chance.choice(VALUES)]
             case 2 if isinstance(fields, dict) and isinstance(fields.get("data_offsets"), list):
-                fields["data_offsets"] = [n + chance.choice((-1, 0, 1, 4)) for n in fields["data_offsets"] if type(n) is int]
+                fields["data_offsets"] = [
+                    n + chance.choice((-1, 0, 1, 4)) for n in fields["data_offsets"] if type(n) is int
+                ]
             case 3:
                 header[chance.choice(("d", "", "__metadata__", "a", "é"))] = chance.choice([*VALUES, fields])
             case 4 if header:
@@ -305,7 +330,11 @@ def names(folder: Path) -> list[str]:
 
 
 WTE, WPE = "transformer.wte.weight", "transformer.wpe.weight"
-FC, QKV, NORM = "transformer.h.0.mlp.c_fc.weight", "transformer.h.1.attn.c_attn.weight", "transformer.h.1.ln_2.weight"
+FC, QKV, NORM = (
+    "transformer.h.0.mlp.c_fc.weight",
+    "transformer.h.1.attn.c_attn.weight",
+    "transformer.h.1.ln_2.weight",
+)
 
 
 def test_one_message_lists_everything_that_does_not_fit(folder: Path) -> None:
@@ -344,7 +373,14 @@ def test_each_missing_tensor_is_told(whole: Path, folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "shape", [lambda t: t[None], lambda t: t[:1], lambda t: t.sum(), lambda t: t[..., :0], lambda t: torch.cat([t, t])]
+    "shape",
+    [
+        lambda t: t[None],
+        lambda t: t[:1],
+        lambda t: t.sum(),
+        lambda t: t[..., :0],
+        lambda t: torch.cat([t, t]),
+    ],
 )
 @pytest.mark.parametrize("name", [WTE, WPE, FC, QKV, NORM])
 def test_no_tensor_is_stretched_or_cut(folder: Path, name: str, shape: Callable[[Tensor], Tensor]) -> None:
@@ -475,8 +511,12 @@ def test_largest_numbers_are_no_infinities(folder: Path) -> None:
     assert (numbers(folder)["tokens.weight"] == largest).all()
 
 
-@pytest.mark.parametrize(("stored", "value", "dtype"), [("float64", 1e300, "float32"), ("float32", 1e6, "float16")])
-def test_number_too_large_for_the_asked_type_is_found(folder: Path, stored: str, value: float, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("stored", "value", "dtype"), [("float64", 1e300, "float32"), ("float32", 1e6, "float16")]
+)
+def test_number_too_large_for_the_asked_type_is_found(
+    folder: Path, stored: str, value: float, dtype: str
+) -> None:
     """A stored number that becomes infinite in the type asked for is refused; in its own type it is loaded."""
     rewrite(folder, lambda tensors: tensors.update({WTE: tensors[WTE].to(getattr(torch, stored))}))
     poke(folder, WTE, value, 3)
@@ -525,13 +565,20 @@ def test_shards_are_read_as_one_file(whole: Path, folder: Path) -> None:
 def test_strange_shards_are_refused(folder: Path, tmp_path: Path, shard: str) -> None:
     """An index may only name safetensors files that lie beside it."""
     index = split(folder)
-    copy(folder, tmp_path / "x").joinpath("two.safetensors").rename(tmp_path / "x.safetensors")  # were the name followed
-    write_index(folder, {name: "one.safetensors" if file == "one.safetensors" else shard for name, file in index.items()})
+    copy(folder, tmp_path / "x").joinpath("two.safetensors").rename(
+        tmp_path / "x.safetensors"
+    )  # were the name followed
+    write_index(
+        folder,
+        {name: "one.safetensors" if file == "one.safetensors" else shard for name, file in index.items()},
+    )
     with refused(folder):
         load_folder(folder)
 
 
-@pytest.mark.parametrize("index", [None, [], "one.safetensors", 5, {WTE: None}, {WTE: ["one.safetensors"]}, {WTE: 1}, {}])
+@pytest.mark.parametrize(
+    "index", [None, [], "one.safetensors", 5, {WTE: None}, {WTE: ["one.safetensors"]}, {WTE: 1}, {}]
+)
 def test_index_of_another_form_is_refused(folder: Path, index: Any) -> None:
     """The index names one file, as text, for every tensor."""
     split(folder)
@@ -587,8 +634,14 @@ def test_broken_shard_is_told_by_its_name(folder: Path, shard: str) -> None:
 
 def test_models_of_any_form_are_still_loaded(tmp_path: Path) -> None:
     """What is refused above is not what a sound model has: other forms of it load."""
-    for number, form in enumerate(({"tied": False}, {"bias": False}, {"neurons": 12, "heads": 1}, {"layers": 1, "context": 1})):
+    for number, form in enumerate(
+        ({"tied": False}, {"bias": False}, {"neurons": 12, "heads": 1}, {"layers": 1, "context": 1})
+    ):
         folder = tiny_folder(tmp_path / str(number), **form)
-        model = GPT(Config(**{"layers": 2, "heads": 2, "width": 8, "vocab": len(tiny_tokenizer()), "context": 16} | form))
+        model = GPT(
+            Config(
+                **{"layers": 2, "heads": 2, "width": 8, "vocab": len(tiny_tokenizer()), "context": 16} | form
+            )
+        )
         expected = model.initialise(0).state_dict()
         assert all(torch.equal(value, expected[name]) for name, value in numbers(folder).items())

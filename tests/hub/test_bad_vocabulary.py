@@ -28,10 +28,14 @@ class Files:
         self.merges: list[Any] = [list(merge) for merge in tiny_tokenizer().merges]
         self.whole = whole
 
-    def write_pair(self, folder: Path, change: Callable[[bytes], bytes] = bytes, name: str = "merges.txt") -> None:
+    def write_pair(
+        self, folder: Path, change: Callable[[bytes], bytes] = bytes, name: str = "merges.txt"
+    ) -> None:
         texts = {
             "vocab.json": json.dumps(self.vocab).encode(),
-            "merges.txt": "".join(["#version: 0.2\n", *(" ".join(merge) + "\n" for merge in self.merges)]).encode(),
+            "merges.txt": "".join(
+                ["#version: 0.2\n", *(" ".join(merge) + "\n" for merge in self.merges)]
+            ).encode(),
         }
         texts[name] = change(texts[name])
         for file, text in texts.items():
@@ -305,7 +309,9 @@ BROKEN_JSON: dict[str, Callable[[bytes], bytes]] = {
     "empty object": lambda text: b"{}",
     "key twice": lambda text: text.replace(b'"a":', b'"a": 0, "a":', 1),
     "NaN": lambda text: text.replace(b"{", b'{"x": NaN, ', 1),
-    "nested 100,000 deep": lambda text: text.replace(b"{", b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b",", 1),
+    "nested 100,000 deep": lambda text: text.replace(
+        b"{", b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b",", 1
+    ),
     "rest behind it": lambda text: text + b"{}",
     "not UTF-8": lambda text: text.replace(b'"a"', b'"\xff"'),
     "UTF-16": lambda text: text.decode().encode("utf-16"),

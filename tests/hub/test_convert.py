@@ -18,7 +18,10 @@ PROJECTIONS = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
 
 def torch_orientation(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     """The weights as nanoGPT and minGPT store them: (out, in)."""
-    return {name: value.t().contiguous() if name.endswith(PROJECTIONS) else value for name, value in model.state_dict().items()}
+    return {
+        name: value.t().contiguous() if name.endswith(PROJECTIONS) else value
+        for name, value in model.state_dict().items()
+    }
 
 
 @pytest.fixture
@@ -37,10 +40,24 @@ def test_nanogpt(tmp_path: Path) -> None:
     """A compiled nanoGPT's checkpoint: prefix, optimizer and all; GELU in its erf form; the vocabulary padded."""
     theirs = hugging_face(activation_function="gelu", vocab_size=128)
     state = {f"_orig_mod.{name}": value for name, value in torch_orientation(theirs).items()}
-    args = {"n_layer": 2, "n_head": 3, "n_embd": 24, "block_size": 40, "bias": True, "vocab_size": 128, "dropout": 0.0}
+    args = {
+        "n_layer": 2,
+        "n_head": 3,
+        "n_embd": 24,
+        "block_size": 40,
+        "bias": True,
+        "vocab_size": 128,
+        "dropout": 0.0,
+    }
     optimizer = {"state": {0: {"exp_avg": torch.zeros(3)}}, "param_groups": [{"lr": 0.1}]}
     torch.save(
-        {"model": state, "optimizer": optimizer, "model_args": args, "iter_num": 9, "config": {"out_dir": "x"}},
+        {
+            "model": state,
+            "optimizer": optimizer,
+            "model_args": args,
+            "iter_num": 9,
+            "config": {"out_dir": "x"},
+        },
         tmp_path / "ckpt.pt",
     )
     convert(tmp_path / "ckpt.pt", tmp_path / "m")
@@ -87,7 +104,9 @@ def test_pytorch_model_bin(tmp_path: Path, in_this_process: None) -> None:
     """An old Hugging Face folder, in half precision."""
     theirs = hugging_face().half().float()
     theirs.config.save_pretrained(tmp_path)
-    torch.save({name: value.half() for name, value in theirs.state_dict().items()}, tmp_path / "pytorch_model.bin")
+    torch.save(
+        {name: value.half() for name, value in theirs.state_dict().items()}, tmp_path / "pytorch_model.bin"
+    )
     with pytest.raises(CheckpointError, match="glass convert"):
         load_folder(tmp_path)
     convert(tmp_path, tmp_path / "m", heads=3, dtype=torch.float32)

@@ -43,10 +43,15 @@ class Hub(http.server.BaseHTTPRequestHandler):
         file = re.fullmatch(r"/owner/tiny/resolve/[^/]+/([^?]+)(?:\?.*)?", self.path)
         if info:
             siblings = [{"rfilename": name} for name in self.files]
-            self.send(json.dumps({"id": "owner/tiny", "sha": COMMIT, "siblings": siblings}).encode(), body, "application/json")
+            self.send(
+                json.dumps({"id": "owner/tiny", "sha": COMMIT, "siblings": siblings}).encode(),
+                body,
+                "application/json",
+            )
         elif tree:
             rows = [
-                {"type": "file", "path": n, "size": len(d), "oid": hashlib.sha1(d).hexdigest()} for n, d in self.files.items()
+                {"type": "file", "path": n, "size": len(d), "oid": hashlib.sha1(d).hexdigest()}
+                for n, d in self.files.items()
             ]
             self.send(json.dumps(rows).encode(), body, "application/json")
         elif file and file[1] in self.files:
@@ -98,7 +103,9 @@ def hub(tmp_path: Path) -> Iterator[tuple[type[Hub], dict[str, str]]]:
 
 
 def glass(environment: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*GLASS, *arguments], env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    return subprocess.run(
+        [*GLASS, *arguments], env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
 
 
 def test_pull_use_list_and_remove(hub: tuple[type[Hub], dict[str, str]]) -> None:
@@ -128,7 +135,9 @@ def test_a_flipped_bit_is_refused(hub: tuple[type[Hub], dict[str, str]]) -> None
     served.lies = False
     again = glass(environment, "pull", "owner/tiny")
     assert again.returncode == 0
-    assert (Path(again.stdout.strip()) / "model.safetensors").read_bytes() == served.files["model.safetensors"]
+    assert (Path(again.stdout.strip()) / "model.safetensors").read_bytes() == served.files[
+        "model.safetensors"
+    ]
 
 
 def test_a_download_that_was_cut_off(hub: tuple[type[Hub], dict[str, str]]) -> None:
@@ -153,7 +162,8 @@ def test_a_model_that_is_not_there(hub: tuple[type[Hub], dict[str, str]]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("change", "word"), [({"HF_ENDPOINT": "http://127.0.0.1:9"}, "127.0.0.1:9"), ({"HF_HUB_OFFLINE": "1"}, "switched off")]
+    ("change", "word"),
+    [({"HF_ENDPOINT": "http://127.0.0.1:9"}, "127.0.0.1:9"), ({"HF_HUB_OFFLINE": "1"}, "switched off")],
 )
 def test_without_a_network(hub: tuple[type[Hub], dict[str, str]], change: dict[str, str], word: str) -> None:
     """What was tried and what to do, in one sentence."""
@@ -169,7 +179,9 @@ def test_a_known_model_under_its_short_name(tmp_path: Path, hub: tuple[type[Hub]
     snapshot = tmp_path / "hf" / "hub" / "models--gpt2" / "snapshots" / KNOWN["gpt2"].revision
     shutil.copytree(tmp_path / "source", snapshot)
     offline = environment | {"HF_HUB_OFFLINE": "1"}
-    (snapshot / "model.safetensors").rename(tmp_path / "weights")  # as an older client leaves it when it is cut off
+    (snapshot / "model.safetensors").rename(
+        tmp_path / "weights"
+    )  # as an older client leaves it when it is cut off
     assert "not whole" in glass(offline, "pull", "gpt2").stderr
     (tmp_path / "weights").rename(snapshot / "model.safetensors")
     assert Path(glass(offline, "pull", "gpt2").stdout.strip()) == snapshot

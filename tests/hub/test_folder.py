@@ -42,7 +42,9 @@ def test_we_load_shards(tmp_path: Path) -> None:
     assert same(load_folder(tmp_path).model, theirs)
 
 
-@pytest.mark.parametrize("changes", [{}, {"tied": False}, {"activation": "gelu_erf"}, {"neurons": 31}, {"bias": False}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"tied": False}, {"activation": "gelu_erf"}, {"neurons": 31}, {"bias": False}]
+)
 def test_transformers_loads_what_we_save(tmp_path: Path, changes: dict[str, object]) -> None:
     """Equal logits, the other way round; and ours come back to the bit."""
     ours = small_model(5, **changes)
@@ -115,9 +117,14 @@ def test_an_output_matrix_that_is_not_the_token_matrix(tmp_path: Path) -> None:
 
     save_hugging_face(hugging_face(), tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
-    save_file(tensors | {"lm_head.weight": tensors["transformer.wte.weight"].clone()}, tmp_path / "model.safetensors")
+    save_file(
+        tensors | {"lm_head.weight": tensors["transformer.wte.weight"].clone()},
+        tmp_path / "model.safetensors",
+    )
     assert load_folder(tmp_path).model.config.tied
-    save_file(tensors | {"lm_head.weight": tensors["transformer.wte.weight"] + 1}, tmp_path / "model.safetensors")
+    save_file(
+        tensors | {"lm_head.weight": tensors["transformer.wte.weight"] + 1}, tmp_path / "model.safetensors"
+    )
     with pytest.raises(CheckpointError, match="tied"):
         load_folder(tmp_path)
 
@@ -172,7 +179,9 @@ def test_another_end_of_text(tmp_path: Path) -> None:
     assert AutoModelForCausalLM.from_pretrained(tmp_path / "m").config.eos_token_id == back.end
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process's memory is read from /proc")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="the peak of a process's memory is read from /proc"
+)
 def test_loading_takes_memory_once(tmp_path: Path) -> None:
     """A child that loads a 67 MB file grows by little more than the file."""
     model = small_model(layers=4, heads=8, width=512, vocab=8000, context=128)
@@ -192,7 +201,10 @@ before = peak()
 loaded = load_folder(Path({str(tmp_path / "m")!r}))
 print(peak() - before)
 """
-    grown = int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout) * 1024
+    grown = (
+        int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+        * 1024
+    )
     assert size > 60e6
     assert 0.9 * size < grown < 1.4 * size
 
@@ -201,7 +213,12 @@ def test_the_folder_is_readable_by_people(tmp_path: Path) -> None:
     """Plain JSON with the names that everybody knows."""
     save_folder(tmp_path / "m", small_model(vocab=300), small_tokenizer(300), card="# A model\n")
     config = json.loads((tmp_path / "m" / "config.json").read_text())
-    assert (config["model_type"], config["n_layer"], config["n_embd"], config["vocab_size"]) == ("gpt2", 2, 24, 300)
+    assert (config["model_type"], config["n_layer"], config["n_embd"], config["vocab_size"]) == (
+        "gpt2",
+        2,
+        24,
+        300,
+    )
     assert sorted(path.name for path in (tmp_path / "m").iterdir()) == [
         "card.md", "config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
     ]  # fmt: skip

@@ -54,7 +54,9 @@ def folder(tiny: Path, tmp_path: Path) -> Path:
 
 
 @torch.no_grad()
-def learned(base: Path, folder: Path, name: str, targets: Any = ALL, *, size: float = 0.3, scale: float = 0.7) -> GPT:
+def learned(
+    base: Path, folder: Path, name: str, targets: Any = ALL, *, size: float = 0.3, scale: float = 0.7
+) -> GPT:
     """A model with detours that have learned something, and these in a LoRA folder."""
     model = load_folder(base).model
     attach(model, targets, rank=3, scale=scale)
@@ -87,7 +89,9 @@ def edit_tensors(folder: Path, change: Callable[[dict[str, torch.Tensor]], objec
     save_file(tensors, folder / WEIGHTS)
 
 
-@pytest.mark.parametrize("targets", [["attn.qkv"], ALL, ["blocks.1.*"], ["blocks.0.attn.proj", "blocks.1.mlp.down"]], ids=str)
+@pytest.mark.parametrize(
+    "targets", [["attn.qkv"], ALL, ["blocks.1.*"], ["blocks.0.attn.proj", "blocks.1.mlp.down"]], ids=str
+)
 def test_peft_loads_what_we_save(peft: Any, base: Path, tmp_path: Path, targets: list[str]) -> None:
     """Equal logits for some and for all layers, beside the weights and merged; and ours come back."""
     model = learned(base, tmp_path / "lora", str(base), targets)
@@ -135,17 +139,25 @@ def test_other_spellings_are_loaded(folder: Path, tiny: Path) -> None:
     right = load_adapted(tiny / "lora").model.blocks[1].attn.qkv.weight
     edit_tensors(
         folder,
-        lambda tensors: respell(tensors, lambda name: name.replace("transformer.", "").replace(".weight", ".default.weight")),
+        lambda tensors: respell(
+            tensors, lambda name: name.replace("transformer.", "").replace(".weight", ".default.weight")
+        ),
     )
-    edit_json(folder / CONFIG, lambda config: [config.pop(key) for key in ("r", "bias", "target_modules", "task_type")])
+    edit_json(
+        folder / CONFIG,
+        lambda config: [config.pop(key) for key in ("r", "bias", "target_modules", "task_type")],
+    )
     assert torch.equal(load_adapted(folder).model.blocks[1].attn.qkv.weight, right)
-    edit_tensors(folder, lambda tensors: tensors.update({name: value.bfloat16() for name, value in tensors.items()}))
+    edit_tensors(
+        folder, lambda tensors: tensors.update({name: value.bfloat16() for name, value in tensors.items()})
+    )
     rounded = load_adapted(folder).model.blocks[1].attn.qkv.weight
     torch.testing.assert_close(rounded, right, rtol=0, atol=1e-2)
     assert not torch.equal(rounded, right)
     edit_json(folder / CONFIG, lambda config: config.update(lora_alpha=0))
     assert torch.equal(
-        load_adapted(folder).model.blocks[1].attn.qkv.weight, load_folder(tiny / "base").model.blocks[1].attn.qkv.weight
+        load_adapted(folder).model.blocks[1].attn.qkv.weight,
+        load_folder(tiny / "base").model.blocks[1].attn.qkv.weight,
     )
 
 
@@ -164,7 +176,11 @@ def test_what_is_loaded_is_a_plain_model(tiny: Path) -> None:
     assert loaded.tokenizer is not None
     assert plain.tokenizer is not None
     assert loaded.tokenizer.to_json() == plain.tokenizer.to_json()
-    moved = {name for name, value in loaded.model.state_dict().items() if not torch.equal(value, plain.model.state_dict()[name])}
+    moved = {
+        name
+        for name, value in loaded.model.state_dict().items()
+        if not torch.equal(value, plain.model.state_dict()[name])
+    }
     assert moved == {"blocks.0.attn.qkv.weight", "blocks.1.attn.qkv.weight"}
     assert load(str(tiny / "lora"), dtype="float64").model.tokens.weight.dtype is torch.float64
 
@@ -179,7 +195,12 @@ def test_the_folder_is_what_people_expect(tmp_path: Path, tiny: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "lora").iterdir()) == [CONFIG, WEIGHTS, "card.md"]
     config = json.loads((tmp_path / "lora" / CONFIG).read_text())
     assert (config["peft_type"], config["task_type"], config["bias"]) == ("LORA", "CAUSAL_LM", "none")
-    assert (config["r"], config["lora_alpha"], config["lora_dropout"], config["fan_in_fan_out"]) == (2, 16, 0.25, True)
+    assert (config["r"], config["lora_alpha"], config["lora_dropout"], config["fan_in_fan_out"]) == (
+        2,
+        16,
+        0.25,
+        True,
+    )
     assert config["target_modules"] == ["h.0.mlp.c_proj", "h.1.attn.c_attn"]
     adapter = read_adapter(tmp_path / "lora")
     assert adapter.base == "storyteller"
@@ -275,7 +296,9 @@ TENSORS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], object], str]] = {
 
 
 @pytest.mark.parametrize(("change", "reason"), TENSORS.values(), ids=TENSORS)
-def test_odd_matrices_are_refused(folder: Path, change: Callable[[dict[str, torch.Tensor]], object], reason: str) -> None:
+def test_odd_matrices_are_refused(
+    folder: Path, change: Callable[[dict[str, torch.Tensor]], object], reason: str
+) -> None:
     """With the file, and the matrix or the layer."""
     edit_tensors(folder, change)
     with refused(folder / WEIGHTS, reason):
@@ -291,9 +314,14 @@ def test_odd_matrices_are_refused(folder: Path, change: Callable[[dict[str, torc
         (QKV.format(1, "{}"), (3, 8), (23, 3)),
     ],
 )
-def test_what_fits_no_layer_is_refused(folder: Path, name: str, a: tuple[int, int], b: tuple[int, int]) -> None:
+def test_what_fits_no_layer_is_refused(
+    folder: Path, name: str, a: tuple[int, int], b: tuple[int, int]
+) -> None:
     """A block that the base does not have, and matrices of another width, by the layer and both sizes."""
-    edit_tensors(folder, lambda tensors: tensors.update({name.format("A"): torch.ones(a), name.format("B"): torch.ones(b)}))
+    edit_tensors(
+        folder,
+        lambda tensors: tensors.update({name.format("A"): torch.ones(a), name.format("B"): torch.ones(b)}),
+    )
     layer = f"blocks.{name.split('.h.')[1][0]}.attn.qkv"
     with refused(folder, layer, f"{b[0]} × {a[1]}", "../base"):
         load(str(folder))
@@ -311,7 +339,12 @@ def test_broken_file_is_refused(folder: Path) -> None:
     """Cut off, too long, or not there."""
     path = folder / WEIGHTS
     whole = path.read_bytes()
-    for broken, reason in ((whole[:-1], "truncated"), (whole + b"\0", "longer"), (whole[:20], "header"), (b"", "header")):
+    for broken, reason in (
+        (whole[:-1], "truncated"),
+        (whole + b"\0", "longer"),
+        (whole[:20], "header"),
+        (b"", "header"),
+    ):
         path.write_bytes(broken)
         with refused(path, reason):
             load(str(folder))
@@ -384,13 +417,19 @@ def test_a_run_is_found_through(tmp_path: Path, tiny: Path, monkeypatch: pytest.
         model = copy(tiny / kind, tmp_path / f"run-{kind}" / "model")
         assert locate(str(model.parent)) == locate(str(model)) == model
     edit_json(
-        tmp_path / "run-lora" / "model" / CONFIG, lambda config: config.update(base_model_name_or_path="../../run-base/model")
+        tmp_path / "run-lora" / "model" / CONFIG,
+        lambda config: config.update(base_model_name_or_path="../../run-base/model"),
     )
     adapted = load(str(tmp_path / "run-lora")).model.blocks[0].attn.qkv.weight
     for name in ("../../run-base", str(tmp_path / "run-base")):  # a base may be a run too
-        edit_json(tmp_path / "run-lora" / "model" / CONFIG, lambda config, name=name: config.update(base_model_name_or_path=name))
+        edit_json(
+            tmp_path / "run-lora" / "model" / CONFIG,
+            lambda config, name=name: config.update(base_model_name_or_path=name),
+        )
         assert torch.equal(load(str(tmp_path / "run-lora")).model.blocks[0].attn.qkv.weight, adapted)
-    plain, adapted = (load(str(tmp_path / f"run-{kind}")).model.blocks[0].attn.qkv.weight for kind in ("base", "lora"))
+    plain, adapted = (
+        load(str(tmp_path / f"run-{kind}")).model.blocks[0].attn.qkv.weight for kind in ("base", "lora")
+    )
     assert torch.equal(plain, load_folder(tiny / "base").model.blocks[0].attn.qkv.weight)
     assert torch.equal(adapted, load_adapted(tiny / "lora").model.blocks[0].attn.qkv.weight)
     monkeypatch.chdir(tmp_path)
@@ -404,7 +443,9 @@ def test_a_run_is_found_through(tmp_path: Path, tiny: Path, monkeypatch: pytest.
     assert locate(str(tmp_path / "empty")) == tmp_path / "empty"
 
 
-def test_a_lora_folder_kept_at_home(home: Path, tmp_path: Path, storyteller: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lora_folder_kept_at_home(
+    home: Path, tmp_path: Path, storyteller: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """It is listed, loads by its name, and is removed by it."""
     kept = copy(storyteller, home / "models" / "verse")
     assert locate("verse") == kept
@@ -428,7 +469,8 @@ def test_one_home_for_both(home: Path, tmp_path: Path, tiny: Path) -> None:
     folder = copy(tiny / "lora", tmp_path / "lora")
     edit_json(folder / CONFIG, lambda config: config.update(base_model_name_or_path="mine"))
     assert torch.equal(
-        load(str(folder)).model.blocks[0].attn.qkv.weight, load_adapted(tiny / "lora").model.blocks[0].attn.qkv.weight
+        load(str(folder)).model.blocks[0].attn.qkv.weight,
+        load_adapted(tiny / "lora").model.blocks[0].attn.qkv.weight,
     )
     shutil.rmtree(home / "models" / "mine")
     with pytest.raises(NetworkError, match="mine is not in the cache"):
@@ -436,11 +478,25 @@ def test_one_home_for_both(home: Path, tmp_path: Path, tiny: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["run", "lora"])
-def test_what_finetune_makes_can_be_run(how: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_finetune_makes_can_be_run(
+    how: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Beside the model of a run it is found again; beside LoRA it could not be, so that is refused before the first step."""
-    base = copy(tiny / "base", tmp_path / "run" / "model").parent if how == "run" else copy(tiny, tmp_path / "both") / "lora"
+    base = (
+        copy(tiny / "base", tmp_path / "run" / "model").parent
+        if how == "run"
+        else copy(tiny, tmp_path / "both") / "lora"
+    )
     (tmp_path / "text.txt").write_text("the cat sat on the mat and that was that; " * 30)
-    command = ["finetune", str(base), "--data", str(tmp_path / "text.txt"), "-o", str(tmp_path / "out"), "--no-tensorboard"]
+    command = [
+        "finetune",
+        str(base),
+        "--data",
+        str(tmp_path / "text.txt"),
+        "-o",
+        str(tmp_path / "out"),
+        "--no-tensorboard",
+    ]
     code = run([*command, "--lora", "--steps", "1", "--batch", "1", "--preview-tokens", "0"])
     if how == "run":
         assert code == 0

@@ -55,7 +55,9 @@ def watch(event: str, arguments: tuple[Any, ...]) -> None:
         "os.rename",
         "shutil.rmtree",
     ):
-        touched.extend(os.fsdecode(path) for path in arguments[:2] if isinstance(path, str | bytes | os.PathLike))
+        touched.extend(
+            os.fsdecode(path) for path in arguments[:2] if isinstance(path, str | bytes | os.PathLike)
+        )
 
 
 sys.addaudithook(watch)
@@ -66,7 +68,12 @@ class World:
 
     def __init__(self, root: Path, model: Path) -> None:
         self.root, self.home, self.models = root, root / "home", root / "home" / "models"
-        self.cache, self.work, self.user, self.outside = root / "cache", root / "work", root / "user", root / "outside"
+        self.cache, self.work, self.user, self.outside = (
+            root / "cache",
+            root / "work",
+            root / "user",
+            root / "outside",
+        )
         self.secrets = [
             self.home / "models-secret",
             self.home / "secret",
@@ -93,7 +100,11 @@ class World:
         """Every file of this world; looking for them does not count as touching."""
         global touched
         before, touched = touched, None
-        found = {str(path.relative_to(self.root)) for path in self.root.rglob("*") if path.is_symlink() or path.is_file()}
+        found = {
+            str(path.relative_to(self.root))
+            for path in self.root.rglob("*")
+            if path.is_symlink() or path.is_file()
+        }
         touched = before
         return found
 
@@ -123,7 +134,11 @@ def world(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 def secrets_touched(world: World) -> list[str]:
     """What was opened, listed or deleted in the secret folders."""
     paths = [os.path.realpath(path) for path in touched or [] if "\0" not in path]
-    return [path for path in paths if any(Path(path).is_relative_to(secret) for secret in (*world.secrets, world.outside))]
+    return [
+        path
+        for path in paths
+        if any(Path(path).is_relative_to(secret) for secret in (*world.secrets, world.outside))
+    ]
 
 
 def outcome(function: Any, *arguments: Any, **more: Any) -> Any:
@@ -156,7 +171,11 @@ def test_no_hostile_name_has_a_folder_outside(world: World) -> None:
     results = {name: outcome(home_folder, name) for name in [*HOSTILE, "mine"]}
     strange = {name: found for name, found in results.items() if not isinstance(found, Path | None)}
     assert strange == {}
-    escaped = [name for name, found in results.items() if found is not None and found.resolve().parent != world.models.resolve()]
+    escaped = [
+        name
+        for name, found in results.items()
+        if found is not None and found.resolve().parent != world.models.resolve()
+    ]
     assert escaped == []
     assert results["mine"] == world.models / "mine"
 
@@ -167,7 +186,9 @@ def test_no_hostile_name_leads_elsewhere(world: World) -> None:
     strange = {name: found for name, found in results.items() if not isinstance(found, Path | GlassError)}
     assert strange == {}
     paths = {name: found for name, found in results.items() if isinstance(found, Path)}
-    assert {name for name, found in paths.items() if not os.path.samefile(found, os.path.expanduser(name))} == set()
+    assert {
+        name for name, found in paths.items() if not os.path.samefile(found, os.path.expanduser(name))
+    } == set()
     assert {name for name in paths if not name.startswith((".", "/", "~"))} == set()
     assert secrets_touched(world) == []
     assert locate("mine") == world.models / "mine"
@@ -178,7 +199,9 @@ def test_no_hostile_name_leads_elsewhere(world: World) -> None:
 def test_no_hostile_name_is_removed_or_pulled(world: World, function: Any) -> None:
     """All of them are refused, and no file is gone or was looked at."""
     before = world.files()
-    strange = {name: result for name in HOSTILE if not isinstance(result := outcome(function, name), InputError)}
+    strange = {
+        name: result for name in HOSTILE if not isinstance(result := outcome(function, name), InputError)
+    }
     assert strange == {}
     assert world.files() == before
     assert secrets_touched(world) == []
@@ -202,7 +225,11 @@ def test_no_hostile_name_is_shown_by_command(world: World, capsys: pytest.Captur
     for name in HOSTILE:
         code = outcome(run, ["show", "--offline", "--", name])
         told = capsys.readouterr()
-        if name.startswith((".", "/", "~")) and "\0" not in name and os.path.isfile(os.path.expanduser(f"{name}/config.json")):
+        if (
+            name.startswith((".", "/", "~"))
+            and "\0" not in name
+            and os.path.isfile(os.path.expanduser(f"{name}/config.json"))
+        ):
             assert code == 0
         else:
             assert code in (1, 2), (ascii(name[:50]), code)
@@ -221,7 +248,17 @@ def test_nul_does_not_lead_to_the_current_folder(world: World, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    "revision", ["../../../outside/ref", "..", "../../..", "main/../../../../outside/ref", "/etc", "a\0b", "a" * 5000, "\ud800"]
+    "revision",
+    [
+        "../../../outside/ref",
+        "..",
+        "../../..",
+        "main/../../../../outside/ref",
+        "/etc",
+        "a\0b",
+        "a" * 5000,
+        "\ud800",
+    ],
 )
 def test_no_hostile_revision_leads_elsewhere(world: World, revision: str) -> None:
     """A revision is held to the same rules, also when it does not come with the name."""
@@ -308,7 +345,9 @@ def test_only_the_named_revision_leaves_the_cache(world: World) -> None:
     assert gone == {world.cache / "models--owner--name" / "snapshots" / COMMIT}
 
 
-@pytest.mark.parametrize("name", ["owner/nam", "owner/name2", "name", "owner", "Owner/name", "owner/name@c", "owner/name@mai"])
+@pytest.mark.parametrize(
+    "name", ["owner/nam", "owner/name2", "name", "owner", "Owner/name", "owner/name@c", "owner/name@mai"]
+)
 def test_similar_names_are_not_removed(world: World, name: str) -> None:
     """A name that is only similar to one in the cache removes nothing."""
     before = world.files()
@@ -322,7 +361,9 @@ def test_similar_names_are_not_removed(world: World, name: str) -> None:
 def test_no_hostile_name_is_the_place_of_a_new_model(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new model is kept at home under a sound name, or goes to the very path that was given."""
     placed: list[Path] = []
-    monkeypatch.setattr("glassformer.hub.convert.convert", lambda source, folder, **how: placed.append(folder))
+    monkeypatch.setattr(
+        "glassformer.hub.convert.convert", lambda source, folder, **how: placed.append(folder)
+    )
     for name in HOSTILE:
         placed.clear()
         result = outcome(convert, world.work / "x.pt", name)

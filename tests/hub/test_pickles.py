@@ -75,10 +75,16 @@ def calls(canary: str, script: str) -> dict[str, Any]:
         "shutil.copyfile": Call(shutil.copyfile, script, canary),
         "runpy.run_path": Call(importlib.import_module("runpy").run_path, script),
         "importlib": Call(importlib.machinery.SourceFileLoader("x", script).load_module),
-        "timeit": Call(importlib.import_module("timeit").timeit, code, "pass", importlib.import_module("time").time, 1),
+        "timeit": Call(
+            importlib.import_module("timeit").timeit, code, "pass", importlib.import_module("time").time, 1
+        ),
         "cProfile": Call(importlib.import_module("cProfile").run, code, script + ".profile"),
-        "code of marshal": Call(Call(function, Call(marshal.loads, marshal.dumps(compile(code, "x", "exec"))), {})),
-        "ctypes": Call(Call(getattr, Call(importlib.import_module("ctypes").CDLL, None), "system"), shell.encode()),
+        "code of marshal": Call(
+            Call(function, Call(marshal.loads, marshal.dumps(compile(code, "x", "exec"))), {})
+        ),
+        "ctypes": Call(
+            Call(getattr, Call(importlib.import_module("ctypes").CDLL, None), "system"), shell.encode()
+        ),
         "partial": Call(partial(os.system, shell)),
         "methodcaller": Call(importlib.import_module("operator").methodcaller("system", shell), module),
         "pathlib": Call(Path.touch, Path(canary)),
@@ -89,13 +95,18 @@ def calls(canary: str, script: str) -> dict[str, Any]:
         "torch.save": Call(torch.save, {}, canary),
         "torch.load": Call(partial(torch.load, weights_only=False), Call(BytesIO, archive)),
         "torch.storage": Call(torch.storage._load_from_bytes, archive),
-        "torch.jit": Call(importlib.import_module("torch.jit.unsupported_tensor_ops").execWrapper, code, {}, {}),
+        "torch.jit": Call(
+            importlib.import_module("torch.jit.unsupported_tensor_ops").execWrapper, code, {}, {}
+        ),
         "torch.collect_env": Call(importlib.import_module("torch.utils.collect_env").run, shell),
         "pickle.loads": Call(pickle.loads, inner),
         "pickle in a pickle in a pickle": Call(pickle.loads, pickle.dumps(Call(pickle.loads, inner))),
         "as a weight": {"model": {"wte.weight": Call(os.system, shell)}},
         "as a name": {"model": {Call(os.system, shell): torch.ones(2)}},
-        "beside weights": {"model": {"wte.weight": torch.ones(2)}, "optimizer": [{"state": Call(os.system, shell)}]},
+        "beside weights": {
+            "model": {"wte.weight": torch.ones(2)},
+            "optimizer": [{"state": Call(os.system, shell)}],
+        },
         "as a setting": {"model": {}, "model_args": {"n_head": Call(eval, code)}},
     }
 
@@ -161,7 +172,9 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path, canary, script = paths()
         Path(script).write_text(f"open({str(canary)!r}, 'w').close()\n")
         ours = calls(str(canary), script) | opcodes(str(canary))
-        content = ours[name] if isinstance(ours[name], bytes) else pickle.dumps(ours[name], protocol=2 + number % 4)
+        content = (
+            ours[name] if isinstance(ours[name], bytes) else pickle.dumps(ours[name], protocol=2 + number % 4)
+        )
         path.write_bytes(CONTAINERS[number % 3](content))
         number += 1
     return folder
@@ -178,7 +191,9 @@ def files(corpus: Path) -> list[Path]:
 def in_child(code: str, *arguments: object) -> Any:
     """What a Python of its own prints as JSON in its last line."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    child = subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    child = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
     assert child.returncode == 0, child.stderr[-3000:]
     return json.loads(child.stdout.splitlines()[-1])
 
@@ -243,7 +258,10 @@ def test_no_malicious_pickle_runs_in_the_child(corpus: Path, sound: Path, tmp_pa
     (corpus / "sound.pt").unlink()
     assert canaries(corpus) == []
     assert told["passed"] == ["sound.pt"]
-    assert load_file(tmp_path / "tensors.safetensors").keys() == load_file(sound.parent / "model" / WEIGHTS).keys()
+    assert (
+        load_file(tmp_path / "tensors.safetensors").keys()
+        == load_file(sound.parent / "model" / WEIGHTS).keys()
+    )
     assert json.loads((tmp_path / "facts.json").read_text())["model_args"] == {"n_head": 2}
     assert told["reached"] is not told["allowed"]
     assert all(0 < limit < 2**33 for limit in told["limits"])
@@ -258,10 +276,13 @@ def test_no_malicious_pickle_runs_by_its_name(corpus: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["pytorch_model.bin", "model.pt", "ckpt.pt", "weights.pth", "last.ckpt", "pytorch_model-1-of-2.bin"]
+    "name",
+    ["pytorch_model.bin", "model.pt", "ckpt.pt", "weights.pth", "last.ckpt", "pytorch_model-1-of-2.bin"],
 )
 @pytest.mark.parametrize("configured", [True, False])
-def test_folder_of_a_pickle_is_refused(corpus: Path, sound: Path, tmp_path: Path, name: str, configured: bool) -> None:
+def test_folder_of_a_pickle_is_refused(
+    corpus: Path, sound: Path, tmp_path: Path, name: str, configured: bool
+) -> None:
     """A folder that holds a pickle and no safe weights is refused with the way to convert it."""
     shutil.copy(files(corpus)[0], tmp_path / name)
     if configured:
@@ -281,7 +302,9 @@ def test_pickle_beside_safe_weights_is_not_touched(corpus: Path, sound: Path, tm
     assert canaries(corpus) == []
 
 
-@pytest.mark.parametrize("container", CONTAINERS[:1], ids=["archive"])  # the other two are read by the child above
+@pytest.mark.parametrize(
+    "container", CONTAINERS[:1], ids=["archive"]
+)  # the other two are read by the child above
 def test_no_malicious_pickle_is_converted(tmp_path: Path, container: Callable[[bytes], bytes]) -> None:
     """The whole way: a malicious pickle is refused by name, leaves nothing behind, and runs nothing."""
     canary, source = tmp_path / "canary", tmp_path / "in" / "pytorch_model.bin"
@@ -304,7 +327,9 @@ def test_malicious_pickles_are_malicious(corpus: Path) -> None:
 # ---- what the child hands back is checked like a stranger's
 
 
-def hand_back(monkeypatch: pytest.MonkeyPatch, sound: Path, facts: str = "{}", change: Callable[[Any], object] = len) -> None:
+def hand_back(
+    monkeypatch: pytest.MonkeyPatch, sound: Path, facts: str = "{}", change: Callable[[Any], object] = len
+) -> None:
     """In place of the child: these tensors and facts."""
 
     def unpickle(source: Path, work: Path) -> None:
@@ -321,7 +346,10 @@ RESULTS: dict[str, tuple[str, Callable[[Any], object]]] = {
     "NaN": ("{}", lambda tensors: tensors[WTE][0].fill_(float("nan"))),
     "missing": ("{}", lambda tensors: tensors.pop("transformer.h.0.ln_1.bias")),
     "missing tokens": ("{}", lambda tensors: tensors.pop(WTE)),
-    "a block beyond all numbers": ("{}", lambda tensors: tensors.update({f"h.{'1' * 5000}.ln_1.bias": torch.ones(8)})),
+    "a block beyond all numbers": (
+        "{}",
+        lambda tensors: tensors.update({f"h.{'1' * 5000}.ln_1.bias": torch.ones(8)}),
+    ),
     "a block far away": ("{}", lambda tensors: tensors.update({"h.999999999.ln_1.bias": torch.ones(8)})),
     "facts that are no JSON": ('{"model_args": {"dropout": NaN}}', len),
     "facts nested deep": ('{"a":' * 100_000, len),
@@ -343,9 +371,12 @@ def test_broken_result_is_refused(
 
 
 @pytest.mark.parametrize(
-    "text", [b"\xff\xfe{", b"[]", b"{", b'{"n_layer": NaN}', b'{"n_layer": 2, "n_layer": 2}', b" " * (2 << 20)]
+    "text",
+    [b"\xff\xfe{", b"[]", b"{", b'{"n_layer": NaN}', b'{"n_layer": 2, "n_layer": 2}', b" " * (2 << 20)],
 )
-def test_broken_config_beside_it_is_refused(sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
+def test_broken_config_beside_it_is_refused(
+    sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes
+) -> None:
     """A broken `config.json` beside the pickle is refused by its own name."""
     hand_back(monkeypatch, sound)
     source = Path(shutil.copy(sound, tmp_path / "ckpt.pt"))
@@ -417,7 +448,9 @@ def test_broken_archives_are_refused_or_passed_on(sound: Path, tmp_path: Path) -
     for _ in range(500):
         broken = bytearray(raw)
         for _ in range(chance.choice((1, 2, 5))):
-            broken[chance.randrange(start, len(raw))] = chance.choice((0, 1, 8, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+            broken[chance.randrange(start, len(raw))] = chance.choice(
+                (0, 1, 8, 0x7F, 0x80, 0xFF, chance.randrange(256))
+            )
         path.write_bytes(broken[: None if chance.random() < 0.9 else -chance.randrange(1, 30)])
         try:
             converter._check_archive(path)

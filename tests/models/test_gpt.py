@@ -18,7 +18,12 @@ from glassformer.models.gpt import GPT, PRESETS, Config
 from glassformer.trace import trace
 
 SOURCE = Path(glassformer.__file__).parent
-PARAMETERS = {"gpt2": 124_439_808, "gpt2-medium": 354_823_168, "gpt2-large": 774_030_080, "gpt2-xl": 1_557_611_200}
+PARAMETERS = {
+    "gpt2": 124_439_808,
+    "gpt2-medium": 354_823_168,
+    "gpt2-large": 774_030_080,
+    "gpt2-xl": 1_557_611_200,
+}
 ACTIVATION = {"gelu_tanh": "gelu_new", "gelu_erf": "gelu", "relu": "relu"}
 
 
@@ -30,7 +35,13 @@ def distance_to_reference(model: GPT, ids: torch.Tensor) -> float:
     """The largest difference of a logit, as a share of the largest logit."""
     config = model.config
     weights = {name: value.double().numpy() for name, value in export_tensors(model).items()}
-    right = gpt2_logits(weights, ids.numpy(), n_head=config.heads, eps=config.norm_eps, activation=ACTIVATION[config.activation])
+    right = gpt2_logits(
+        weights,
+        ids.numpy(),
+        n_head=config.heads,
+        eps=config.norm_eps,
+        activation=ACTIVATION[config.activation],
+    )
     with torch.no_grad():
         ours = model(ids).double().numpy()
     return float(np.abs(ours - right).max() / np.abs(right).max())
@@ -55,7 +66,9 @@ def test_every_site_equals_the_reference() -> None:
         model(ids)
     assert set(seen) == set(right)
     for site, value in right.items():
-        np.testing.assert_allclose(seen[site].numpy(), value, rtol=0, atol=1e-9 * max(1.0, np.abs(value[value > -np.inf]).max()))
+        np.testing.assert_allclose(
+            seen[site].numpy(), value, rtol=0, atol=1e-9 * max(1.0, np.abs(value[value > -np.inf]).max())
+        )
 
 
 MUTANTS = [
@@ -100,7 +113,9 @@ def test_the_reference_catches_every_mutant(file: str, old: str, new: str) -> No
     """A one-line defect moves a logit by far more than the tolerance."""
     right = small_model(3, torch.float64)
     module = mutated(file, old, new)
-    wrong = module.GPT(module.Config(**{name: value for name, value in vars(small_config()).items() if name != "norm_eps"}))
+    wrong = module.GPT(
+        module.Config(**{name: value for name, value in vars(small_config()).items() if name != "norm_eps"})
+    )
     state = {name: value for name, value in right.state_dict().items() if name != "head.weight"}
     wrong.load_state_dict(state, strict=False)  # the head is the token matrix, unless that is what is broken
     wrong = wrong.double().eval()
@@ -130,7 +145,9 @@ def test_float32_equals_transformers(tmp_path: Path, length: int) -> None:
 def test_true_sizes_equal_transformers(tmp_path: Path, name: str) -> None:
     """All four published sizes, random weights, through a real file."""
     config = PRESETS[name]
-    theirs = hugging_face(0, n_layer=config.layers, n_head=config.heads, n_embd=config.width, vocab_size=50257, n_positions=1024)
+    theirs = hugging_face(
+        0, n_layer=config.layers, n_head=config.heads, n_embd=config.width, vocab_size=50257, n_positions=1024
+    )
     with torch.no_grad():
         for parameter in theirs.parameters():
             parameter.mul_(0.5)  # logits of the size that trained models have
@@ -156,7 +173,9 @@ def test_published_sizes(name: str) -> None:
     assert sum(parameter.numel() for parameter in model.parameters()) == PARAMETERS[name]
 
 
-@pytest.mark.parametrize("changes", [{"tied": False}, {"bias": False}, {"neurons": 7}, {"tied": False, "bias": False}])
+@pytest.mark.parametrize(
+    "changes", [{"tied": False}, {"bias": False}, {"neurons": 7}, {"tied": False, "bias": False}]
+)
 def test_the_formula_counts_any_size(changes: dict[str, object]) -> None:
     """Whatever the configuration, formula and model agree."""
     model = small_model(**changes)
@@ -244,6 +263,8 @@ def test_gradients_are_right() -> None:
     assert isinstance(gain, torch.Tensor)
 
     def loss(values: torch.Tensor) -> torch.Tensor:
-        return torch.func.functional_call(model, {"blocks.0.norm1.weight": values}, (ids,)).logsumexp(-1).sum()
+        return (
+            torch.func.functional_call(model, {"blocks.0.norm1.weight": values}, (ids,)).logsumexp(-1).sum()
+        )
 
     assert torch.autograd.gradcheck(loss, gain.detach().clone().requires_grad_(), atol=1e-6)

@@ -33,7 +33,11 @@ def make(
     tokenizer: Tokenizer | None, *, vocab: int, seed: int = 1, context: int = 64, likes_letters: bool = True
 ) -> LanguageModel:
     """A small GPT with random weights that has opinions, with or without a vocabulary."""
-    model = GPT(Config(layers=2, heads=2, width=16, vocab=vocab, context=context, tied=False)).initialise(seed).eval()
+    model = (
+        GPT(Config(layers=2, heads=2, width=16, vocab=vocab, context=context, tied=False))
+        .initialise(seed)
+        .eval()
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 2:
@@ -41,7 +45,9 @@ def make(
         model.norm.bias[0] = 3.0
         if tokenizer is not None:  # plain letters are likelier than torn characters and the end
             for id in range(len(tokenizer)):
-                model.head.weight[id, 0] = 2.0 if tokenizer.decode([id]).isascii() and id != tokenizer.end else -3.0
+                model.head.weight[id, 0] = (
+                    2.0 if tokenizer.decode([id]).isascii() and id != tokenizer.end else -3.0
+                )
     return LanguageModel(model, tokenizer, "tiny")
 
 
@@ -62,7 +68,9 @@ def teacher_forced(lm: LanguageModel, completion: Completion) -> list[float]:
     with torch.inference_mode():
         logits = lm.model(torch.tensor([completion.prompt_tokens + completion.tokens]))[0].double()
     start = len(completion.prompt_tokens) - 1
-    return [float(row[id]) for row, id in zip(logits[start:].log_softmax(-1), completion.tokens, strict=False)]
+    return [
+        float(row[id]) for row, id in zip(logits[start:].log_softmax(-1), completion.tokens, strict=False)
+    ]
 
 
 # One answer.
@@ -85,7 +93,9 @@ def test_all_parts_of_a_result_agree(lm: LanguageModel, tokenizer: Tokenizer, se
     assert [len(candidates) for candidates in top] == [5] * 20
     every = got.top(len(tokenizer))
     for id, logprob, candidates in zip(got.tokens, got.logprobs, every, strict=True):
-        assert {candidate.token: candidate.logprob for candidate in candidates}[id] == pytest.approx(logprob, abs=1e-4)
+        assert {candidate.token: candidate.logprob for candidate in candidates}[id] == pytest.approx(
+            logprob, abs=1e-4
+        )
     assert got.to_dict() == {
         "prompt": "Once upon",
         "prompt_tokens": tokenizer.encode("Once upon"),
@@ -109,7 +119,9 @@ def test_greedy_tokens_lead_their_alternatives(lm: LanguageModel, tokenizer: Tok
     assert [candidates[0].token for candidates in top] == got.tokens
     assert [candidates[0].token for candidates in sampled.top(1)] != sampled.tokens
     for candidates in top:
-        assert [candidate.logprob for candidate in candidates] == sorted((c.logprob for c in candidates), reverse=True)
+        assert [candidate.logprob for candidate in candidates] == sorted(
+            (c.logprob for c in candidates), reverse=True
+        )
         for candidate in candidates:
             assert candidate.text == tokenizer.decode([candidate.token])
             assert candidate.probability == pytest.approx(np.exp(candidate.logprob))
@@ -212,7 +224,12 @@ def test_stop_strings_end_the_text_and_are_not_in_it(lm: LanguageModel) -> None:
                 assert got.finish_reason == "stop"
                 assert stop in lm.generate(got.prompt_tokens, seed=seed, max_new_tokens=len(got.tokens)).text
                 if len(got.tokens) > 1:
-                    assert stop not in lm.generate(got.prompt_tokens, seed=seed, max_new_tokens=len(got.tokens) - 1).text
+                    assert (
+                        stop
+                        not in lm.generate(
+                            got.prompt_tokens, seed=seed, max_new_tokens=len(got.tokens) - 1
+                        ).text
+                    )
                 met += 1
             else:
                 assert got == free
@@ -248,7 +265,9 @@ def test_the_end_token_ends_an_answer(lm: LanguageModel, tokenizer: Tokenizer) -
         assert tokenizer.end not in each.tokens
         assert END not in each.text
         assert each.text == tokenizer.decode(each.tokens)
-    late = lm.generate("Once", seed=0, max_new_tokens=30, min_new_tokens=25, logit_bias={tokenizer.end: 100.0})
+    late = lm.generate(
+        "Once", seed=0, max_new_tokens=30, min_new_tokens=25, logit_bias={tokenizer.end: 100.0}
+    )
     assert (len(late.tokens), late.finish_reason) == (25, "stop")
 
 
@@ -350,7 +369,9 @@ def test_many_answers_come_prompt_by_prompt_and_choice_by_choice(lm: LanguageMod
     """In the order of the prompts, each with its choices, each as it would be alone."""
     prompts = ["Once", "the cat saw her", "", "a red ball", "Once"]
     got = lm.generate_many(iter(prompts), seed=7, num_return_sequences=3, max_new_tokens=8, temperature=1.2)
-    assert [(each.prompt, each.choice) for each in got] == [(prompt, choice) for prompt in prompts for choice in range(3)]
+    assert [(each.prompt, each.choice) for each in got] == [
+        (prompt, choice) for prompt in prompts for choice in range(3)
+    ]
     assert {each.seed for each in got} == {7}
     for which, prompt in enumerate(prompts):
         assert got[3 * which].tokens == lm.generate(prompt, seed=7, max_new_tokens=8, temperature=1.2).tokens
@@ -383,8 +404,12 @@ def test_one_answer_is_one(lm: LanguageModel, call: str) -> None:
 
 def test_beam_search_answers_best_first(lm: LanguageModel, tokenizer: Tokenizer) -> None:
     """The answers of beam search are whole results too; it knows no stop strings and says so."""
-    got = lm.generate_many(["Once", "the"], num_beams=4, num_return_sequences=3, max_new_tokens=8, length_penalty=0.0)
-    assert [(each.prompt, each.choice) for each in got] == [(prompt, choice) for prompt in ("Once", "the") for choice in range(3)]
+    got = lm.generate_many(
+        ["Once", "the"], num_beams=4, num_return_sequences=3, max_new_tokens=8, length_penalty=0.0
+    )
+    assert [(each.prompt, each.choice) for each in got] == [
+        (prompt, choice) for prompt in ("Once", "the") for choice in range(3)
+    ]
     for each in got:
         assert each.text == tokenizer.decode(each.tokens)
         np.testing.assert_allclose(each.logprobs, teacher_forced(lm, each), atol=1e-4)
@@ -414,7 +439,11 @@ def test_a_seed_means_the_same_text_after_a_restart(lm: LanguageModel, tmp_path:
     """Saved, loaded in another process and asked again, the model says the same."""
     lm.save(tmp_path / "tiny")
     loaded = load(str(tmp_path / "tiny"), engine="torch")
-    requests = [{"prompt": prompt, "seed": seed, "max_new_tokens": 12} for prompt in ("Once", "the cat", "") for seed in range(4)]
+    requests = [
+        {"prompt": prompt, "seed": seed, "max_new_tokens": 12}
+        for prompt in ("Once", "the cat", "")
+        for seed in range(4)
+    ]
     here = [loaded.generate(**request).to_dict() for request in requests]
     assert len({str(each["tokens"]) for each in here}) > 8
     code = """
@@ -433,7 +462,11 @@ print(json.dumps([lm.generate(**request).to_dict() for request in json.loads(sys
     assert complete(model=str(tmp_path / "tiny"), engine="torch", **requests[3]).to_dict() == here[3]
     for request, each in zip(requests, here, strict=True):
         saved = lm.generate(**request)
-        assert (saved.text, saved.tokens, saved.finish_reason) == (each["text"], each["tokens"], each["finish_reason"])
+        assert (saved.text, saved.tokens, saved.finish_reason) == (
+            each["text"],
+            each["tokens"],
+            each["finish_reason"],
+        )
         np.testing.assert_allclose(saved.logprobs, each["logprobs"], atol=1e-4)
 
 
@@ -455,7 +488,9 @@ def test_a_model_without_a_vocabulary_takes_ids_and_shows_numbers(bare: Language
     assert got.prompt == "<1><2><3>"
     assert got.text == "".join(f"<{id}>" for id in got.tokens)
     assert got.pieces == [f"<{id}>" for id in got.tokens]
-    assert [candidate.text for candidate in bare.top([1], 3)] == [f"<{candidate.token}>" for candidate in bare.top([1], 3)]
+    assert [candidate.text for candidate in bare.top([1], 3)] == [
+        f"<{candidate.token}>" for candidate in bare.top([1], 3)
+    ]
     assert len(bare.top([1], 100)) == 50
     assert "".join(bare.stream([1, 2, 3], seed=1, max_new_tokens=6)) == got.text
     stop = f"<{got.tokens[3]}>"
@@ -483,10 +518,22 @@ def test_options_are_checked_before_anything_is_done(lm: LanguageModel) -> None:
     for call in (lm.generate, lm.stream, lambda prompt, **options: lm.generate_many([prompt], **options)):
         with pytest.raises(InputError, match=r"^unknown option 'temprature'; known: max_new_tokens"):
             call("Once", temprature=1.0)
-        for name, value in {"temperature": -1, "top_p": 0, "max_new_tokens": -1, "seed": 2**64, "num_beams": 0}.items():
+        for name, value in {
+            "temperature": -1,
+            "top_p": 0,
+            "max_new_tokens": -1,
+            "seed": 2**64,
+            "num_beams": 0,
+        }.items():
             with pytest.raises(InputError, match=rf"^{name} must be"):
                 call("Once", **{name: value})
-    assert set(Options.__dataclass_fields__) >= {"temperature", "top_p", "max_new_tokens", "seed", "num_beams"}
+    assert set(Options.__dataclass_fields__) >= {
+        "temperature",
+        "top_p",
+        "max_new_tokens",
+        "seed",
+        "num_beams",
+    }
 
 
 def test_ids_beyond_the_vocabulary_are_never_said(tokenizer: Tokenizer) -> None:
@@ -506,7 +553,9 @@ def test_ids_beyond_the_vocabulary_are_never_said(tokenizer: Tokenizer) -> None:
 def test_a_result_without_its_model_says_so(lm: LanguageModel) -> None:
     """What needs the model cannot be asked of plain data, and models are no part of a comparison or of what is shown."""
     got = lm.generate("Once", seed=1, max_new_tokens=3)
-    orphan = Completion(got.prompt, got.prompt_tokens, 0, 1, got.tokens, got.text, got.logprobs, got.finish_reason)
+    orphan = Completion(
+        got.prompt, got.prompt_tokens, 0, 1, got.tokens, got.text, got.logprobs, got.finish_reason
+    )
     assert orphan == got
     assert "LanguageModel" not in repr(got)
     for ask in (orphan.top, orphan.to_dict, lambda: orphan.pieces):

@@ -131,10 +131,19 @@ def test_why_explains_what_was_written(lm: LanguageModel) -> None:
 @pytest.mark.parametrize(
     ("call", "words"),
     [
-        (lambda lm, ids: questions.lens(lm, ids, watch=["unbelievable"]), "'unbelievable' is not one token but '"),
+        (
+            lambda lm, ids: questions.lens(lm, ids, watch=["unbelievable"]),
+            "'unbelievable' is not one token but '",
+        ),
         (lambda lm, ids: questions.lens(lm, ids, watch=[""]), "an empty text is no token"),
-        (lambda lm, ids: questions.search(lm, ids, "dog", "cat"), "the word 'dog' is not in the text; its words are The cat sat"),
-        (lambda lm, ids: questions.search(lm, ids, "0", "5"), "'5' stands behind '0'; attention only looks back"),
+        (
+            lambda lm, ids: questions.search(lm, ids, "dog", "cat"),
+            "the word 'dog' is not in the text; its words are The cat sat",
+        ),
+        (
+            lambda lm, ids: questions.search(lm, ids, "0", "5"),
+            "'5' stands behind '0'; attention only looks back",
+        ),
         (lambda lm, ids: questions.search(lm, ids, "99", "5"), "position 99 is not there"),
         (lambda lm, ids: questions.pattern(lm, ids, 0, 77), "head 77 is not there"),
         (lambda lm, ids: neurons.neurons(lm, ids).nmf(99), "factors must be between 1 and the"),

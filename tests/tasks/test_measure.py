@@ -18,7 +18,8 @@ from glassformer.tasks.complete import LanguageModel
 from glassformer.tasks.measure import measure, wikitext, windows
 
 STORY = (
-    "Once upon a time, there was a little girl named Lily. She liked to play outside in the park. One day, Lily ran away. " * 9
+    "Once upon a time, there was a little girl named Lily. She liked to play outside in the park. One day, Lily ran away. "
+    * 9
 )
 
 
@@ -53,7 +54,9 @@ def their_nats(model: torch.nn.Module, ids: list[int], context: int, stride: int
 
 
 @pytest.mark.parametrize("stride", [40, 20, 7])
-def test_perplexity_is_that_of_transformers(pair: tuple[LanguageModel, torch.nn.Module], stride: int, tmp_path: Path) -> None:
+def test_perplexity_is_that_of_transformers(
+    pair: tuple[LanguageModel, torch.nn.Module], stride: int, tmp_path: Path
+) -> None:
     """Without overlap and with a stride, to 1e-4; bits per byte follow from the same sum."""
     lm, theirs = pair
     path = tmp_path / "story.txt"
@@ -71,7 +74,9 @@ def test_perplexity_is_that_of_transformers(pair: tuple[LanguageModel, torch.nn.
         assert strided.bits_per_byte == pytest.approx(nats / math.log(2) / len(STORY), rel=1e-4)
 
 
-def test_documents_are_measured_one_by_one(pair: tuple[LanguageModel, torch.nn.Module], tmp_path: Path) -> None:
+def test_documents_are_measured_one_by_one(
+    pair: tuple[LanguageModel, torch.nn.Module], tmp_path: Path
+) -> None:
     """Each from its own beginning; only so many, and only so much of each, where that is asked for."""
     lm, theirs = pair
     texts = [STORY[:50], "The end.", STORY[30:200], "And one more."]
@@ -95,7 +100,9 @@ def test_every_token_is_scored_once() -> None:
     """For any length, context and stride: in order, none twice, none left out but the first of a window without overlap."""
     for length in (1, 2, 9, 40, 41, 80, 97):
         for context, stride in ((40, 40), (40, 20), (40, 13), (2, 1), (5, 5)):
-            scored = [at for begin, end, first in windows(length, context, stride) for at in range(first, end)]
+            scored = [
+                at for begin, end, first in windows(length, context, stride) for at in range(first, end)
+            ]
             assert scored == sorted(set(scored))
             missing = set(range(length)) - set(scored)
             assert missing == ({0} if stride < context else set(range(0, length, context)))
@@ -113,7 +120,11 @@ def test_lambada_is_that_of_transformers(
         for start in starts[:2]:
             best = int(theirs(torch.tensor([lm.tokenizer.encode(start)])).logits[0, -1].argmax())
             piece = lm.tokenizer.decode([best])
-            texts += [start + piece] if piece.startswith(" ") and piece.strip() and " " not in piece.strip() else []
+            texts += (
+                [start + piece]
+                if piece.startswith(" ") and piece.strip() and " " not in piece.strip()
+                else []
+            )
     (tmp_path / "lambada").mkdir()
     lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
     (tmp_path / "lambada" / "lambada_test.jsonl.gz").write_bytes(gzip.compress(lines.encode()))

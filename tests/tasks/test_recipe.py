@@ -49,7 +49,11 @@ RECIPES = st.builds(
     lora=sections(Lora),
     train=sections(Plan, **COUNTS, **RATES),
     watch=sections(
-        Watch, **{key: st.integers(0, 9**9) if hint is int else st.floats(0, 9e9) for key, hint in hints(Watch).items()}
+        Watch,
+        **{
+            key: st.integers(0, 9**9) if hint is int else st.floats(0, 9e9)
+            for key, hint in hints(Watch).items()
+        },
     ),
     show=sections(Show),
 )
@@ -76,7 +80,10 @@ def wrong(file: Path, content: str | bytes, *words: str) -> None:
 @given(recipe=RECIPES)
 @example(recipe=Recipe())
 @example(
-    recipe=Recipe(about='a "quoted" \\ text\nof two lines, ünïcödé 😀\0', text=Text(data=("a b", "", "\t'\n"), weights=(1e-4, 2)))
+    recipe=Recipe(
+        about='a "quoted" \\ text\nof two lines, ünïcödé 😀\0',
+        text=Text(data=("a b", "", "\t'\n"), weights=(1e-4, 2)),
+    )
 )
 def test_what_is_written_is_read_again(file: Path, recipe: Recipe) -> None:
     """Odd texts, tuples and numbers included; and the file is text that an editor can show."""
@@ -115,7 +122,9 @@ def test_a_file_by_hand(file: Path) -> None:
         train=Plan(lr=1e-4, lr_end=0.0, steps=1000),
         model=Shape(bias=False),
     )
-    assert {type(value) for value in (*recipe.text.weights, recipe.text.held_out, recipe.train.lr_end)} == {float}
+    assert {type(value) for value in (*recipe.text.weights, recipe.text.held_out, recipe.train.lr_end)} == {
+        float
+    }
 
 
 @pytest.mark.parametrize(
@@ -204,7 +213,9 @@ def test_flags_change_a_recipe() -> None:
     assert type(after.train.lr) is float
     assert before == Recipe(about="x", train=Plan(seed=7), lora=Lora(alpha=3.0))
     assert before.changed() == before
-    assert before.changed(lr=1e-5, lr_end=1e-6).train.lr_end == 1e-6  # both at once: neither fits the other's old value
+    assert (
+        before.changed(lr=1e-5, lr_end=1e-6).train.lr_end == 1e-6
+    )  # both at once: neither fits the other's old value
 
 
 @pytest.mark.parametrize(
@@ -242,7 +253,9 @@ def test_to_dict_is_everything() -> None:
     """Every section with every key, and it is a recipe again."""
     recipe = Recipe(train=Plan(steps=3), text=Text(data=("a",)))
     whole = recipe.to_dict()
-    assert {name: set(keys) for name, keys in whole.items()} == {name: set(hints(kind)) for name, kind in SECTIONS.items()}
+    assert {name: set(keys) for name, keys in whole.items()} == {
+        name: set(hints(kind)) for name, kind in SECTIONS.items()
+    }
     assert (whole["train"]["steps"], whole["text"]["data"]) == (3, ("a",))
     assert Recipe.of(whole) == recipe
     with pytest.raises(InputError, match=r"^the recipe: unknown section 'x'"):

@@ -47,7 +47,10 @@ def test_texts_stand_for_numbers(lm: LanguageModel) -> None:
         ({"site": stream, "do": "patch", "from": "The girl lost her", "at": [1]}, {stream: patched}),
         ({"site": stream, "do": "patch", "from": "The girl lost her"}, {stream: lambda x: ours[None]}),
         ({"site": head, "do": "mean", "over": ["A dog", "The cat sat"]}, {head: lambda x: mean.expand_as(x)}),
-        ({"site": stream, "do": "add", "by": 2, "pairs": [["so happy", "it was sad"]]}, {stream: lambda x: x + 2 * way}),
+        (
+            {"site": stream, "do": "add", "by": 2, "pairs": [["so happy", "it was sad"]]},
+            {stream: lambda x: x + 2 * way},
+        ),
         ({"site": stream, "do": "add", "value": way.tolist()}, {stream: lambda x: x + way}),
         ({"site": "blocks.*.mlp", "do": "scale", "by": 0.5}, {"blocks.*.mlp": lambda x: x / 2}),
     ]
@@ -62,7 +65,10 @@ def test_texts_stand_for_numbers(lm: LanguageModel) -> None:
 
 def test_a_file_is_a_list(lm: LanguageModel, tmp_path: Path) -> None:
     """The same JSON, and what is written inside differs from what is written outside; questions are answered edited."""
-    edits = [{"site": "blocks.0.attn", "do": "zero"}, {"site": "blocks.2.mlp.neurons[5]", "do": "scale", "by": -2}]
+    edits = [
+        {"site": "blocks.0.attn", "do": "zero"},
+        {"site": "blocks.2.mlp.neurons[5]", "do": "scale", "by": -2},
+    ]
     (tmp_path / "edits.json").write_text(json.dumps(edits))
     with lm.edit(edits):
         one = lm.generate(TEXT, max_new_tokens=8, temperature=0, seed=0)
@@ -123,7 +129,10 @@ def test_which_places_matter(lm: LanguageModel) -> None:
         ([{"site": "embed", "do": "add", "value": [[1], [1, 2]]}], "'value' must be numbers"),
         ([{"site": "embed", "do": "add", "value": [None]}], "'value' must be numbers"),
         ([{"site": "embed", "do": "scale", "by": float("nan")}], "'by' must be a number, not nan"),
-        ([{"site": "blocks.0.attn.pattern", "do": "mean", "over": ["A", "A dog"]}], "another shape for every text"),
+        (
+            [{"site": "blocks.0.attn.pattern", "do": "mean", "over": ["A", "A dog"]}],
+            "another shape for every text",
+        ),
         ([{"site": "embed", "do": "patch", "from": "The girl", "at": [2]}], "the other text has 0 to 1"),
         ([{"site": "embed", "do": "add", "value": [1, 2]}], r"a value of shape \(2,\) does not fit"),
         ([{"site": "blocks.77.out", "do": "zero"}], "no site matches 'blocks.77.out'"),
@@ -141,6 +150,10 @@ def test_what_is_no_file(lm: LanguageModel, tmp_path: Path) -> None:
     """Not there, not JSON, not a list."""
     (tmp_path / "bad.json").write_text("{")
     (tmp_path / "map.json").write_text("{}")
-    for name, words in (("none.json", "cannot be read"), ("bad.json", "not JSON"), ("map.json", "not a list of edits")):
+    for name, words in (
+        ("none.json", "cannot be read"),
+        ("bad.json", "not JSON"),
+        ("map.json", "not a list of edits"),
+    ):
         with pytest.raises(GlassError, match=words), lm.edit(tmp_path / name):
             pass

@@ -37,7 +37,9 @@ def test_words_against_each_other(out: Completion) -> None:
     right = [int((logits > logits[id]).sum()) + 1 for id in ids]
     assert found.numbers["ranks"][-1].tolist() == right
     assert out.rankings_watch(ids).numbers["ranks"].tolist() == found.numbers["ranks"].tolist()
-    assert out.rankings_watch([out.tokens[2]], position=len(out.prompt_tokens) + 1).numbers["ranks"][-1].tolist() == [1]
+    assert out.rankings_watch([out.tokens[2]], position=len(out.prompt_tokens) + 1).numbers["ranks"][
+        -1
+    ].tolist() == [1]
 
 
 def test_the_other_questions(out: Completion) -> None:
@@ -51,14 +53,18 @@ def test_the_other_questions(out: Completion) -> None:
     parts = out.parts(3).numbers
     assert parts.token == out.tokens[3]
     assert parts.values.sum() == pytest.approx(parts.logit, abs=1e-4)
-    assert parts.logit == pytest.approx(float(out.lm.logits(out.ids)[len(out.prompt_tokens) + 2, out.tokens[3]]), abs=1e-4)
+    assert parts.logit == pytest.approx(
+        float(out.lm.logits(out.ids)[len(out.prompt_tokens) + 2, out.tokens[3]]), abs=1e-4
+    )
     assert out.neurons([0]).nmf(3).numbers.patterns.shape == (3, size)
     assert [one.computed[0] for one in out.cache().numbers] == [len(out.prompt_tokens), 1, 1, 1, 1, 1]
 
 
 def test_names_that_ecco_gave(out: Completion) -> None:
     """The same answers."""
-    assert (out.primary_attributions().numbers["shares"] == out.saliency(tested=False).numbers["shares"]).all()
+    assert (
+        out.primary_attributions().numbers["shares"] == out.saliency(tested=False).numbers["shares"]
+    ).all()
     assert out.layer_predictions(topk=3).to_dict() == out.lens(3).to_dict()
     assert {row[1] for row in out.layer_predictions(position=-2).rows} == {len(out.ids) - 2}
     assert (out.run_nmf(2).numbers.patterns == out.neurons().nmf(2).numbers.patterns).all()
@@ -72,7 +78,9 @@ def test_words_share_what_their_tokens_have(lm: LanguageModel) -> None:
     np.testing.assert_allclose(joined.numbers["shares"].sum(1), 1, rtol=1e-5)
     size = len(lm.encode(" unbelievable"))
     assert joined.tokens[1] == " unbelievable"
-    assert joined.numbers["shares"][0, 1] == pytest.approx(tokens.numbers["shares"][0, 1 : 1 + size].sum(), rel=1e-5)
+    assert joined.numbers["shares"][0, 1] == pytest.approx(
+        tokens.numbers["shares"][0, 1 : 1 + size].sum(), rel=1e-5
+    )
 
 
 def test_run_with_cache(lm: LanguageModel, out: Completion) -> None:

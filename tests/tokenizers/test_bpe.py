@@ -23,9 +23,26 @@ BLANKS = " \t\n\r\x0b\x0c\x1c\x1f\x85\xa0\u1680\u180e\u2003\u200b\u2028\u2029\u2
 MARKS = "\u0301\u0308\u0327\u0338\u0483\u05b0\u0651\u093f\u0e31\u20e3\u3099\ufe0f\U000e0100"
 DIGITS = "0123456789²½٣५৭Ⅷ①〇一𝟘𑁧"
 RIGHT_TO_LEFT = "אבגדהוםןץابتثجحخںهٱ\u061c\u200e\u200f\u202a\u202e\u202c\u2066\u2069"
-HAN_AND_KIN = "的一是不了人我在有他这为之大来以个中上们々〆ヶあいうえおアイウエオーっ가나다라한국어。、「」𠮷𪚥"
+HAN_AND_KIN = (
+    "的一是不了人我在有他这为之大来以个中上们々〆ヶあいうえおアイウエオーっ가나다라한국어。、「」𠮷𪚥"
+)
 ACCENTS = "àéîõüßœÆøłžŞıİſΩπЖяЪქአกขคअआஅತមᄀ"
-EMOJI = ["😀", "👨‍👩‍👧‍👦", "🏳️‍🌈", "👍🏽", "🇩🇪", "🇺", "1️⃣", "👩🏿‍🚀", "❤️", "\u200d", "☺", "🧑\u200d", "🫠", "\U0001fae9"]
+EMOJI = [
+    "😀",
+    "👨‍👩‍👧‍👦",
+    "🏳️‍🌈",
+    "👍🏽",
+    "🇩🇪",
+    "🇺",
+    "1️⃣",
+    "👩🏿‍🚀",
+    "❤️",
+    "\u200d",
+    "☺",
+    "🧑\u200d",
+    "🫠",
+    "\U0001fae9",
+]
 SHORTENED = [
     "'s",
     "'t",
@@ -50,7 +67,20 @@ CODE = [
     "def f(x):\n    return x**2\n", "if (a&&b) {\r\n\t\tc++;\r\n}", "<a href='#'>", "x = 1e-9; y=0xFF", "/* */", "://", "{{",
     "}}}}", "===", "    ", "\t\t", "-" * 16, "\\n\\t\"", "$$", "SELECT * FROM t;", "__init__", "a_b-c.d", "#!/bin/sh\n", "^^^^",
 ]  # fmt: skip
-WORDS = ["the", "The", "hello", "tokenizer", " of", "antidisestablishmentarianism", "a", "I", "XYZZY", "naïve", "straße", "q"]
+WORDS = [
+    "the",
+    "The",
+    "hello",
+    "tokenizer",
+    " of",
+    "antidisestablishmentarianism",
+    "a",
+    "I",
+    "XYZZY",
+    "naïve",
+    "straße",
+    "q",
+]
 SPECIAL = [END, "<|", "|>", "<|endoftext", "endoftext|>", "<|ENDOFTEXT|>", "<<|endoftext|>>", END * 2]
 
 
@@ -101,18 +131,26 @@ def judge(gpt2_vocabulary: Path) -> tiktoken.Encoding:
     byte_of |= {chr(256 + i): byte for i, byte in enumerate(sorted(set(range(256)) - set(plain)))}
     special = {END: ids.pop(END)}
     ranks = {bytes(byte_of[char] for char in symbol): id for symbol, id in ids.items()}
-    return tiktoken.Encoding("gpt2", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens=special, explicit_n_vocab=50257)
+    return tiktoken.Encoding(
+        "gpt2", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens=special, explicit_n_vocab=50257
+    )
 
 
 def differences(gpt2: Tokenizer, judge: tiktoken.Encoding, surrounding: str, codes: range) -> list[str]:
     """The characters of a range that, so surrounded, get other ids than tiktoken gives."""
     wrong: list[str] = []
     for start in codes[::4096]:
-        chars = [chr(code) for code in range(start, min(start + 4096, codes.stop)) if not 0xD800 <= code < 0xE000]
+        chars = [
+            chr(code) for code in range(start, min(start + 4096, codes.stop)) if not 0xD800 <= code < 0xE000
+        ]
         texts = [surrounding.replace("{}", char) for char in chars]
         whole = "".join(texts)
         if gpt2.encode(whole) != judge.encode_ordinary(whole):
-            found = [f"U+{ord(c):04X}" for c, t in zip(chars, texts, strict=True) if gpt2.encode(t) != judge.encode_ordinary(t)]
+            found = [
+                f"U+{ord(c):04X}"
+                for c, t in zip(chars, texts, strict=True)
+                if gpt2.encode(t) != judge.encode_ordinary(t)
+            ]
             wrong += found or [f"between U+{start:04X} and U+{start + 4095:04X}"]
     return wrong
 
@@ -124,14 +162,17 @@ def differences(gpt2: Tokenizer, judge: tiktoken.Encoding, surrounding: str, cod
     ("  {}'s", range(0xE0000, 0xE1000)),
     ("{}", range(0xE1000, 0x110000)),
 ])  # fmt: skip
-def test_every_character_as_in_tiktoken(gpt2: Tokenizer, judge: tiktoken.Encoding, surrounding: str, codes: range) -> None:
+def test_every_character_as_in_tiktoken(
+    gpt2: Tokenizer, judge: tiktoken.Encoding, surrounding: str, codes: range
+) -> None:
     """Every character of Unicode; where any is assigned, so placed that letter, blank and sign get different ids."""
     assert differences(gpt2, judge, surrounding, codes) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "surrounding", ["{}", "  {}'s", "a{}b", " {} ", "1{}1", "\n{}{}\n", "x {}1 'll{}", "{}\u0301", "的{}的", "!{}'re"]
+    "surrounding",
+    ["{}", "  {}'s", "a{}b", " {} ", "1{}1", "\n{}{}\n", "x {}1 'll{}", "{}\u0301", "的{}的", "!{}'re"],
 )
 def test_every_character_everywhere(gpt2: Tokenizer, judge: tiktoken.Encoding, surrounding: str) -> None:
     """Every character of Unicode in every kind of company."""
@@ -161,7 +202,9 @@ def test_every_id_as_in_tiktoken(gpt2: Tokenizer, judge: tiktoken.Encoding) -> N
         assert again == judge.encode(text, allowed_special="all")
         assert gpt2.decode(again) == text
         themselves += again == [id]
-    assert 49_000 < themselves < 50_257  # bytes that are no text, and tokens that the pattern cuts, do not come back
+    assert (
+        49_000 < themselves < 50_257
+    )  # bytes that are no text, and tokens that the pattern cuts, do not come back
 
 
 def test_rows_of_ids_decode_as_in_tiktoken(gpt2: Tokenizer, judge: tiktoken.Encoding) -> None:
@@ -169,7 +212,10 @@ def test_rows_of_ids_decode_as_in_tiktoken(gpt2: Tokenizer, judge: tiktoken.Enco
     rng = random.Random(5)
     broken = [id for id in range(50256) if "\ufffd" in judge.decode([id])]
     for _ in range(3000):
-        ids = [rng.choice(broken) if rng.random() < 0.5 else rng.randrange(50257) for _ in range(rng.randint(0, 12))]
+        ids = [
+            rng.choice(broken) if rng.random() < 0.5 else rng.randrange(50257)
+            for _ in range(rng.randint(0, 12))
+        ]
         assert b"".join(map(gpt2.bytes_of, ids)) == judge.decode_bytes(ids)
         assert gpt2.decode(ids) == judge.decode(ids)
     assert gpt2.decode(iter([15496, 995])) == "Hello world"
@@ -212,7 +258,19 @@ def test_any_string(gpt2: Tokenizer, judge: tiktoken.Encoding, text: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "text", ["", "\0", "\ufeffa", "a\ufeff", "\ufffe\uffff", "\ufffd", "\u202eabc", "a\0b\0", "\ufeff\ufeff", "\r\n\r\n"]
+    "text",
+    [
+        "",
+        "\0",
+        "\ufeffa",
+        "a\ufeff",
+        "\ufffe\uffff",
+        "\ufffd",
+        "\u202eabc",
+        "a\0b\0",
+        "\ufeff\ufeff",
+        "\r\n\r\n",
+    ],
 )
 def test_odd_strings(gpt2: Tokenizer, judge: tiktoken.Encoding, text: str) -> None:
     """Nothing, NUL, byte-order marks, noncharacters and changes of direction are text like any other."""
@@ -231,7 +289,9 @@ def test_odd_strings(gpt2: Tokenizer, judge: tiktoken.Encoding, text: str) -> No
     (" \udc80's", " \ufffd's"),
 ])  # fmt: skip
 @pytest.mark.parametrize("special", [False, True])
-def test_lone_surrogates(gpt2: Tokenizer, judge: tiktoken.Encoding, text: str, seen_as: str, special: bool) -> None:
+def test_lone_surrogates(
+    gpt2: Tokenizer, judge: tiktoken.Encoding, text: str, seen_as: str, special: bool
+) -> None:
     """Half a character becomes U+FFFD as in tiktoken; two halves that belong together become the character."""
     assert gpt2.encode(text, special=special) == judge.encode_ordinary(text) == judge.encode_ordinary(seen_as)
     assert gpt2.decode(gpt2.encode(text, special=special)) == seen_as
@@ -268,7 +328,13 @@ def test_longest_special_token_wins() -> None:
     tokenizer = train_tokenizer(["some text"], 259, special=("<|a", "<|a|>", "?+*"))
     assert tokenizer.special == {"<|a": 256, "<|a|>": 257, "?+*": 258}
     assert tokenizer.encode("<|a|><|a<|a|?+*", special=True) == [257, 256, 256, tokenizer.encode("|")[0], 258]
-    assert fast.Tokenizer.from_str(tokenizer.to_json()).encode("<|a|><|a<|a|?+*").ids == [257, 256, 256, 91, 258]
+    assert fast.Tokenizer.from_str(tokenizer.to_json()).encode("<|a|><|a<|a|?+*").ids == [
+        257,
+        256,
+        256,
+        91,
+        258,
+    ]
     assert max(tokenizer.encode("<|a|><|a<|a|?+*")) < 256
     assert tokenizer.end is None
 
@@ -365,7 +431,9 @@ def small_vocabulary() -> tuple[dict[str, int], list[tuple[str, str]]]:
     (lambda vocab, merges: merges.pop(), "no merge makes the token"),
     (lambda vocab, merges: vocab.update({"xy": len(vocab)}), "no merge makes the token 'xy'"),
 ])  # fmt: skip
-def test_broken_vocabularies(spoil: Callable[[dict[str, int], list[tuple[str, str]]], object], message: str) -> None:
+def test_broken_vocabularies(
+    spoil: Callable[[dict[str, int], list[tuple[str, str]]], object], message: str
+) -> None:
     """Each way to be wrong is refused in a sentence of its own; the same vocabulary unspoilt is taken."""
     vocab, merges = small_vocabulary()
     assert len(merges) == 6

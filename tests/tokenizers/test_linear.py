@@ -98,7 +98,9 @@ def memory_of(text: str, vocabulary: Path) -> tuple[int, float]:
     if not Path("/proc/self/status").exists():
         pytest.skip("the high-water mark of memory is read from /proc")
     command = [sys.executable, "-c", CHILD, str(vocabulary)]
-    done = subprocess.run(command, input=text.encode("utf-8", "surrogatepass"), capture_output=True, timeout=60)
+    done = subprocess.run(
+        command, input=text.encode("utf-8", "surrogatepass"), capture_output=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr.decode()
     count, kilobytes = map(int, done.stdout.split())
     return count, kilobytes / 1024

@@ -30,7 +30,9 @@ He would chuck, he would, as much as he could, and chuck as much wood as a woodc
 Betty Botter bought some butter, but she said the butter's bitter.
 """
 SCRIPTS = "Drei Chinesen mit dem Kontrabaß saßen auf der Straße; 日本語の文字も、少し。 👍🏽 שלום, привет!\n"
-WORD = re.compile(r"'(?:[sdmt]|ll|ve|re)| ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s")  # of a text in ASCII
+WORD = re.compile(
+    r"'(?:[sdmt]|ll|ve|re)| ?[A-Za-z]+| ?[0-9]+| ?[^\sA-Za-z0-9]+|\s+(?!\S)|\s"
+)  # of a text in ASCII
 
 Merge = tuple[str, str]
 
@@ -41,7 +43,10 @@ def state(tokenizer: Tokenizer) -> tuple[list[Merge], dict[str, int], list[bytes
 
 def naive_training(text: str, count: int) -> list[Merge]:
     """The commonest pair again and again, counted anew each time; of equals, the one whose parts have the lower ids."""
-    words = {tuple(word.replace(" ", "Ġ").replace("\n", "Ċ")): times for word, times in Counter(WORD.findall(text)).items()}
+    words = {
+        tuple(word.replace(" ", "Ġ").replace("\n", "Ċ")): times
+        for word, times in Counter(WORD.findall(text)).items()
+    }
     ids = {symbol: id for id, symbol in enumerate(sorted(BYTE_OF))}
     merges: list[Merge] = []
     while len(merges) < count:

@@ -14,7 +14,8 @@ from glassformer.tokenizers.bpe import BYTE_OF, SYMBOL_OF
 TEXTS = {
     "rhyme": "how much wood would a woodchuck chuck if a woodchuck could chuck wood\n" * 5,
     "runs": "aaaaaaaa aaaa aa a bbbb abab ababab aabb\n" * 9 + "    \n\n\n  \t\t",
-    "scripts": "déjà vu, Straße, 日本語の日本, 😀😀👍🏽 שלום שלום привет привет 12 1212 121212 it's we'll\n" * 4,
+    "scripts": "déjà vu, Straße, 日本語の日本, 😀😀👍🏽 שלום שלום привет привет 12 1212 121212 it's we'll\n"
+    * 4,
 }
 
 
@@ -45,7 +46,9 @@ def check_word(word: WatchedWord, tokenizer: Tokenizer, ranks: Mapping[tuple[str
         assert "".join(after) == word.symbols
         assert rank == ranks[pair] == min(ranks[two] for two in pairwise(before) if two in ranks)
     assert not any(two in ranks for two in pairwise(word.pieces))
-    assert [tokenizer.bytes_of(id) for id in word.ids] == [bytes(BYTE_OF[char] for char in piece) for piece in word.pieces]
+    assert [tokenizer.bytes_of(id) for id in word.ids] == [
+        bytes(BYTE_OF[char] for char in piece) for piece in word.pieces
+    ]
 
 
 def check_text(text: str, tokenizer: Tokenizer, ranks: Mapping[tuple[str, str], int]) -> None:
@@ -163,7 +166,9 @@ def jumbled_merges(draw: st.DrawFn) -> list[tuple[str, str]]:
 
 
 @settings(max_examples=150, deadline=None)
-@given(merges=jumbled_merges(), texts=st.lists(st.text("abc", min_size=1, max_size=24), min_size=1, max_size=6))
+@given(
+    merges=jumbled_merges(), texts=st.lists(st.text("abc", min_size=1, max_size=24), min_size=1, max_size=6)
+)
 def test_merges_in_any_order(merges: list[tuple[str, str]], texts: list[str]) -> None:
     """Even ranks that no training would give are obeyed: the lowest first, the leftmost of equals."""
     symbols = [*SYMBOL_OF.values(), *dict.fromkeys(a + b for a, b in merges)]
@@ -176,5 +181,7 @@ def test_special_tokens_can_be_watched(gpt2: Tokenizer) -> None:
     """They are made by no merge; without being asked for they are plain text."""
     text = "one<|endoftext|> two"
     for special in (True, False):
-        assert [id for word in gpt2.watch(text, special=special) for id in word.ids] == gpt2.encode(text, special=special)
+        assert [id for word in gpt2.watch(text, special=special) for id in word.ids] == gpt2.encode(
+            text, special=special
+        )
     assert any(word.pieces == ["<|endoftext|>"] and not word.steps for word in gpt2.watch(text, special=True))

@@ -15,7 +15,10 @@ def joined(*pieces: str | bytes) -> list[str]:
 @pytest.mark.parametrize(
     ("pieces", "right"),
     [
-        (["Once", " up", "on", " a", " time", ",", " there"], ["Once", " upon", " a", " time", ",", " there"]),
+        (
+            ["Once", " up", "on", " a", " time", ",", " there"],
+            ["Once", " upon", " a", " time", ",", " there"],
+        ),
         ([" L", "ily", "'", "s", " 12", "3", "!", "?"], [" Lily's", " 123", "!?"]),
         (["don", "'", "t", " ", "go"], ["don't", " go"]),
         (["end", ".", "\n", "\n", "The"], ["end", ".", "\n\n", "The"]),
@@ -47,7 +50,9 @@ def test_every_token_is_in_one_word(pieces: list[bytes]) -> None:
 def test_characters_stay_whole(text: str, data: st.DataObject) -> None:
     """However a text is cut, each of its words is text."""
     raw = text.encode("utf-8", "ignore")
-    cuts = sorted(data.draw(st.sets(st.integers(1, max(1, len(raw) - 1)), max_size=10)) if len(raw) > 1 else [])
+    cuts = sorted(
+        data.draw(st.sets(st.integers(1, max(1, len(raw) - 1)), max_size=10)) if len(raw) > 1 else []
+    )
     pieces = [raw[a:b] for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True) if b > a]
     for group in words(pieces):
         b"".join(pieces[at] for at in group).decode("utf-8")

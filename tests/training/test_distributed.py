@@ -15,7 +15,13 @@ import crash
 import numpy as np
 import pytest
 
-HOW: dict[str, Any] = {"dropout": 0.0, "precision": "float64", "batch": 8, "micro_batch": 3, "preview_tokens": 0}
+HOW: dict[str, Any] = {
+    "dropout": 0.0,
+    "precision": "float64",
+    "batch": 8,
+    "micro_batch": 3,
+    "preview_tokens": 0,
+}
 HOW |= {"eval_every": 10, "save_every": 25, "schedule": "constant"}
 
 
@@ -65,7 +71,9 @@ def test_two_ranks_equal_one_in_float32(tmp_path: Path, text: str) -> None:
 
 
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
-def test_a_checkpoint_of_two_ranks_loads_on_one_and_four(parallel: str, tmp_path: Path, text: str, alone: Path) -> None:
+def test_a_checkpoint_of_two_ranks_loads_on_one_and_four(
+    parallel: str, tmp_path: Path, text: str, alone: Path
+) -> None:
     """Saved by two, it goes on with one, two or four, to the same end; it holds no trace of how many there were."""
     how = HOW | {"steps": 40, "data": [text], "parallel": parallel}
     codes = crash.run_ranks(tmp_path / "two", 2, crash="save.done:2", **how)
@@ -117,7 +125,9 @@ def listening(pids: list[int]) -> set[str]:
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs /proc/net to see who listens")
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
-def test_a_killed_rank_ends_the_others_and_all_listen_on_loopback(parallel: str, tmp_path: Path, text: str) -> None:
+def test_a_killed_rank_ends_the_others_and_all_listen_on_loopback(
+    parallel: str, tmp_path: Path, text: str
+) -> None:
     """While they train, no socket listens but on 127.0.0.1; kill one, and the other is gone within a minute, saying why."""
     out = tmp_path / "run"
     processes = crash.start_ranks(out, 2, data=[text], steps=100_000, parallel=parallel)
@@ -141,7 +151,12 @@ def torchrun(folder: Path, *arguments: str, ranks: int = 2) -> subprocess.Popen[
     ]  # fmt: skip
     environment = os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [*command, *arguments], env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        [*command, *arguments],
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
     )
 
 
@@ -159,8 +174,22 @@ def children(pid: int) -> list[int]:
 def test_the_same_command_under_torchrun(parallel: str, tmp_path: Path, text: str, alone: Path) -> None:
     """`torchrun … -m glassformer train …`: nobody listens beyond loopback, torchrun included; the losses are those of one."""
     out = tmp_path / "run"
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in (crash.FLAGS | HOW).items() if name != "tensorboard"]
-    flags += ["--data", text, "--steps=100", "--no-tensorboard", "--parallel", parallel, "--out", str(out), "--json"]
+    flags = [
+        f"--{name.replace('_', '-')}={value}"
+        for name, value in (crash.FLAGS | HOW).items()
+        if name != "tensorboard"
+    ]
+    flags += [
+        "--data",
+        text,
+        "--steps=100",
+        "--no-tensorboard",
+        "--parallel",
+        parallel,
+        "--out",
+        str(out),
+        "--json",
+    ]
     run = torchrun(tmp_path, "train", *flags)
     seen = set()
     while run.poll() is None:
@@ -178,7 +207,17 @@ def test_the_same_command_under_torchrun(parallel: str, tmp_path: Path, text: st
 def test_torchrun_ends_when_a_rank_is_killed(tmp_path: Path, text: str) -> None:
     """Within a minute, all of it."""
     out = tmp_path / "run"
-    run = torchrun(tmp_path, "train", "--data", text, "--steps=100000", "--no-tensorboard", "--out", str(out), "--vocab=280")
+    run = torchrun(
+        tmp_path,
+        "train",
+        "--data",
+        text,
+        "--steps=100000",
+        "--no-tensorboard",
+        "--out",
+        str(out),
+        "--vocab=280",
+    )
     while not (out / "metrics.jsonl").exists():
         time.sleep(0.1)
     victim = [pid for pid in children(run.pid) if pid != run.pid][-1]

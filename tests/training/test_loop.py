@@ -22,7 +22,9 @@ PLAN = Plan(steps=60, batch=4, lr=1e-2, lr_end=1e-3, warmup=5)
 
 
 def losses(model: torch.nn.Module, plan: Plan = PLAN, **how: Any) -> list[float]:
-    return [event.loss for event in fit(model, Counting(), next_token, plan, **how) if isinstance(event, Stepped)]
+    return [
+        event.loss for event in fit(model, Counting(), next_token, plan, **how) if isinstance(event, Stepped)
+    ]
 
 
 def test_it_learns_what_can_be_learned() -> None:
@@ -81,7 +83,9 @@ def test_parts_of_a_batch_add_up(masked: bool) -> None:
     for size in (0, 1, 3):
         model = GPT(SHAPE).initialise(0).double()
         plan = Plan(steps=10, batch=8, micro_batch=size, lr=1e-2, warmup=2)
-        found = [e.loss for e in fit(model, Counting(masked=masked), next_token, plan) if isinstance(e, Stepped)]
+        found = [
+            e.loss for e in fit(model, Counting(masked=masked), next_token, plan) if isinstance(e, Stepped)
+        ]
         ends[size] = np.array(found), torch.cat([p.detach().flatten() for p in model.parameters()]).numpy()
     for size in (1, 3):
         np.testing.assert_allclose(ends[size][0], ends[0][0], rtol=1e-9)
@@ -119,7 +123,9 @@ def test_frozen_parts_stay() -> None:
     """By the name of a module, of a parameter, or a glob; the rest moves; a name that fits nothing is an error."""
     model = GPT(Config(layers=2, heads=2, width=16, vocab=13, context=16)).initialise(0)
     names = freeze(model, ["tokens", "blocks.0.*", "norm.bias"])
-    assert set(names) == {n for n, _ in model.named_parameters() if n.startswith(("tokens", "blocks.0.")) or n == "norm.bias"}
+    assert set(names) == {
+        n for n, _ in model.named_parameters() if n.startswith(("tokens", "blocks.0.")) or n == "norm.bias"
+    }
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
     losses(model, Plan(steps=3, batch=4))
     moved = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
@@ -134,7 +140,10 @@ def test_frozen_parts_stay() -> None:
 @pytest.mark.parametrize(
     ("schedule", "at"),
     [
-        ("cosine", {0: 0.1, 9: 1.0, 10: 1.0, 55: 0.55, 99: 0.1 + 0.9 * (1 + math.cos(math.pi * 89 / 90)) / 2}),
+        (
+            "cosine",
+            {0: 0.1, 9: 1.0, 10: 1.0, 55: 0.55, 99: 0.1 + 0.9 * (1 + math.cos(math.pi * 89 / 90)) / 2},
+        ),
         ("linear", {0: 0.1, 9: 1.0, 10: 1.0, 55: 0.55, 99: 0.11}),
         ("constant", {0: 0.1, 9: 1.0, 10: 1.0, 99: 1.0}),
         ("slanted-triangle", {0: 0.1, 5: 0.55, 10: 1.0, 55: 0.55, 99: 0.11}),
@@ -159,7 +168,11 @@ def test_slanted_triangle_is_the_papers() -> None:
 def test_the_rate_of_the_plan_is_the_rate_of_the_step() -> None:
     """What is reported is what the optimizer used."""
     plan = Plan(steps=6, batch=2, lr=1e-2, warmup=3)
-    events = [event for event in fit(GPT(SHAPE).initialise(0), Counting(), next_token, plan) if isinstance(event, Stepped)]
+    events = [
+        event
+        for event in fit(GPT(SHAPE).initialise(0), Counting(), next_token, plan)
+        if isinstance(event, Stepped)
+    ]
     assert [event.lr for event in events] == [plan.rate(step) for step in range(6)]
     assert [event.tokens for event in events] == [32 * (step + 1) for step in range(6)]
 
@@ -188,7 +201,10 @@ def test_a_measurement_is_the_mean_over_all_targets() -> None:
     parts = [Counting(masked=True).read([1, 2, 3]), Counting(length=5).read([7])]
     found = evaluate(model, parts, next_token, Plan())
     with torch.no_grad():
-        sums = [next_token(model, {n: torch.as_tensor(a) for n, a in part.arrays.items()}).item() for part in parts]
+        sums = [
+            next_token(model, {n: torch.as_tensor(a) for n, a in part.arrays.items()}).item()
+            for part in parts
+        ]
     assert found == pytest.approx(sum(sums) / sum(part.count for part in parts), rel=1e-12)
     assert not model.training
 
@@ -198,13 +214,23 @@ def test_it_stops_when_nothing_gets_better() -> None:
     truth = iter([3.0, 2.0, 2.5, 2.0, 2.1])
 
     def score(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-        return next_token(model, batch) if model.training else torch.tensor(next(truth)) * batch["ids"][:, 1:].numel()
+        return (
+            next_token(model, batch)
+            if model.training
+            else torch.tensor(next(truth)) * batch["ids"][:, 1:].numel()
+        )
 
     events = list(
         fit(GPT(SHAPE).initialise(0), Counting(), score, Plan(steps=50, batch=2), watch=Watch(eval_every=2, patience=3),
             held_out=lambda: [Counting().read([1])])
     )  # fmt: skip
-    assert [event.best for event in events if isinstance(event, Measured)] == [True, True, False, False, False]
+    assert [event.best for event in events if isinstance(event, Measured)] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
     assert events[-1] == Finished(10, 320, 2.0, 4, True)
 
 
@@ -235,7 +261,14 @@ def test_wrong_numbers_stop_it_before_the_update(what: str) -> None:
 def test_the_model_trains_while_it_trains_and_rests_after() -> None:
     """Training mode at every step, evaluation mode at a measurement and when the caller leaves."""
     model = GPT(SHAPE).initialise(0)
-    events = fit(model, Counting(), next_token, PLAN, watch=Watch(eval_every=2), held_out=lambda: [Counting().read([1])])
+    events = fit(
+        model,
+        Counting(),
+        next_token,
+        PLAN,
+        watch=Watch(eval_every=2),
+        held_out=lambda: [Counting().read([1])],
+    )
     for event in events:
         assert model.training == isinstance(event, Stepped)
         if event.step == 4 and isinstance(event, Measured):

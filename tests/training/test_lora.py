@@ -24,7 +24,9 @@ IDS = torch.randint(0, 97, (2, 11), generator=torch.Generator().manual_seed(2))
 KINDS = ("attn.qkv", "attn.proj", "mlp.up", "mlp.down")
 
 
-def adapted(targets: Sequence[str] = KINDS, *, dtype: torch.dtype = torch.float64, learned: bool = True, **how: Any) -> GPT:
+def adapted(
+    targets: Sequence[str] = KINDS, *, dtype: torch.dtype = torch.float64, learned: bool = True, **how: Any
+) -> GPT:
     """A small model with detours that have learned something."""
     model = small_model(1, dtype)
     attach(model, targets, **{"rank": 3, "scale": 0.7} | how)
@@ -68,7 +70,9 @@ def test_only_the_thin_matrices_are_trainable() -> None:
     assert attach(model, ["attn.qkv"], rank=3, scale=1.0) == ["blocks.0.attn.qkv", "blocks.1.attn.qkv"]
     trainable = {name: tuple(p.shape) for name, p in model.named_parameters() if p.requires_grad}
     assert trainable == {
-        f"blocks.{block}.attn.qkv.lora_{side}": shape for block in (0, 1) for side, shape in (("a", (3, 24)), ("b", (72, 3)))
+        f"blocks.{block}.attn.qkv.lora_{side}": shape
+        for block in (0, 1)
+        for side, shape in (("a", (3, 24)), ("b", (72, 3)))
     }
     assert model.blocks[1].attn.qkv.weight is weight
 
@@ -112,7 +116,11 @@ def test_targets_are_ends_or_globs(targets: Sequence[str], found: list[str]) -> 
 @pytest.mark.parametrize(
     ("targets", "how", "words"),
     [
-        (["attn.kqv"], {}, r"targets: 'attn\.kqv' fits no linear layer; there are attn\.proj, attn\.qkv, .*mlp\.down, mlp\.up"),
+        (
+            ["attn.kqv"],
+            {},
+            r"targets: 'attn\.kqv' fits no linear layer; there are attn\.proj, attn\.qkv, .*mlp\.down, mlp\.up",
+        ),
         (["kv"], {}, "'kv' fits no linear layer"),
         (["attn.qkv", "blocks.2.*"], {}, r"'blocks\.2\.\*' fits no linear layer"),
         (["tokens"], {}, "'tokens' fits no linear layer"),
@@ -261,7 +269,10 @@ def test_an_adapted_model_can_be_seen_through(merged: bool) -> None:
 def test_detours_from_elsewhere_are_put_in() -> None:
     """By name, of any rank and scale each; nothing else changes; a name or a shape that fits no layer is refused."""
     donor = adapted(["attn.qkv", "blocks.1.mlp.down"])
-    given = {name: (layer.lora_a.detach(), layer.lora_b.detach(), layer.scale) for name, layer in adapted_layers(donor)}
+    given = {
+        name: (layer.lora_a.detach(), layer.lora_b.detach(), layer.scale)
+        for name, layer in adapted_layers(donor)
+    }
     a, b, scale = given["blocks.1.attn.qkv"]
     given["blocks.1.attn.qkv"] = (a[:1], b[:, :1], 2 * scale)
     model = small_model(1, torch.float64)
@@ -281,7 +292,9 @@ def test_detours_from_elsewhere_are_put_in() -> None:
         "blocks.0.mlp.down": (a[:, :-1], b),
         "blocks.0.mlp.up": (a, b[:-1]),
     }.items():
-        with pytest.raises(InputError, match=rf"{name}: a detour of {len(pair[1])} × {pair[0].shape[1]} fits no layer"):
+        with pytest.raises(
+            InputError, match=rf"{name}: a detour of {len(pair[1])} × {pair[0].shape[1]} fits no layer"
+        ):
             insert(small_model(1, torch.float64), {name: (*pair, 1.0)})
 
 

@@ -65,21 +65,34 @@ def test_as_torch_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
         if not name.startswith("blocks") or parameter.dim() < 2:
             rest.append(parameter)
         else:
-            single |= {nn.Parameter(part.clone()): parameter for part in parameter.data.chunk(3 if ".qkv." in name else 1)}
+            single |= {
+                nn.Parameter(part.clone()): parameter
+                for part in parameter.data.chunk(3 if ".qkv." in name else 1)
+            }
     adamw = torch.optim.AdamW(
-        [{"params": [p for p in rest if p.dim() == d], "weight_decay": 0.3 * (d - 1)} for d in (1, 2)], lr=3e-3, betas=(0.9, 0.95)
+        [{"params": [p for p in rest if p.dim() == d], "weight_decay": 0.3 * (d - 1)} for d in (1, 2)],
+        lr=3e-3,
+        betas=(0.9, 0.95),
     )
     peer = torch.optim.Muon(single, lr=3e-3, weight_decay=0.3, momentum=0.95, adjust_lr_fn="match_rms_adamw")
     for seed in range(3):
-        for mine, its, other in zip(ours.parameters(), theirs.parameters(), with_gradients(seed).parameters(), strict=True):
+        for mine, its, other in zip(
+            ours.parameters(), theirs.parameters(), with_gradients(seed).parameters(), strict=True
+        ):
             mine.grad = its.grad = other.grad
-        gradients = {p: list(p.grad.chunk(sum(of is p for of in single.values()))) for p in single.values() if p.grad is not None}
+        gradients = {
+            p: list(p.grad.chunk(sum(of is p for of in single.values())))
+            for p in single.values()
+            if p.grad is not None
+        }
         for part, of in single.items():
             part.grad = gradients[of].pop(0)
         for optimizer in (muon, adamw, peer):
             optimizer.step()
     start = GPT(SHAPE).initialise(0)
-    for (name, mine), its, first in zip(ours.named_parameters(), theirs.parameters(), start.parameters(), strict=True):
+    for (name, mine), its, first in zip(
+        ours.named_parameters(), theirs.parameters(), start.parameters(), strict=True
+    ):
         parts = [part for part, of in single.items() if of is its]
         if parts:
             moved, right = mine - first, torch.cat(parts) - first

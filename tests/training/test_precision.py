@@ -40,7 +40,10 @@ def test_bf16_must_be_safe_and_faster(
 def test_nothing_is_tried_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     """float32 and float64 are what they say."""
     for precision in ("float32", "float64"):
-        assert choose_precision(Plan(precision=precision), CPU, lambda plan: 1 / 0) == (Plan(precision=precision), "")
+        assert choose_precision(Plan(precision=precision), CPU, lambda plan: 1 / 0) == (
+            Plan(precision=precision),
+            "",
+        )
 
 
 def test_bf16_products_in_a_float32_model() -> None:
@@ -49,7 +52,9 @@ def test_bf16_products_in_a_float32_model() -> None:
     for precision in ("float32", "bf16"):
         model = GPT(SHAPE).initialise(0)
         plan = Plan(steps=8, batch=4, precision=precision)
-        found[precision] = [event.loss for event in fit(model, Counting(), next_token, plan) if isinstance(event, Stepped)]
+        found[precision] = [
+            event.loss for event in fit(model, Counting(), next_token, plan) if isinstance(event, Stepped)
+        ]
         assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert found["bf16"] == pytest.approx(found["float32"], abs=0.05)
     assert found["bf16"] != found["float32"]
@@ -65,5 +70,7 @@ def test_a_compiled_model_trains_the_same() -> None:
     for compiled in (False, True):
         model = GPT(SHAPE).initialise(0)
         plan = Plan(steps=10, batch=4, lr=1e-2, warmup=2, compile=compiled)
-        losses[compiled] = [event.loss for event in fit(model, Counting(), next_token, plan) if isinstance(event, Stepped)]
+        losses[compiled] = [
+            event.loss for event in fit(model, Counting(), next_token, plan) if isinstance(event, Stepped)
+        ]
     assert losses[True] == pytest.approx(losses[False], rel=1e-4)

@@ -116,7 +116,10 @@ def test_a_checkpoint_holds_all_that_decides_the_next_step(whole: Path) -> None:
         "state.json",
         "manifest.json",
     }
-    with safe_open(folder / "weights.safetensors", "pt") as weights, safe_open(folder / "training.safetensors", "pt") as training:
+    with (
+        safe_open(folder / "weights.safetensors", "pt") as weights,
+        safe_open(folder / "training.safetensors", "pt") as training,
+    ):
         names = set(weights.keys())
         assert {"tokens.weight", "blocks.0.attn.qkv.weight", "norm.bias"} <= names
         kinds = ("exp_avg", "exp_avg_sq", "step")
@@ -153,7 +156,9 @@ def test_damage_is_always_seen(whole: Path, tmp_path: Path) -> None:
         shutil.rmtree(bad)
 
 
-@pytest.mark.parametrize("file", ["weights.safetensors", "training.safetensors", "state.json", "manifest.json"])
+@pytest.mark.parametrize(
+    "file", ["weights.safetensors", "training.safetensors", "state.json", "manifest.json"]
+)
 def test_a_damaged_checkpoint_is_passed_over(file: str, tmp_path: Path, text: str, whole: Path) -> None:
     """The one before it is taken, that is said, and the end is the same."""
     out = tmp_path / "run"
@@ -176,7 +181,9 @@ def test_when_all_are_damaged(tmp_path: Path, text: str) -> None:
     assert "every checkpoint is damaged" in Path(f"{out}.log").read_text()
 
 
-SAVES = [name for name in FAILPOINTS if name.startswith("save.") and name not in ("save.renamed", "save.done")]
+SAVES = [
+    name for name in FAILPOINTS if name.startswith("save.") and name not in ("save.renamed", "save.done")
+]
 
 
 @pytest.mark.parametrize("point", SAVES[::4])
@@ -196,10 +203,13 @@ def fill_the_disk(point: str, out: Path, text: str, whole: Path) -> None:
     assert crash.run(out, data=[text], crash=f"{point}:3:full") == 1
     log = Path(f"{out}.log").read_text()
     assert re.search(
-        r"error: step 6 could not be saved in \S+ \(No space left on device\); the checkpoint of step 4 is whole", log
+        r"error: step 6 could not be saved in \S+ \(No space left on device\); the checkpoint of step 4 is whole",
+        log,
     )
     assert "Traceback" not in log
-    assert [path.name for path in sorted((out / "checkpoints").iterdir())] == [f"step-{step:08d}" for step in (3, 4)]
+    assert [path.name for path in sorted((out / "checkpoints").iterdir())] == [
+        f"step-{step:08d}" for step in (3, 4)
+    ]
     killed_and_resumed(out, text, whole)
 
 
@@ -222,7 +232,9 @@ def test_two_trainers_in_one_folder(tmp_path: Path, text: str) -> None:
     assert first.is_alive()
     first.kill()
     first.join()
-    assert crash.run(out, data=[text], steps=100_000, crash="save.done") == -signal.SIGKILL  # the lock died with its owner
+    assert (
+        crash.run(out, data=[text], steps=100_000, crash="save.done") == -signal.SIGKILL
+    )  # the lock died with its owner
 
 
 def test_a_checkpoint_of_another_training(tmp_path: Path, text: str) -> None:
@@ -243,16 +255,33 @@ def test_a_checkpoint_of_another_training(tmp_path: Path, text: str) -> None:
 def test_asked_to_stop(sign: signal.Signals, tmp_path: Path, text: str) -> None:
     """SIGTERM and Ctrl-C: it saves, says how to go on, and exits as a program does that was asked to."""
     out, log = tmp_path / "run", tmp_path / "log"
-    flags = [f"--{name.replace('_', '-')}={value}" for name, value in crash.FLAGS.items() if name not in ("tensorboard", "steps")]
+    flags = [
+        f"--{name.replace('_', '-')}={value}"
+        for name, value in crash.FLAGS.items()
+        if name not in ("tensorboard", "steps")
+    ]
     process = crash.command(
-        "train", "--data", text, "--steps", "4000", "--no-tensorboard", "--out", str(out), "--save-minutes", "0", *flags, log=log
+        "train",
+        "--data",
+        text,
+        "--steps",
+        "4000",
+        "--no-tensorboard",
+        "--out",
+        str(out),
+        "--save-minutes",
+        "0",
+        *flags,
+        log=log,
     )
     while not (out / "checkpoints").exists():
         time.sleep(0.01)
     os.kill(process.pid, sign)
     process.join(30)
     assert process.exitcode == 128 + sign
-    said = re.search(rf"Stopped after step ([\d,]+) and saved. Go on:  glass train {re.escape(str(out))}", log.read_text())
+    said = re.search(
+        rf"Stopped after step ([\d,]+) and saved. Go on:  glass train {re.escape(str(out))}", log.read_text()
+    )
     assert said is not None, log.read_text()
     assert (out / "checkpoints" / f"step-{int(said[1].replace(',', '')):08d}").is_dir()
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
@@ -274,11 +303,24 @@ keeper.save(model, optimizer, batches, resume.State(step=1), resume.World())
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed: the order of system calls cannot be seen")
+@pytest.mark.skipif(
+    shutil.which("strace") is None, reason="strace is not installed: the order of system calls cannot be seen"
+)
 def test_the_order_on_the_way_to_the_disk(tmp_path: Path) -> None:
     """As the system sees it: files are synced, then the manifest, then their folder; it is renamed, and its parent synced."""
     trace = tmp_path / "trace"
-    command = ["strace", "-f", "-y", "-o", str(trace), "-e", "trace=fsync,rename,renameat,renameat2", sys.executable, "-c", ORDER]
+    command = [
+        "strace",
+        "-f",
+        "-y",
+        "-o",
+        str(trace),
+        "-e",
+        "trace=fsync,rename,renameat,renameat2",
+        sys.executable,
+        "-c",
+        ORDER,
+    ]
     subprocess.run([*command, str(tmp_path / "run")], check=True)
     calls = [line for line in trace.read_text().splitlines() if str(tmp_path / "run") in line]
     seen = []

@@ -21,16 +21,36 @@ class Verb(NamedTuple):
 VERBS = {
     "generate": Verb("glassformer.cli.generate", "generate", "write on from a prompt, or from nothing"),
     "top": Verb("glassformer.cli.tokens", "top", "the ten likeliest next tokens; pick one and go on"),
-    "tokenize": Verb("glassformer.cli.tokens", "tokenize", "the tokens of a text, and the merges that make them"),
-    "attention": Verb("glassformer.cli.look", "attention", "who looks at whom: heads, their kinds, one query step by step"),
+    "tokenize": Verb(
+        "glassformer.cli.tokens", "tokenize", "the tokens of a text, and the merges that make them"
+    ),
+    "attention": Verb(
+        "glassformer.cli.look", "attention", "who looks at whom: heads, their kinds, one query step by step"
+    ),
     "lens": Verb("glassformer.cli.look", "lens", "what every layer would say next"),
-    "saliency": Verb("glassformer.cli.look", "saliency", "which tokens made the next ones likely, with a test of the answer"),
-    "neurons": Verb("glassformer.cli.look", "neurons", "which neurons fire at which tokens, and their factors"),
-    "edit": Verb("glassformer.cli.edit", "edit", "change heads, neurons or layers while it runs, and see what it says then"),
+    "saliency": Verb(
+        "glassformer.cli.look",
+        "saliency",
+        "which tokens made the next ones likely, with a test of the answer",
+    ),
+    "neurons": Verb(
+        "glassformer.cli.look", "neurons", "which neurons fire at which tokens, and their factors"
+    ),
+    "edit": Verb(
+        "glassformer.cli.edit",
+        "edit",
+        "change heads, neurons or layers while it runs, and see what it says then",
+    ),
     "diff": Verb("glassformer.cli.look", "diff", "two models on one text, token by token"),
     "train": Verb("glassformer.cli.train", "train", "a model of your own, from text"),
-    "finetune": Verb("glassformer.cli.train", "finetune", "teach a model that is there, all of it or by LoRA"),
-    "eval": Verb("glassformer.cli.evaluate", "evaluate", "how well a model knows a text: perplexity, bits per byte, LAMBADA"),
+    "finetune": Verb(
+        "glassformer.cli.train", "finetune", "teach a model that is there, all of it or by LoRA"
+    ),
+    "eval": Verb(
+        "glassformer.cli.evaluate",
+        "evaluate",
+        "how well a model knows a text: perplexity, bits per byte, LAMBADA",
+    ),
     "models": Verb("glassformer.cli.models", "models", "the models on this machine"),
     "show": Verb("glassformer.cli.models", "show", "a model's parameters, counted from its file"),
     "pull": Verb("glassformer.cli.models", "pull", "fetch a model from the hub"),
@@ -61,7 +81,9 @@ def run(arguments: list[str]) -> int:
     first = arguments[0]
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that is not UTF-8 shows "?" for what it does not have
+            stream.reconfigure(
+                errors="replace"
+            )  # a terminal that is not UTF-8 shows "?" for what it does not have
     if first in ("-h", "--help", "help"):
         print(overview())
         return 0
@@ -103,7 +125,9 @@ def call(name: str, arguments: list[str]) -> int:
     verb = VERBS[name]
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     try:
-        app.command(context_settings={"help_option_names": ["-h", "--help"]})(getattr(import_module(verb.module), verb.function))
+        app.command(context_settings={"help_option_names": ["-h", "--help"]})(
+            getattr(import_module(verb.module), verb.function)
+        )
         code = app(arguments, prog_name=f"glass {name}", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except GlassError as error:
@@ -119,9 +143,13 @@ def call(name: str, arguments: list[str]) -> int:
     except MemoryError:
         return complain("out of memory", 1)
     except Exception as error:
-        if not hasattr(error, "format_message"):  # what typer calls bad use has one, whichever click it is built on
+        if not hasattr(
+            error, "format_message"
+        ):  # what typer calls bad use has one, whichever click it is built on
             raise
-        return complain(f"{' '.join(error.format_message().split()).removesuffix('.')}; see `glass {name} --help`", 2)
+        return complain(
+            f"{' '.join(error.format_message().split()).removesuffix('.')}; see `glass {name} --help`", 2
+        )
 
 
 def complain(message: str, code: int) -> int:

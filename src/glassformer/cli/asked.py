@@ -43,7 +43,10 @@ if TYPE_CHECKING:
 
 Words = Annotated[str | None, typer.Argument(help="The text; '-' or a pipe reads stdin.")]
 FILES = (*PICTURES, ".json", ".csv")
-Drawing = Annotated[str | None, typer.Option("--as", help="Another drawing of the answer, where there are several: arcs, rank …")]
+Drawing = Annotated[
+    str | None,
+    typer.Option("--as", help="Another drawing of the answer, where there are several: arcs, rank …"),
+]
 SHARED: dict[str, tuple[Any, Any]] = {
     "text": (Words, None),
     "model": (Model, DEFAULT_MODEL),
@@ -63,7 +66,14 @@ SHARES = (  # columns between 0 and 1
     "previous", "first", "duplicate", "induction",
 )  # fmt: skip
 SIGNED = ("share", "difference", "logit")
-KEYS = ("head", "position", "token", "step", "neuron", "because of")  # columns that say which row it is, behind the first
+KEYS = (
+    "head",
+    "position",
+    "token",
+    "step",
+    "neuron",
+    "because of",
+)  # columns that say which row it is, behind the first
 
 
 @dataclass(frozen=True)
@@ -141,7 +151,12 @@ def check_file(output: Path | None) -> None:
 
 
 def answer(
-    found: "Look", as_json: bool, output: Path | None, drawing: str | None = None, dark: bool = False, width: int = 960
+    found: "Look",
+    as_json: bool,
+    output: Path | None,
+    drawing: str | None = None,
+    dark: bool = False,
+    width: int = 960,
 ) -> None:
     """Draw it on the terminal and print its table, or print the numbers as JSON, or save a picture or the numbers."""
     if output is not None:
@@ -168,8 +183,12 @@ def _print(found: "Look", view: dict[str, Any]) -> None:
         if says_all(view, console.width, len(found.columns), len(found.rows)):
             return
         console.print()
-    cells = [[_cell(value, name) for value, name in zip(row, found.columns, strict=True)] for row in found.rows]
-    widths = [2 + max([len(name), *(row[at].cell_len for row in cells)]) for at, name in enumerate(found.columns)]
+    cells = [
+        [_cell(value, name) for value, name in zip(row, found.columns, strict=True)] for row in found.rows
+    ]
+    widths = [
+        2 + max([len(name), *(row[at].cell_len for row in cells)]) for at, name in enumerate(found.columns)
+    ]
     for part in _parts(found.columns, widths, console.width if console.is_terminal else sum(widths)):
         table = Table(box=None, pad_edge=False)
         for at in part:
@@ -193,7 +212,9 @@ def _parts(columns: Sequence[str], widths: list[int], room: int) -> list[list[in
     units = [list(unit) for _, unit in groupby(range(len(keys), len(columns)), key=unit_of)]
     parts: list[list[int]] = []
     for unit in units:
-        if not parts or (sum(widths[one] for one in [*parts[-1], *unit]) > room and len(parts[-1]) > len(keys)):
+        if not parts or (
+            sum(widths[one] for one in [*parts[-1], *unit]) > room and len(parts[-1]) > len(keys)
+        ):
             parts.append(list(keys))
         parts[-1] += unit
     return parts or [keys]
@@ -223,12 +244,22 @@ def one_question(asked: dict[str, Any]) -> None:
 def bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar on a terminal; inside, call with how much is done, and of how much."""
     console = log()
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[done]}"), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[done]}"),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
         task = shown.add_task(what, total=None, done="")
 
         def progress(done: int, total: int) -> None:  # of 0: nobody knows
-            shown.update(task, completed=done, total=total or None, done=f"{done / total:.0%}" if total else f"{done:,}")
+            shown.update(
+                task,
+                completed=done,
+                total=total or None,
+                done=f"{done / total:.0%}" if total else f"{done:,}",
+            )
 
         yield progress
 
@@ -242,7 +273,16 @@ def _cell(value: Any, column: str) -> Text:
         if column.startswith(SIGNED):
             return Text(shown, style="dim" if abs(value) < 0.0005 else "blue" if value > 0 else "dark_orange")
         if column.startswith(SHARES):
-            return Text(shown, style="bold cyan" if value >= 0.5 else "cyan" if value >= 0.1 else "dim" if value < 0.01 else "")
+            return Text(
+                shown,
+                style="bold cyan"
+                if value >= 0.5
+                else "cyan"
+                if value >= 0.1
+                else "dim"
+                if value < 0.01
+                else "",
+            )
         return Text(shown)
     if isinstance(value, str):
         return Text(visible(value))

@@ -4,14 +4,27 @@ from typing import Annotated, Any
 
 import typer
 
-from glassformer.cli.options import DEFAULT_MODEL, Device, Dtype, Engine, Json, Model, Offline, log, out, print_json
+from glassformer.cli.options import (
+    DEFAULT_MODEL,
+    Device,
+    Dtype,
+    Engine,
+    Json,
+    Model,
+    Offline,
+    log,
+    out,
+    print_json,
+)
 
 
 def bench(
     model: Model = DEFAULT_MODEL,
     engine: Engine = "auto",
     rounds: Annotated[int, typer.Option(help="Measure each so many times; the median is shown.")] = 5,
-    cold: Annotated[bool, typer.Option("--cold/--no-cold", help="Also start `glass generate` anew, to its first token.")] = True,
+    cold: Annotated[
+        bool, typer.Option("--cold/--no-cold", help="Also start `glass generate` anew, to its first token.")
+    ] = True,
     device: Device = "cpu",
     dtype: Dtype = "float32",
     offline: Offline = False,
@@ -30,7 +43,9 @@ def bench(
     from glassformer.tasks.bench import bench, cold_start
     from glassformer.tasks.complete import load
 
-    lm = load(model, engine=engine, device=device, dtype=dtype, offline=offline, say=lambda text: log().print(text))
+    lm = load(
+        model, engine=engine, device=device, dtype=dtype, offline=offline, say=lambda text: log().print(text)
+    )
     figures = []
     if not as_json:
         out().print(f"{model}, {lm.speaker()}, {lm.threads()} threads")
@@ -44,12 +59,19 @@ def bench(
             show(figures[-1])
     if as_json:
         print_json(
-            {"model": model, "engine": lm.speaker(), "threads": lm.threads(), "figures": [one.to_dict() for one in figures]}
+            {
+                "model": model,
+                "engine": lm.speaker(),
+                "threads": lm.threads(),
+                "figures": [one.to_dict() for one in figures],
+            }
         )
 
 
 def show(figure: Any) -> None:
     """One line of a figure."""
     digits = 2 if figure.median < 10 else 0
-    around = f"   ({min(figure.rounds):,.{digits}f} to {max(figure.rounds):,.{digits}f})" if figure.rounds else ""
+    around = (
+        f"   ({min(figure.rounds):,.{digits}f} to {max(figure.rounds):,.{digits}f})" if figure.rounds else ""
+    )
     out().print(f"{figure.name:<42} {figure.median:>9,.{digits}f} {figure.unit}{around}")

@@ -20,21 +20,43 @@ Address = "blocks.2.attn.mix[1] (a head), blocks.3.mlp.neurons[17], blocks.2.att
 @question
 def edit(
     asked: Asked,
-    file_of_edits: Annotated[Path | None, typer.Option("--edit", help="A file of edits: a list in JSON.")] = None,
+    file_of_edits: Annotated[
+        Path | None, typer.Option("--edit", help="A file of edits: a list in JSON.")
+    ] = None,
     zero: Annotated[list[str] | None, typer.Option(help=f"Switch off: {Address}; repeatable.")] = None,
-    mean: Annotated[list[str] | None, typer.Option(help="Put its mean over the text in its place; repeatable.")] = None,
-    scale: Annotated[list[str] | None, typer.Option(help="ADDRESS=NUMBER: times a number; repeatable.")] = None,
-    patch: Annotated[list[str] | None, typer.Option(help="Put in what it is on the text of --from; repeatable.")] = None,
-    source: Annotated[str | None, typer.Option("--from", help="The other text, for --patch and --sweep.")] = None,
-    at: Annotated[list[int] | None, typer.Option(help="Only at this position (-1: the last); repeatable.")] = None,
+    mean: Annotated[
+        list[str] | None, typer.Option(help="Put its mean over the text in its place; repeatable.")
+    ] = None,
+    scale: Annotated[
+        list[str] | None, typer.Option(help="ADDRESS=NUMBER: times a number; repeatable.")
+    ] = None,
+    patch: Annotated[
+        list[str] | None, typer.Option(help="Put in what it is on the text of --from; repeatable.")
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", help="The other text, for --patch and --sweep.")
+    ] = None,
+    at: Annotated[
+        list[int] | None, typer.Option(help="Only at this position (-1: the last); repeatable.")
+    ] = None,
     toward: Annotated[str | None, typer.Option(help="Steer: toward what this text ends in …")] = None,
-    away: Annotated[str | None, typer.Option(help="… and away from what that one ends in, at --site.")] = None,
+    away: Annotated[
+        str | None, typer.Option(help="… and away from what that one ends in, at --site.")
+    ] = None,
     by: Annotated[float, typer.Option(help="How strongly to steer.")] = 1.0,
-    site: Annotated[str, typer.Option(help="Where to steer (usual: in the middle), or what to sweep over (blocks.*.out).")] = "",
-    sweep: Annotated[bool, typer.Option("--sweep", help="Patch each site and position from --from, one at a time.")] = False,
+    site: Annotated[
+        str, typer.Option(help="Where to steer (usual: in the middle), or what to sweep over (blocks.*.out).")
+    ] = "",
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="Patch each site and position from --from, one at a time.")
+    ] = False,
     answer: Annotated[str | None, typer.Option(help="Sweep: the token that --from makes likelier …")] = None,
-    foil: Annotated[str | None, typer.Option("--not", help="… than this one, which the text makes likely.")] = None,
-    count: Annotated[int, typer.Option("-n", "--max-new-tokens", help="Write so many tokens, with and without.")] = 20,
+    foil: Annotated[
+        str | None, typer.Option("--not", help="… than this one, which the text makes likely.")
+    ] = None,
+    count: Annotated[
+        int, typer.Option("-n", "--max-new-tokens", help="Write so many tokens, with and without.")
+    ] = 20,
     temperature: Annotated[float, typer.Option(help="0 takes the likeliest token; higher is wilder.")] = 0.0,
     seed: Annotated[int, typer.Option("-s", "--seed", help="Same seed, same text.")] = 0,
     k: Annotated[int, typer.Option("-k", help="So many next tokens, with and without.")] = 5,
@@ -64,7 +86,9 @@ def edit(
             raise InputError("--sweep needs --from, --answer and --not")
         lm = asked.lm
         with bar("patching") as progress:
-            return surgery.trace_back(lm, source, prompt, answer, foil, sites=site or "blocks.*.out", progress=progress)
+            return surgery.trace_back(
+                lm, source, prompt, answer, foil, sites=site or "blocks.*.out", progress=progress
+            )
     only("an edit", "is no --sweep", {"--answer": answer, "--not": foil})
     if source is not None and not patch:
         raise InputError("--from needs --patch or --sweep")
@@ -89,8 +113,12 @@ def edit(
         site = site or f"blocks.{len(asked.lm.model.blocks) // 2}.out"
         edits.append({"site": site, "do": "add", "by": by, "pairs": [[toward, away]]} | where)
     if not edits:
-        raise InputError("name an edit: --zero, --mean, --scale, --patch, --toward and --away, or --edit FILE")
-    found = surgery.operate(asked.lm, prompt, edits, k=k, max_new_tokens=count, seed=seed, temperature=temperature)
+        raise InputError(
+            "name an edit: --zero, --mean, --scale, --patch, --toward and --away, or --edit FILE"
+        )
+    found = surgery.operate(
+        asked.lm, prompt, edits, k=k, max_new_tokens=count, seed=seed, temperature=temperature
+    )
     if save is not None:
         write(save, (json.dumps(edits, ensure_ascii=False, indent=2) + "\n").encode())
         log().print(f"{save}")

@@ -9,7 +9,9 @@ from glassformer.cli.options import Json, out, print_json
 
 
 def env(
-    probe: Annotated[bool, typer.Option("--probe", help="Try bf16 again, even if the answer is known.")] = False,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Try bf16 again, even if the answer is known.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """What this machine is and can do: versions, cores, instruction sets, bf16, engine, where models are kept.

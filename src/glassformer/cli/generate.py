@@ -33,29 +33,55 @@ if TYPE_CHECKING:
 
 
 def generate(
-    prompt: Annotated[str | None, typer.Argument(help="The text to continue; '-' or a pipe reads stdin. None: ramble.")] = None,
+    prompt: Annotated[
+        str | None, typer.Argument(help="The text to continue; '-' or a pipe reads stdin. None: ramble.")
+    ] = None,
     model: Model = DEFAULT_MODEL,
     file: File = None,
-    max_new_tokens: Annotated[int, typer.Option("-n", "--max-new-tokens", help="Write at most so many tokens.")] = 384,
+    max_new_tokens: Annotated[
+        int, typer.Option("-n", "--max-new-tokens", help="Write at most so many tokens.")
+    ] = 384,
     min_new_tokens: Annotated[int, typer.Option(help="Do not end before so many tokens.")] = 0,
     temperature: Annotated[float, typer.Option(help="0 takes the likeliest token; higher is wilder.")] = 0.7,
     top_k: Annotated[int, typer.Option(help="Draw among the k likeliest tokens; 0: all.")] = 40,
-    top_p: Annotated[float, typer.Option(help="Draw among the likeliest tokens that make up this share.")] = 1.0,
-    min_p: Annotated[float, typer.Option(help="Draw among tokens at least so likely as this share of the likeliest.")] = 0.0,
-    repetition_penalty: Annotated[float, typer.Option(help="Above 1: shun what stands in prompt or answer.")] = 1.0,
+    top_p: Annotated[
+        float, typer.Option(help="Draw among the likeliest tokens that make up this share.")
+    ] = 1.0,
+    min_p: Annotated[
+        float, typer.Option(help="Draw among tokens at least so likely as this share of the likeliest.")
+    ] = 0.0,
+    repetition_penalty: Annotated[
+        float, typer.Option(help="Above 1: shun what stands in prompt or answer.")
+    ] = 1.0,
     presence_penalty: Annotated[float, typer.Option(help="Above 0: shun what stands in the answer.")] = 0.0,
-    frequency_penalty: Annotated[float, typer.Option(help="Above 0: shun what stands often in the answer.")] = 0.0,
-    logit_bias: Annotated[list[str] | None, typer.Option(help="ID=BIAS, added to a token's score; repeatable.")] = None,
-    seed: Annotated[int | None, typer.Option("-s", "--seed", help="Same seed, same text. None: a new one each time.")] = None,
+    frequency_penalty: Annotated[
+        float, typer.Option(help="Above 0: shun what stands often in the answer.")
+    ] = 0.0,
+    logit_bias: Annotated[
+        list[str] | None, typer.Option(help="ID=BIAS, added to a token's score; repeatable.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("-s", "--seed", help="Same seed, same text. None: a new one each time.")
+    ] = None,
     stop: Annotated[list[str] | None, typer.Option(help="End before this text; repeatable.")] = None,
     num_return_sequences: Annotated[int, typer.Option("--num-return-sequences", help="So many answers.")] = 1,
     num_beams: Annotated[int, typer.Option(help="Beam search with so many beams (no sampling); 1: off.")] = 1,
     length_penalty: Annotated[float, typer.Option(help="Beam search: above 0 favours long answers.")] = 1.0,
-    early_stopping: Annotated[bool, typer.Option("--early-stopping", help="Beam search: stop at enough answers.")] = False,
-    slide: Annotated[bool, typer.Option("--slide", help="At the context's edge go on over its last half.")] = False,
-    special: Annotated[bool, typer.Option("--special", help="Read <|endoftext|> in the prompt as the token.")] = False,
-    edit: Annotated[Path | None, typer.Option(help="A file of edits to make to the model first; see glass edit.")] = None,
-    interactive: Annotated[bool, typer.Option("-i", "--interactive", help="Ask for prompt after prompt.")] = False,
+    early_stopping: Annotated[
+        bool, typer.Option("--early-stopping", help="Beam search: stop at enough answers.")
+    ] = False,
+    slide: Annotated[
+        bool, typer.Option("--slide", help="At the context's edge go on over its last half.")
+    ] = False,
+    special: Annotated[
+        bool, typer.Option("--special", help="Read <|endoftext|> in the prompt as the token.")
+    ] = False,
+    edit: Annotated[
+        Path | None, typer.Option(help="A file of edits to make to the model first; see glass edit.")
+    ] = None,
+    interactive: Annotated[
+        bool, typer.Option("-i", "--interactive", help="Ask for prompt after prompt.")
+    ] = False,
     no_stream: Annotated[bool, typer.Option("--no-stream", help="Print the whole text at the end.")] = False,
     engine: Engine = "auto",
     device: Device = "cpu",
@@ -79,7 +105,9 @@ def generate(
     glass generate --interactive                 prompt after prompt
     """
     if interactive and (prompt is not None or file is not None or as_json or num_return_sequences > 1):
-        raise InputError("--interactive asks for its prompts; it takes no prompt, --file, --json or --num-return-sequences")
+        raise InputError(
+            "--interactive asks for its prompts; it takes no prompt, --file, --json or --num-return-sequences"
+        )
     if output is not None and (interactive or num_return_sequences > 1):
         raise InputError("-o saves one answer; it does not go with --interactive or --num-return-sequences")
     if output is not None:
@@ -95,9 +123,17 @@ def generate(
     from glassformer.tasks.complete import check_options, load
 
     knobs = {key: value for key, value in options.items() if key not in ("special", "stop")}
-    check_options(knobs | {"seed": seed or 0, "num_return_sequences": num_return_sequences})  # complain before loading
+    check_options(
+        knobs | {"seed": seed or 0, "num_return_sequences": num_return_sequences}
+    )  # complain before loading
     lm = load(
-        model, engine=engine, revision=revision, device=device, dtype=dtype, offline=offline, say=lambda text: log().print(text)
+        model,
+        engine=engine,
+        revision=revision,
+        device=device,
+        dtype=dtype,
+        offline=offline,
+        say=lambda text: log().print(text),
     )
     with lm.edit(edit) if edit is not None else nullcontext():
         if interactive:
@@ -107,7 +143,9 @@ def generate(
             if output is not None:
                 save(found[0], output, dark=dark, width=width)
             if as_json:
-                print_json([one.to_dict() for one in found] if num_return_sequences > 1 else found[0].to_dict())
+                print_json(
+                    [one.to_dict() for one in found] if num_return_sequences > 1 else found[0].to_dict()
+                )
             else:
                 print(f"\n{'─' * 20}\n".join(map(str, found)))
         else:
@@ -142,7 +180,10 @@ def show(lm: "LanguageModel", prompt: str, options: dict[str, Any]) -> "Completi
         sys.stdout.write("\n")
         sys.stdout.flush()
     if stream.completion.finish_reason == "length" and sys.stderr.isatty():
-        log().print(f"({len(stream.completion.tokens)} tokens, seed {stream.completion.seed}; -n asks for more)", style="dim")
+        log().print(
+            f"({len(stream.completion.tokens)} tokens, seed {stream.completion.seed}; -n asks for more)",
+            style="dim",
+        )
     return stream.completion
 
 

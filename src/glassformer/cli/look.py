@@ -24,15 +24,24 @@ def attention(
     layer: Layer = None,
     head: Head = None,
     query: Annotated[
-        str | None, typer.Option(help="The five steps of this position (or word, where it stands last) in --layer and --head.")
+        str | None,
+        typer.Option(
+            help="The five steps of this position (or word, where it stands last) in --layer and --head."
+        ),
     ] = None,
-    source: Annotated[str | None, typer.Option("--from", help="Which heads look from this word (or position) …")] = None,
+    source: Annotated[
+        str | None, typer.Option("--from", help="Which heads look from this word (or position) …")
+    ] = None,
     target: Annotated[str | None, typer.Option("--to", help="… to that one.")] = None,
     values: Annotated[bool, typer.Option("--values", help="Weigh attention by what is handed over.")] = False,
     rollout: Annotated[bool, typer.Option("--rollout", help="Through all layers, or up to --layer.")] = False,
     by_word: ByWord = False,
-    cache: Annotated[int, typer.Option("--cache", help="Write so many tokens, and see which keys and values are kept.")] = 0,
-    robot: Annotated[bool, typer.Option("--robot", help="The article's table: 'robot must obey orders'.")] = False,
+    cache: Annotated[
+        int, typer.Option("--cache", help="Write so many tokens, and see which keys and values are kept.")
+    ] = 0,
+    robot: Annotated[
+        bool, typer.Option("--robot", help="The article's table: 'robot must obey orders'.")
+    ] = False,
 ) -> "Look":
     """Who looks at whom.
 
@@ -50,7 +59,11 @@ def attention(
     from glassformer.tasks.look import places_of
 
     if robot:
-        only("--robot", "is a table of its own", {"TEXT": asked.text, "--layer": layer, "--head": head, "--query": query})
+        only(
+            "--robot",
+            "is a table of its own",
+            {"TEXT": asked.text, "--layer": layer, "--head": head, "--query": query},
+        )
         return questions.robot()
     if (source is None) != (target is None):
         raise InputError("--from and --to belong together")
@@ -58,7 +71,9 @@ def attention(
         raise InputError("--query needs --layer and --head")
     if layer is None and (head is not None or values):
         raise InputError(f"{'--head' if head is not None else '--values'} needs --layer")
-    one_question({"--query": query, "--from": source, "--rollout": rollout, "--cache": cache, "--values": values})
+    one_question(
+        {"--query": query, "--from": source, "--rollout": rollout, "--cache": cache, "--values": values}
+    )
     if by_word and (query or source or cache or (layer is None and not rollout)):
         raise InputError("--words joins what one layer looks at: it goes with --layer or --rollout")
     if head is not None and (rollout or source or cache):
@@ -84,16 +99,29 @@ def attention(
 def lens(
     asked: Asked,
     position: Annotated[
-        str | None, typer.Option("-p", "--position", help="A position, a word (where it stands last), or all. None: the last.")
+        str | None,
+        typer.Option(
+            "-p", "--position", help="A position, a word (where it stands last), or all. None: the last."
+        ),
     ] = None,
-    watch: Annotated[list[str] | None, typer.Option("-w", "--watch", help="Also follow this token (' is'); repeatable.")] = None,
-    parts: Annotated[bool, typer.Option("--parts", help="Who speaks for the next token: embedding, heads, MLPs.")] = False,
-    token: Annotated[str | None, typer.Option(help="With --parts: for this token (' is'), not the likeliest.")] = None,
-    foil: Annotated[str | None, typer.Option("--not", help="With --parts: for its lead over this one.")] = None,
+    watch: Annotated[
+        list[str] | None, typer.Option("-w", "--watch", help="Also follow this token (' is'); repeatable.")
+    ] = None,
+    parts: Annotated[
+        bool, typer.Option("--parts", help="Who speaks for the next token: embedding, heads, MLPs.")
+    ] = False,
+    token: Annotated[
+        str | None, typer.Option(help="With --parts: for this token (' is'), not the likeliest.")
+    ] = None,
+    foil: Annotated[
+        str | None, typer.Option("--not", help="With --parts: for its lead over this one.")
+    ] = None,
     journey: Annotated[
         bool, typer.Option("--journey", help="The vector's way up: its length, what was added, what it says.")
     ] = False,
-    ranks: Annotated[int, typer.Option("--ranks", help="Write so many tokens: at which rank has every layer each?")] = 0,
+    ranks: Annotated[
+        int, typer.Option("--ranks", help="Write so many tokens: at which rank has every layer each?")
+    ] = 0,
     k: Annotated[int, typer.Option("-k", help="So many candidates (in --json).")] = 5,
 ) -> "Look":
     """What every layer would say next, if it were the last.
@@ -137,14 +165,20 @@ def lens(
 @question
 def saliency(
     asked: Asked,
-    count: Annotated[int, typer.Option("-n", "--max-new-tokens", help="First write so many tokens, and explain those.")] = 5,
+    count: Annotated[
+        int, typer.Option("-n", "--max-new-tokens", help="First write so many tokens, and explain those.")
+    ] = 5,
     method: Annotated[
         str, typer.Option(help="grad_x_input, gradient, integrated_gradients, occlusion or rollout.")
     ] = "grad_x_input",
     foil: Annotated[str | None, typer.Option("--not", help="Why not this token instead (' are')?")] = None,
     by_word: ByWord = False,
-    steps: Annotated[int, typer.Option(help="Of integrated gradients: more of them, and the gap closes.")] = 32,
-    tested: Annotated[bool, typer.Option("--test/--no-test", help="Deletion, insertion, agreement with other methods.")] = True,
+    steps: Annotated[
+        int, typer.Option(help="Of integrated gradients: more of them, and the gap closes.")
+    ] = 32,
+    tested: Annotated[
+        bool, typer.Option("--test/--no-test", help="Deletion, insertion, agreement with other methods.")
+    ] = True,
     temperature: Annotated[float, typer.Option(help="0 takes the likeliest token; higher is wilder.")] = 0.0,
     seed: Seed = 0,
 ) -> "Look":
@@ -165,18 +199,28 @@ def saliency(
     prompt, lm = asked.prompt, asked.lm
     written = lm.generate(prompt, max_new_tokens=count, temperature=temperature, seed=seed)
     with bar(method) as progress:
-        return written.saliency(method, foil=foil, steps=steps, by_word=by_word, tested=tested, progress=progress)
+        return written.saliency(
+            method, foil=foil, steps=steps, by_word=by_word, tested=tested, progress=progress
+        )
 
 
 @question
 def neurons(
     asked: Asked,
-    layers: Annotated[list[str] | None, typer.Option("-l", "--layer", help="Only this layer, or 2-4; repeatable.")] = None,
-    k: Annotated[int, typer.Option("-k", help="So many neurons a token; with --neuron, so many tokens or passages.")] = 3,
+    layers: Annotated[
+        list[str] | None, typer.Option("-l", "--layer", help="Only this layer, or 2-4; repeatable.")
+    ] = None,
+    k: Annotated[
+        int, typer.Option("-k", help="So many neurons a token; with --neuron, so many tokens or passages.")
+    ] = 3,
     factors: Annotated[int, typer.Option(help="Instead: so many factors (NMF) over all these neurons.")] = 0,
     clusters: Annotated[int, typer.Option(help="Instead: so many groups (k-means) that fire alike.")] = 0,
-    neuron: Annotated[str | None, typer.Option(help="LAYER.NEURON: which tokens this one makes likelier.")] = None,
-    corpus: Annotated[list[Path] | None, typer.Option(help="With --neuron: where in these texts it fires most.")] = None,
+    neuron: Annotated[
+        str | None, typer.Option(help="LAYER.NEURON: which tokens this one makes likelier.")
+    ] = None,
+    corpus: Annotated[
+        list[Path] | None, typer.Option(help="With --neuron: where in these texts it fires most.")
+    ] = None,
     seed: Seed = 0,
 ) -> "Look":
     """Which neurons fire at which tokens.
@@ -195,7 +239,11 @@ def neurons(
         raise InputError("--corpus needs --neuron")
     at_least("-k", k, 1)
     if neuron is not None:
-        only("--neuron", "is one neuron on any text", {"TEXT": asked.text, "--file": asked.file, "--layer": layers})
+        only(
+            "--neuron",
+            "is one neuron on any text",
+            {"TEXT": asked.text, "--file": asked.file, "--layer": layers},
+        )
         layer, number = _neuron(neuron)
         if not corpus:
             return task.pushes(asked.lm, layer, number, k)
@@ -204,7 +252,13 @@ def neurons(
     chosen = [layer for given in layers or [] for layer in _layers(given)]
     ids, lm = asked.ids, asked.lm
     found = task.neurons(lm, ids, chosen or None, k)
-    return found.nmf(factors, seed=seed) if factors else found.clusters(clusters, seed=seed) if clusters else found
+    return (
+        found.nmf(factors, seed=seed)
+        if factors
+        else found.clusters(clusters, seed=seed)
+        if clusters
+        else found
+    )
 
 
 def _layers(given: str) -> range:

@@ -33,7 +33,9 @@ def models(as_json: Json = False) -> None:
     console = out()
     width = max((len(one.name) for one in found), default=4)
     for one in found:
-        console.print(f"{one.name:<{width}}  {_size(one.size):>9}  {one.where:<9}  {one.revision or one.folder}")
+        console.print(
+            f"{one.name:<{width}}  {_size(one.size):>9}  {one.where:<9}  {one.revision or one.folder}"
+        )
     names = {one.name for one in found}
     missing = [f"{name} ({_size(size)})" for name, size in library.known().items() if name not in names]
     if missing:
@@ -41,7 +43,9 @@ def models(as_json: Json = False) -> None:
 
 
 def show(
-    model: Annotated[str, typer.Argument(help="A shipped name, a folder, a hub id or a name kept at home.")] = "storyteller",
+    model: Annotated[
+        str, typer.Argument(help="A shipped name, a folder, a hub id or a name kept at home.")
+    ] = "storyteller",
     curve: Annotated[
         bool, typer.Option("--curve", help="Instead: the loss of a training (its folder or metrics.jsonl).")
     ] = False,
@@ -134,14 +138,24 @@ def rm(
             raise InputError("rm asks before it removes; without a terminal give --yes")
         typer.confirm(f"Remove {model}?", abort=True, err=True)
     freed = library.remove(model)
-    print_json({"removed": model, "freed": freed}) if as_json else print(f"removed {model}, {_size(freed)} freed")
+    print_json({"removed": model, "freed": freed}) if as_json else print(
+        f"removed {model}, {_size(freed)} freed"
+    )
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(help="A .pt or .bin file, or its folder: nanoGPT, minGPT, Hugging Face.")],
-    target: Annotated[str | None, typer.Argument(help="A name to keep it under, or a folder (with a slash).")] = None,
-    heads: Annotated[int | None, typer.Option(help="Number of attention heads, if the file does not say it (minGPT).")] = None,
-    activation: Annotated[str | None, typer.Option(help="gelu_new (tanh) or gelu (erf), if it is not as usual.")] = None,
+    source: Annotated[
+        Path, typer.Argument(help="A .pt or .bin file, or its folder: nanoGPT, minGPT, Hugging Face.")
+    ],
+    target: Annotated[
+        str | None, typer.Argument(help="A name to keep it under, or a folder (with a slash).")
+    ] = None,
+    heads: Annotated[
+        int | None, typer.Option(help="Number of attention heads, if the file does not say it (minGPT).")
+    ] = None,
+    activation: Annotated[
+        str | None, typer.Option(help="gelu_new (tanh) or gelu (erf), if it is not as usual.")
+    ] = None,
     tokenizer: Annotated[Path | None, typer.Option(help="A folder with the vocabulary.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Store as float32, float16 or bfloat16.")] = None,
     as_json: Json = False,
@@ -155,7 +169,9 @@ def convert(
     The pickle is read in a confined child process, weights only. nanoGPT checkpoints are taken to use the erf form of
     GELU, as its code does since June 2023; older ones want --activation gelu_new.
     """
-    folder = library.convert(source, target, heads=heads, activation=activation, tokenizer=tokenizer, dtype=dtype)
+    folder = library.convert(
+        source, target, heads=heads, activation=activation, tokenizer=tokenizer, dtype=dtype
+    )
     print_json({"folder": str(folder)}) if as_json else print(folder)
 
 

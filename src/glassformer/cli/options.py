@@ -14,18 +14,26 @@ if TYPE_CHECKING:
 
 Model = Annotated[
     str,
-    typer.Option("-m", "--model", help="A shipped name, a folder, a hub id (owner/name@revision) or a name kept at home."),
+    typer.Option(
+        "-m",
+        "--model",
+        help="A shipped name, a folder, a hub id (owner/name@revision) or a name kept at home.",
+    ),
 ]
 Revision = Annotated[str | None, typer.Option(help="Which revision of a hub model.")]
 Offline = Annotated[bool, typer.Option("--offline", help="Never use the network.")]
-Engine = Annotated[str, typer.Option(help="Who computes: native (int8, fast), torch (exact), or auto: native where it fits.")]
+Engine = Annotated[
+    str, typer.Option(help="Who computes: native (int8, fast), torch (exact), or auto: native where it fits.")
+]
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, mps.")]
 Dtype = Annotated[str, typer.Option(help="float32, float64, bfloat16 or float16.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 File = Annotated[Path | None, typer.Option("-f", "--file", help="Read the text from a file.")]
 Output = Annotated[
     Path | None,
-    typer.Option("-o", "--output", help="Save a picture (.svg, .png, .pdf, .html) or the numbers (.json, .csv)."),
+    typer.Option(
+        "-o", "--output", help="Save a picture (.svg, .png, .pdf, .html) or the numbers (.json, .csv)."
+    ),
 ]
 Dark = Annotated[bool, typer.Option("--dark", help="Save the picture on a dark ground.")]
 Width = Annotated[int, typer.Option(help="How wide a saved picture may be; 360 suits one column of a paper.")]

@@ -25,7 +25,9 @@ class Follower:
 
     def __init__(self, out: Path, *, quiet: bool = False) -> None:
         self.out, self.quiet, self.console = out, quiet, log()
-        self.live = None if quiet or not sys.stderr.isatty() else Live(console=self.console, auto_refresh=False)
+        self.live = (
+            None if quiet or not sys.stderr.isatty() else Live(console=self.console, auto_refresh=False)
+        )
         self.start: Any = None  # the event Started
         self.at: Any = None  # the newest Stepped
         self.origin = (0.0, 0)  # when and at which step this start began to be timed
@@ -51,7 +53,10 @@ class Follower:
             if self.live is None:
                 self._say(f"{what}: {share:.0%}")
             else:
-                self.live.update(Group(f"{what}: {share:.0%}", ProgressBar(total=1, completed=share, width=60)), refresh=True)
+                self.live.update(
+                    Group(f"{what}: {share:.0%}", ProgressBar(total=1, completed=share, width=60)),
+                    refresh=True,
+                )
 
     def show(self, event: Any) -> None:
         """Show what happened."""
@@ -69,11 +74,18 @@ class Follower:
                 self._step(event)
             case "Measured":
                 self.held_out = event
-                self._say(f"step {event.step:,}  held-out loss {event.loss:.4f}" + ("  the best so far" if event.best else ""))
+                self._say(
+                    f"step {event.step:,}  held-out loss {event.loss:.4f}"
+                    + ("  the best so far" if event.best else "")
+                )
             case "Preview":
                 self._say("  " + event.text.replace("\n", "\n  "))
             case "Finished":
-                best = f"; best held-out loss {event.best:.4f}, at step {event.best_step:,}" if event.best is not None else ""
+                best = (
+                    f"; best held-out loss {event.best:.4f}, at step {event.best_step:,}"
+                    if event.best is not None
+                    else ""
+                )
                 early = "Ended early, for want of a better measurement" if event.early else "Done"
                 self._say(f"{early}: {event.step:,} steps, {event.tokens:,} tokens{best}.")
 
@@ -110,7 +122,9 @@ class Follower:
 
     def _panel(self) -> RenderableType:
         event, table = self.at, Table.grid(padding=(0, 2))
-        held_out = "not yet" if self.held_out is None else f"{self.held_out.loss:.4f} at step {self.held_out.step:,}"
+        held_out = (
+            "not yet" if self.held_out is None else f"{self.held_out.loss:.4f} at step {self.held_out.step:,}"
+        )
         table.add_row("step", f"{event.step:,} of {self.start.steps:,}")
         table.add_row("", ProgressBar(total=self.start.steps, completed=event.step, width=SPARK_WIDTH + 8))
         table.add_row("loss", f"{event.loss:.4f}  {spark(self.losses, SPARK_WIDTH)}")
@@ -135,7 +149,9 @@ def clock(seconds: float) -> str:
     whole = math.ceil(seconds)
     if whole < 60:
         return f"{whole} s"
-    return f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+    return (
+        f"{whole // 60} min {whole % 60} s" if whole < 3600 else f"{whole // 3600} h {whole % 3600 // 60} min"
+    )
 
 
 def spark(values: list[float], width: int) -> str:

@@ -42,14 +42,22 @@ def tokenize(
     model: Model = DEFAULT_MODEL,
     file: File = None,
     ids: Annotated[bool, typer.Option("--ids", help="Print the ids alone, in one line.")] = False,
-    merges: Annotated[bool, typer.Option("--merges", help="Show how the tokens are made, merge by merge.")] = False,
+    merges: Annotated[
+        bool, typer.Option("--merges", help="Show how the tokens are made, merge by merge.")
+    ] = False,
     special: Annotated[bool, typer.Option("--special", help="Read <|endoftext|> as the token.")] = False,
-    train: Annotated[list[Path] | None, typer.Option(help="Learn a new vocabulary from this text file; repeatable.")] = None,
+    train: Annotated[
+        list[Path] | None, typer.Option(help="Learn a new vocabulary from this text file; repeatable.")
+    ] = None,
     vocab_size: Annotated[int, typer.Option(help="With --train: how many tokens it shall have.")] = 4096,
-    vectors: Annotated[bool, typer.Option("--vectors", help="The row of each token + the row of its position.")] = False,
+    vectors: Annotated[
+        bool, typer.Option("--vectors", help="The row of each token + the row of its position.")
+    ] = False,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="Save --merges or --vectors (.svg, .html, .csv …); with --train: a folder."),
+        typer.Option(
+            "-o", "--output", help="Save --merges or --vectors (.svg, .html, .csv …); with --train: a folder."
+        ),
     ] = None,
     dark: Dark = False,
     width: Width = 960,
@@ -80,7 +88,13 @@ def tokenize(
     if vectors:
         from glassformer.tasks.complete import load
 
-        answer(load(model, revision=revision, offline=offline).embedding(prompt), as_json, output, dark=dark, width=width)
+        answer(
+            load(model, revision=revision, offline=offline).embedding(prompt),
+            as_json,
+            output,
+            dark=dark,
+            width=width,
+        )
         return
     tokenizer = task.load_tokenizer(model, revision=revision, offline=offline)
     tokens = tokenizer.encode(prompt, special=special)
@@ -91,7 +105,9 @@ def tokenize(
         answer(drawn(tokenizer, prompt, special=special), as_json, output, dark=dark, width=width)
     elif as_json:
         rows: list[dict[str, Any]] = [{"id": id, "text": tokenizer.decode([id])} for id in tokens]
-        print_json({"tokens": rows, "merges": [_word(word) for word in watched]} if merges else {"tokens": rows})
+        print_json(
+            {"tokens": rows, "merges": [_word(word) for word in watched]} if merges else {"tokens": rows}
+        )
     elif ids:
         print(*tokens)
     elif merges:
@@ -131,19 +147,29 @@ def learn(files: list[Path], vocab_size: int, output: Path | None) -> None:
 
         made = task.train(files, vocab_size, output, progress=advance)
         progress.update(reading, completed=sum(path.stat().st_size for path in files), description="learned")
-    fewer = "" if len(made) == vocab_size else f"; the text has no more pairs to merge, so it is fewer than {vocab_size:,}"
+    fewer = (
+        ""
+        if len(made) == vocab_size
+        else f"; the text has no more pairs to merge, so it is fewer than {vocab_size:,}"
+    )
     print(f"{output / 'tokenizer.json'}: {len(made):,} tokens, {len(made.merges):,} merges{fewer}")
 
 
 def top(
-    text: Annotated[str | None, typer.Argument(help="The text; '-' or a pipe reads stdin. None: a text's first word.")] = None,
+    text: Annotated[
+        str | None, typer.Argument(help="The text; '-' or a pipe reads stdin. None: a text's first word.")
+    ] = None,
     model: Model = DEFAULT_MODEL,
     file: File = None,
     k: Annotated[int, typer.Option("-k", help="How many tokens to show.")] = 10,
     interactive: Annotated[bool, typer.Option("-i", "--interactive", help="Pick one and go on.")] = False,
-    temperature: Annotated[float, typer.Option(help="As generate would: above 0; 1 is the model's own opinion.")] = 1.0,
+    temperature: Annotated[
+        float, typer.Option(help="As generate would: above 0; 1 is the model's own opinion.")
+    ] = 1.0,
     top_k: Annotated[int, typer.Option(help="Show the cut after the k likeliest; 0: none.")] = 0,
-    top_p: Annotated[float, typer.Option(help="Show the cut after those that reach p together; 1: none.")] = 1.0,
+    top_p: Annotated[
+        float, typer.Option(help="Show the cut after those that reach p together; 1: none.")
+    ] = 1.0,
     output: Output = None,
     drawing: Drawing = None,
     dark: Dark = False,
@@ -179,7 +205,13 @@ def top(
     elif as_json:
         found = lm.choices(prompt, k, **knobs)
         rows = [
-            {"token": id, "text": lm.piece(id), "probability": chance, "logprob": math.log(chance), "kept": kept}
+            {
+                "token": id,
+                "text": lm.piece(id),
+                "probability": chance,
+                "logprob": math.log(chance),
+                "kept": kept,
+            }
             for id, (_, _, chance, kept) in zip(found.numbers["ids"].tolist(), found.rows, strict=True)
         ]
         print_json({"text": prompt, "next": rows})
@@ -234,7 +266,13 @@ def _word(word: "WatchedWord") -> dict[str, Any]:
 
     steps = [{"pair": pair, "rank": rank, "pieces": pieces} for pair, rank, pieces in steps_of(word)]
     omitted = len(word.steps) - len(steps)
-    return {"symbols": word.symbols, "steps": steps, "omitted": omitted, "pieces": word.pieces, "ids": word.ids}
+    return {
+        "symbols": word.symbols,
+        "steps": steps,
+        "omitted": omitted,
+        "pieces": word.pieces,
+        "ids": word.ids,
+    }
 
 
 def _print_merges(word: "WatchedWord", text_of: Callable[[str], str]) -> None:
@@ -247,7 +285,9 @@ def _print_merges(word: "WatchedWord", text_of: Callable[[str], str]) -> None:
     console.print(" ".join(map(shown, word.symbols if word.steps else word.pieces)))
     steps = steps_of(word)
     for pair, rank, pieces in steps:
-        console.print(f"  rank {rank:>6}  {shown(pair[0])} + {shown(pair[1])}  →  {' '.join(map(shown, pieces))}")
+        console.print(
+            f"  rank {rank:>6}  {shown(pair[0])} + {shown(pair[1])}  →  {' '.join(map(shown, pieces))}"
+        )
     if len(word.steps) > len(steps):
         console.print(f"  … and {len(word.steps) - len(steps):,} more merges")
     console.print(f"  = {' '.join(map(str, word.ids))}")

@@ -26,7 +26,8 @@ GENTLE = {
     "eval_every": 100,
 }  # for a model that knows something
 Out = Annotated[
-    Path | None, typer.Option("-o", "--out", help="The folder of the run; the same one again goes on where it stopped.")
+    Path | None,
+    typer.Option("-o", "--out", help="The folder of the run; the same one again goes on where it stopped."),
 ]
 NOT_FOR = {"train": {"base", "rank", "alpha", "lora_dropout", "targets"}, "finetune": {"base", "tokenizer", "vocab", "layers",
            "heads", "width", "context", "bias"}}  # fmt: skip
@@ -39,7 +40,12 @@ def with_recipe_flags(verb: str) -> Callable[[Callable[..., None]], Callable[...
         signature = inspect.signature(function)
         own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
         usual = GENTLE if verb == "finetune" else {}
-        flags = [_flag(one, kind, usual) for kind in SECTIONS.values() for one in fields(kind) if one.name not in NOT_FOR[verb]]
+        flags = [
+            _flag(one, kind, usual)
+            for kind in SECTIONS.values()
+            for one in fields(kind)
+            if one.name not in NOT_FOR[verb]
+        ]
         function.__signature__ = signature.replace(parameters=[*own, *flags])  # type: ignore[attr-defined]
         function.__annotations__ |= {flag.name: flag.annotation for flag in flags}
         return function
@@ -51,7 +57,9 @@ def _flag(one: Any, section: Any, usual_here: dict[str, Any]) -> inspect.Paramet
     kind = hints(section)[one.name]
     default = usual_here.get(one.name, one.default)
     inner: Any = {Strings: list[str], Numbers: list[float]}.get(kind, kind)
-    usual = "" if kind is bool else " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
+    usual = (
+        "" if kind is bool else " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
+    )
     name = one.name.replace("_", "-")
     names = f"--{name}/--no-{name}" if kind is bool else f"--{name}"
     help = one.metadata["help"] + (f" [{usual}]" if usual else "")
@@ -65,7 +73,9 @@ def _flag(one: Any, section: Any, usual_here: dict[str, Any]) -> inspect.Paramet
 
 @with_recipe_flags("train")
 def train(
-    recipe: Annotated[Path | None, typer.Argument(help="A recipe (.toml), or the folder of a run to go on with.")] = None,
+    recipe: Annotated[
+        Path | None, typer.Argument(help="A recipe (.toml), or the folder of a run to go on with.")
+    ] = None,
     out: Out = None,
     device: Device = "cpu",
     offline: Offline = False,
@@ -90,12 +100,15 @@ def train(
 
 @with_recipe_flags("finetune")
 def finetune(
-    model: Annotated[str, typer.Argument(help="The model to go on from: a shipped name, a folder, a hub id, a run.")],
+    model: Annotated[
+        str, typer.Argument(help="The model to go on from: a shipped name, a folder, a hub id, a run.")
+    ],
     recipe: Annotated[Path | None, typer.Argument(help="A recipe (.toml).")] = None,
     lora: Annotated[
         bool,
         typer.Option(
-            "--lora", help=f"Train thin matrices beside the layers (LoRA), rank {DEFAULT_RANK} if --rank says no other."
+            "--lora",
+            help=f"Train thin matrices beside the layers (LoRA), rank {DEFAULT_RANK} if --rank says no other.",
         ),
     ] = False,
     out: Out = None,
@@ -142,7 +155,11 @@ def _recipe(path: Path | None, flags: dict[str, Any], base: str = "") -> tuple[R
 
 def _find(source: str, recipe: Path) -> str:
     """A text that a recipe names: as it stands, beside the recipe, or in GLASSFORMER_DATA."""
-    places = [Path(source).expanduser(), recipe.parent / source, Path(os.environ.get("GLASSFORMER_DATA", ".")) / source]
+    places = [
+        Path(source).expanduser(),
+        recipe.parent / source,
+        Path(os.environ.get("GLASSFORMER_DATA", ".")) / source,
+    ]
     found = next((place for place in places if place.exists()), None)
     if found is None:
         raise InputError(
@@ -183,7 +200,10 @@ def _run(recipe: Recipe, out: Path, device: str, offline: bool, as_json: bool) -
     if as_json:
         print_json({"model": str(model), **vars(end)})
     else:
-        print(f"{model}\n\nRun it:  glass generate -m {out}" + (f' "{recipe.show.preview}"' if recipe.show.preview else ""))
+        print(
+            f"{model}\n\nRun it:  glass generate -m {out}"
+            + (f' "{recipe.show.preview}"' if recipe.show.preview else "")
+        )
 
 
 class Stopper:

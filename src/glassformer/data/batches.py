@@ -35,27 +35,41 @@ class Stream:
     """
 
     def __init__(
-        self, rows: Sequence[Row], *, context: int, seed: int, weights: Sequence[float] = (), beginning: int | None = None
+        self,
+        rows: Sequence[Row],
+        *,
+        context: int,
+        seed: int,
+        weights: Sequence[float] = (),
+        beginning: int | None = None,
     ) -> None:
         for number, row in enumerate(rows, 1):
             if len(row) <= context:
-                raise InputError(f"data {number}: {len(row):,} tokens of text are too few for windows of {context + 1}")
+                raise InputError(
+                    f"data {number}: {len(row):,} tokens of text are too few for windows of {context + 1}"
+                )
         weights = weights or [len(row) for row in rows]
         if len(weights) != len(rows) or not all(0 < weight < float("inf") for weight in weights):
             raise InputError(f"weights: {len(rows)} sources need as many weights, each above 0")
         self.rows, self.context, self.seed = list(rows), context, seed
         self.shares = np.array(weights, dtype=np.float64) / sum(weights)
-        self.starts = [None if beginning is None else aligned(row.places(beginning), len(row), context) for row in rows]
+        self.starts = [
+            None if beginning is None else aligned(row.places(beginning), len(row), context) for row in rows
+        ]
         self.least = 1 / max(1, 2 * len(rows) - 2)
         self.cursor = [0] * len(rows)
-        self._orders: dict[int, tuple[int, int, Any]] = {}  # row -> its epoch, where that is cut, the order of its windows
+        self._orders: dict[
+            int, tuple[int, int, Any]
+        ] = {}  # row -> its epoch, where that is cut, the order of its windows
 
     def draw(self, count: int) -> list[Window]:
         """The next `count` windows; the cursor moves on."""
         windows = []
         for _ in range(count):
             behind = self.shares * (sum(self.cursor) + 1) - self.cursor
-            due = (np.array(self.cursor) + 1 - self.least) / self.shares  # of those behind, whose turn ends first (Tijdeman 1980)
+            due = (
+                np.array(self.cursor) + 1 - self.least
+            ) / self.shares  # of those behind, whose turn ends first (Tijdeman 1980)
             row = int(np.argmin(np.where(behind >= self.least - 1e-9, due, np.inf)))
             windows.append(Window(row, self._place(row, self.cursor[row])))
             self.cursor[row] += 1
@@ -70,8 +84,14 @@ class Stream:
         per_epoch = len(self.rows[row]) // self.context if starts is None else len(starts)
         epoch, number = divmod(number, per_epoch)
         if self._orders.get(row, (-1,))[0] != epoch:
-            draw = np.random.Generator(np.random.Philox(key=np.array([self.seed, row << 32 | epoch], dtype=np.uint64)))
-            self._orders[row] = epoch, int(draw.integers(len(self.rows[row]))), draw.permutation(per_epoch).astype(np.uint32)
+            draw = np.random.Generator(
+                np.random.Philox(key=np.array([self.seed, row << 32 | epoch], dtype=np.uint64))
+            )
+            self._orders[row] = (
+                epoch,
+                int(draw.integers(len(self.rows[row]))),
+                draw.permutation(per_epoch).astype(np.uint32),
+            )
         _, cut, order = self._orders[row]
         return cut + int(order[number]) * self.context if starts is None else int(starts[order[number]])
 
@@ -80,7 +100,9 @@ def aligned(places: Ids, length: int, context: int) -> Ids:
     """Where windows begin: at every document, and in one that is longer than a window also further on, the last at its end."""
     ends = np.append(places[1:], length - 1)
     counts = np.maximum(1, -(-(ends - places) // context))
-    number = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)  # of a window in its document
+    number = np.arange(counts.sum()) - np.repeat(
+        np.cumsum(counts) - counts, counts
+    )  # of a window in its document
     starts: Ids = np.repeat(places, counts) + number * context
     last = (number + 1 == np.repeat(counts, counts)) & (number > 0)
     starts[last] = np.repeat(ends, counts)[last] - context

@@ -37,7 +37,13 @@ class Row:
     """A long row of tokens that lies on disk in shards, or a stretch of it."""
 
     def __init__(
-        self, folder: Path, shards: list[dict[str, Any]], dtype: str, *, start: int = 0, stop: int | None = None
+        self,
+        folder: Path,
+        shards: list[dict[str, Any]],
+        dtype: str,
+        *,
+        start: int = 0,
+        stop: int | None = None,
     ) -> None:
         self.folder, self.shards, self.dtype = folder, shards, dtype
         self.edges = np.cumsum([0, *(shard["tokens"] for shard in shards)])
@@ -59,7 +65,10 @@ class Row:
 
     def places(self, token: int) -> Ids:
         """Where a token stands."""
-        found = [np.flatnonzero(ids == token) + edge for (ids, _), edge in zip(self._maps, self.edges, strict=False)]
+        found = [
+            np.flatnonzero(ids == token) + edge
+            for (ids, _), edge in zip(self._maps, self.edges, strict=False)
+        ]
         where = np.concatenate(found) - self.start
         return where[(where >= 0) & (where < len(self))]
 
@@ -115,9 +124,13 @@ def prepare(
     end of the row is.
     """
     if tokenizer.end is None:
-        raise InputError("training text needs a vocabulary with <|endoftext|>, which stands between documents")
+        raise InputError(
+            "training text needs a vocabulary with <|endoftext|>, which stands between documents"
+        )
     if tokenizer.prefix_space:
-        raise InputError("training text cannot have a vocabulary that puts a space before every text (add_prefix_space)")
+        raise InputError(
+            "training text cannot have a vocabulary that puts a space before every text (add_prefix_space)"
+        )
     if not 0 <= held_out < 1:
         raise InputError(f"held_out must be at least 0 and less than 1, not {held_out}")
     files = find_files(source)
@@ -134,7 +147,9 @@ def prepare(
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"{folder.parent}: the tokens could not be written ({error.strerror or error})") from None
+        raise InputError(
+            f"{folder.parent}: the tokens could not be written ({error.strerror or error})"
+        ) from None
     with FileLock(folder.with_suffix(".lock")):  # who comes second waits, and finds it done
         for left in folder.parent.glob(".*.*"):  # of one that was killed
             with contextlib.suppress(FileNotFoundError):  # another process has just finished it
@@ -161,13 +176,19 @@ def _unharmed(folder: Path) -> bool:
     """Whether a folder is there, whole, and holds what its hashes say."""
     try:
         notes = read_sealed(folder / INDEX)
-        files = {name: hash for shard in notes["train"] + notes["held_out"] for name, hash in shard["sha256"].items()}
+        files = {
+            name: hash
+            for shard in notes["train"] + notes["held_out"]
+            for name, hash in shard["sha256"].items()
+        }
         return all(hash_file(folder / name) == hash for name, hash in files.items())
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
-def _write(folder: Path, files: list[Path], tokenizer: Tokenizer, asked: dict[str, Any], progress: Progress | None) -> None:
+def _write(
+    folder: Path, files: list[Path], tokenizer: Tokenizer, asked: dict[str, Any], progress: Progress | None
+) -> None:
     total, done = sum(file.stat().st_size for file in files), 0
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     dtype = "uint16" if len(tokenizer) <= 1 << 16 else "uint32"
@@ -203,7 +224,9 @@ def _write(folder: Path, files: list[Path], tokenizer: Tokenizer, asked: dict[st
         fresh.rename(folder)
         sync(folder.parent)
     except OSError as error:
-        raise InputError(f"{folder.parent}: the tokens could not be written ({error.strerror or error})") from None
+        raise InputError(
+            f"{folder.parent}: the tokens could not be written ({error.strerror or error})"
+        ) from None
     finally:
         for row in rows.values():
             row.abandon()

@@ -38,13 +38,17 @@ def find_files(path: Path) -> list[Path]:
     if not path.is_dir():
         raise InputError(f"{path}: there is no such file or folder of text")
     inside = (file for file in path.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())
-    found = sorted(file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts))
+    found = sorted(
+        file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)
+    )
     if not found:
         raise InputError(f"{path}: the folder holds no text ({', '.join(KINDS)}, also packed as .gz or .zst)")
     return found
 
 
-def read_pieces(path: Path, *, field: str = "text", watch: Callable[[bytes], object] | None = None) -> Iterator[Piece]:
+def read_pieces(
+    path: Path, *, field: str = "text", watch: Callable[[bytes], object] | None = None
+) -> Iterator[Piece]:
     """The documents of one file. `watch` is handed the raw bytes of the file as they are read."""
     try:
         with path.open("rb") as raw, _unpacked(_Watched(raw, watch), path) as file:
@@ -88,7 +92,9 @@ def _read_lines(file: BinaryIO, path: Path, field: str) -> Iterator[Piece]:
     while line := file.readline(MAX_LINE):
         number += 1
         if len(line) == MAX_LINE:
-            raise InputError(f"{path}, line {number}: longer than {MAX_LINE >> 20} MB; is this a file of JSON lines?")
+            raise InputError(
+                f"{path}, line {number}: longer than {MAX_LINE >> 20} MB; is this a file of JSON lines?"
+            )
         if not line.strip():
             continue
         pieces = _read_line(line, f"{path}, line {number}", field)
@@ -130,7 +136,9 @@ def _unpacked(raw: "_Watched", path: Path) -> Iterator[BinaryIO]:
         try:
             import zstandard
         except ImportError:
-            raise InputError(f"{path}: reading zstd needs one more library: pip install 'glassformer[data]'") from None
+            raise InputError(
+                f"{path}: reading zstd needs one more library: pip install 'glassformer[data]'"
+            ) from None
         try:
             reader = _Frames(file, zstandard.ZstdDecompressor().decompressobj)
             yield _bounded(reader, raw, path)
@@ -179,7 +187,9 @@ class _Frames:
     def read(self, size: int) -> bytes:
         while not self.ready:
             ended = self.frame is None or self.frame.eof
-            data = (self.frame.unused_data if self.frame and ended else b"") or self.file.read(1 << 10)  # a bomb comes bit by bit
+            data = (self.frame.unused_data if self.frame and ended else b"") or self.file.read(
+                1 << 10
+            )  # a bomb comes bit by bit
             if not data:
                 if not ended:
                     raise EOFError("it ends before the end was marked")

@@ -19,7 +19,11 @@ FLAGS = [
     "-ffp-contract=off", "-fno-math-errno",  # floats are rounded as they are written
     "-Wall", "-Wextra", "-Wconversion", "-Werror", "-Wno-psabi",
 ]  # fmt: skip
-WAYS = {"plain": [], "avx2": ["-mavx2", "-mf16c"], "avx512": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni"]}
+WAYS = {
+    "plain": [],
+    "avx2": ["-mavx2", "-mf16c"],
+    "avx512": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni"],
+}
 
 
 def compiler() -> str | None:

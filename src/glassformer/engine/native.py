@@ -31,7 +31,14 @@ class _Norm(ctypes.Structure):
 
 
 class _Block(ctypes.Structure):
-    _fields_ = [("norm1", _Norm), ("norm2", _Norm), ("qkv", _Matrix), ("proj", _Matrix), ("up", _Matrix), ("down", _Matrix)]
+    _fields_ = [
+        ("norm1", _Norm),
+        ("norm2", _Norm),
+        ("qkv", _Matrix),
+        ("proj", _Matrix),
+        ("up", _Matrix),
+        ("down", _Matrix),
+    ]
 
 
 class _Model(ctypes.Structure):
@@ -62,7 +69,12 @@ def library(way: str) -> ctypes.CDLL:
     loaded.glass_open.argtypes = [ctypes.c_int]
     loaded.glass_close.argtypes = [Pointer]
     loaded.glass_has.argtypes = [ctypes.c_char_p]
-    loaded.glass_step.argtypes = [Pointer, ctypes.POINTER(_Model), ctypes.POINTER(_Batch), ctypes.POINTER(_Cache)]
+    loaded.glass_step.argtypes = [
+        Pointer,
+        ctypes.POINTER(_Model),
+        ctypes.POINTER(_Batch),
+        ctypes.POINTER(_Cache),
+    ]
     loaded.glass_bare.argtypes = [Pointer, ctypes.POINTER(_Model)]
     loaded.glass_exponential_sums.argtypes = [Pointer, Pointer, ctypes.c_int, ctypes.c_int, Pointer, Pointer]
     return loaded
@@ -75,7 +87,9 @@ def ways() -> tuple[str, ...]:
         plain = library("plain")
     except OSError:
         return ()
-    return tuple(way for way in WAYS if (folder() / f"core-{way}.so").is_file() and plain.glass_has(way.encode()))
+    return tuple(
+        way for way in WAYS if (folder() / f"core-{way}.so").is_file() and plain.glass_has(way.encode())
+    )
 
 
 def status() -> str:
@@ -101,7 +115,9 @@ class KVCache:
     def select(self, rows: Sequence[int]) -> Self:
         """The cache of some rows, in this order; a row may be taken more than once."""
         index = list(rows)
-        keys, values = (np.take(kept, index, axis=1) for kept in (self.keys, self.values))  # in C's order, as the core reads it
+        keys, values = (
+            np.take(kept, index, axis=1) for kept in (self.keys, self.values)
+        )  # in C's order, as the core reads it
         return type(self)(keys, values, self.padding[index], self.length)
 
     def rewind(self, length: int) -> None:
@@ -116,11 +132,15 @@ class Engine:
     once or in pieces.
     """
 
-    def __init__(self, config: Mapping[str, Any], arrays: Mapping[str, Array], *, threads: int = 0, way: str = "") -> None:
+    def __init__(
+        self, config: Mapping[str, Any], arrays: Mapping[str, Array], *, threads: int = 0, way: str = ""
+    ) -> None:
         """`arrays` as `quantize.pack` makes them; `way` is an instruction set (the fastest there is)."""
         chosen = way or next(iter(ways()), "")
         if chosen not in ways():
-            raise InputError(f"the native engine has no {way or 'compiled core'} here; there is {', '.join(ways()) or 'none'}")
+            raise InputError(
+                f"the native engine has no {way or 'compiled core'} here; there is {', '.join(ways()) or 'none'}"
+            )
         self.config, self.way, self.threads = dict(config), chosen, threads or machine.threads()
         self._arrays = dict(arrays)  # kept alive: the core has their addresses
         self._library, self._lock = library(chosen), threading.Lock()
@@ -167,7 +187,13 @@ class Engine:
     def _shapes(self, rows: int, capacity: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         layers, heads = self.config["layers"], self.config["heads"]
         width, groups = self.config["width"] // heads, padded(capacity) // LANES
-        return (layers, rows, heads, groups, width, LANES), (layers, rows, heads, groups * LANES, padded(width))
+        return (layers, rows, heads, groups, width, LANES), (
+            layers,
+            rows,
+            heads,
+            groups * LANES,
+            padded(width),
+        )
 
     def new_cache(self, rows: int, capacity: int, padding: Array | None = None) -> KVCache:
         """An empty cache; `padding` says how many positions at the left of each row are void."""
@@ -199,7 +225,9 @@ class Engine:
     def logits(self, ids: Array) -> Array:
         """Logits of every next token after every position (T, V) of a text (T,)."""
         text = np.asarray(ids, dtype=np.int64)[None]
-        return self._forward(text, self.new_cache(1, text.shape[1]), np.ones(text.shape, dtype=bool), np.arange(text.shape[1]))
+        return self._forward(
+            text, self.new_cache(1, text.shape[1]), np.ones(text.shape, dtype=bool), np.arange(text.shape[1])
+        )
 
     def _forward(self, ids: Array, cache: KVCache, there: Array, scored: Array) -> Array:
         rows, count = ids.shape
@@ -207,7 +235,9 @@ class Engine:
         limit = min(self.context, cache.keys.shape[3] * LANES)
         if positions.max() >= limit:
             over = positions.max() + 1 - limit
-            raise InputError(f"{positions.max() + 1} tokens are {over} more than the {limit} there is room for")
+            raise InputError(
+                f"{positions.max() + 1} tokens are {over} more than the {limit} there is room for"
+            )
         flat = np.ascontiguousarray(ids[there], dtype=np.int64)
         if flat.min() < 0 or flat.max() >= self.vocab:
             raise InputError(f"a token id is not between 0 and {self.vocab - 1}")
@@ -216,11 +246,19 @@ class Engine:
         which = np.ascontiguousarray(scored, dtype=np.int32)
         logits = np.empty((len(which), self.vocab), dtype=np.float32)
         batch = _Batch(
-            len(flat), len(which), flat.ctypes.data, of.ctypes.data, where.ctypes.data, which.ctypes.data, logits.ctypes.data
+            len(flat),
+            len(which),
+            flat.ctypes.data,
+            of.ctypes.data,
+            where.ctypes.data,
+            which.ctypes.data,
+            logits.ctypes.data,
         )
         kept = _Cache(cache.keys.ctypes.data, cache.values.ctypes.data, rows, cache.keys.shape[3])
         with self._lock:
-            if self._library.glass_step(self._threads(), ctypes.byref(self._model), ctypes.byref(batch), ctypes.byref(kept)):
+            if self._library.glass_step(
+                self._threads(), ctypes.byref(self._model), ctypes.byref(batch), ctypes.byref(kept)
+            ):
                 raise MemoryError
         cache.length += count
         return logits

@@ -61,8 +61,12 @@ def matrix(name: str, weights: Array, bias: Array | None) -> dict[str, Array]:
 def shape_of(config: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     """The matrices of a model, and how many outputs and inputs each has."""
     width, neurons, vocab = config["width"], config["neurons"], config["vocab"]
-    sizes = dict(zip(MATRICES, ((3 * width, width), (width, width), (neurons, width), (width, neurons)), strict=True))
-    found = {f"blocks.{layer}.{name}": size for layer in range(config["layers"]) for name, size in sizes.items()}
+    sizes = dict(
+        zip(MATRICES, ((3 * width, width), (width, width), (neurons, width), (width, neurons)), strict=True)
+    )
+    found = {
+        f"blocks.{layer}.{name}": size for layer in range(config["layers"]) for name, size in sizes.items()
+    }
     found["tokens"] = (vocab, width)
     return found if config["tied"] else found | {"head": (vocab, width)}
 
@@ -75,7 +79,9 @@ def norms_of(config: Mapping[str, Any]) -> list[str]:
 def pack(config: Mapping[str, Any], weights: Mapping[str, Array]) -> dict[str, Array]:
     """A model for the core: `weights` are its parameters under our names, matrices as (outputs, inputs)."""
     if config["activation"] not in ACTIVATIONS:
-        raise InputError(f"the native engine does not know the activation {config['activation']!r}; use --engine torch")
+        raise InputError(
+            f"the native engine does not know the activation {config['activation']!r}; use --engine torch"
+        )
     made: dict[str, Array] = {}
     for name in shape_of(config):
         made |= matrix(name, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
@@ -101,5 +107,7 @@ def expected(config: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]
         if config["bias"] and name.startswith("blocks"):
             made[f"{name}.bias"] = ("float32", (room,))
     width = padded(config["width"])
-    made |= {f"{name}.{part}": ("float32", (width,)) for name in norms_of(config) for part in ("gain", "bias")}
+    made |= {
+        f"{name}.{part}": ("float32", (width,)) for name in norms_of(config) for part in ("gain", "bias")
+    }
     return made | {"positions": ("float32", (config["context"], width))}

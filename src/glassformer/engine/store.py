@@ -44,7 +44,9 @@ def place(source: Path) -> Path:
 
 def stamps(folders: Iterable[str | Path]) -> dict[str, list[int]]:
     """Size and time of a model's files in some folders: what tells that one was changed, came or went."""
-    files = (path for folder in folders for path in Path(folder).absolute().iterdir() if path.suffix in SUFFIXES)
+    files = (
+        path for folder in folders for path in Path(folder).absolute().iterdir() if path.suffix in SUFFIXES
+    )
     found = {str(path): path.stat() for path in files}
     return {name: [stat.st_size, stat.st_mtime_ns] for name, stat in sorted(found.items())}
 
@@ -131,7 +133,9 @@ def arrays_of(numbers: memoryview, start: int, config: Mapping[str, Any]) -> dic
         found = {name: one for name, one in header.items() if name != "__metadata__"}
         wanted = expected(config)
         if found.keys() != wanted.keys():
-            raise CheckpointError(f"a quantized model without {min(found.keys() ^ wanted.keys())}, or with too much")
+            raise CheckpointError(
+                f"a quantized model without {min(found.keys() ^ wanted.keys())}, or with too much"
+            )
         names = {"int8": "I8", "int32": "I32", "float32": "F32"}
         arrays = {}
         for name, (kind, shape) in wanted.items():
@@ -149,7 +153,9 @@ def arrays_of(numbers: memoryview, start: int, config: Mapping[str, Any]) -> dic
 def _memory(size: int) -> mmap.mmap:
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return mmap.mmap(-1, size)
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # pages that are shared are never large
+    memory = mmap.mmap(
+        -1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    )  # pages that are shared are never large
     memory.madvise(mmap.MADV_HUGEPAGE)
     return memory
 

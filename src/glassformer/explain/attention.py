@@ -57,7 +57,12 @@ def softmax_table(scores: Sequence[Sequence[float]], width: int = 0) -> dict[str
     scaled = raw / np.sqrt(width) if width else raw
     masked = np.where(np.tri(len(raw), dtype=bool), scaled, -np.inf)
     weights = np.exp(masked - masked.max(-1, keepdims=True))
-    return {"raw": raw, "scaled": scaled, "masked": masked, "weights": weights / weights.sum(-1, keepdims=True)}
+    return {
+        "raw": raw,
+        "scaled": scaled,
+        "masked": masked,
+        "weights": weights / weights.sum(-1, keepdims=True),
+    }
 
 
 @torch.inference_mode()
@@ -88,9 +93,13 @@ def head_statistics(pattern: Array, ids: Sequence[int]) -> HeadStatistics:
     """Kinds of heads, from their patterns (L, H, T, T) on a text. Where no position has such a source, the share is nan."""
     size = len(ids)
     tokens = np.asarray(ids)
-    same = (tokens[:, None] == tokens) & np.tri(size, k=-1, dtype=bool)  # (T, T): an earlier place of the same token
+    same = (tokens[:, None] == tokens) & np.tri(
+        size, k=-1, dtype=bool
+    )  # (T, T): an earlier place of the same token
     after = np.zeros_like(same)
-    after[:, 1:] = same[:, :-1] & np.tri(size, k=-1, dtype=bool)[:, 1:]  # also earlier: "no no" does not look back at itself
+    after[:, 1:] = (
+        same[:, :-1] & np.tri(size, k=-1, dtype=bool)[:, 1:]
+    )  # also earlier: "no no" does not look back at itself
     back = np.arange(size)[:, None] - np.arange(size)
 
     def share(sources: Array) -> Array:

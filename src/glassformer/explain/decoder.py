@@ -42,7 +42,9 @@ def as_row(model: Decoder, ids: Sequence[int]) -> Tensor:
     if not len(ids):
         raise InputError("there is no token to explain: the text is empty")
     if len(ids) > model.context:
-        raise InputError(f"{len(ids)} tokens are {len(ids) - model.context} more than the model's context of {model.context}")
+        raise InputError(
+            f"{len(ids)} tokens are {len(ids) - model.context} more than the model's context of {model.context}"
+        )
     strange = next((id for id in ids if not 0 <= id < model.vocab), None)
     if strange is not None:
         raise InputError(f"{strange} is not a token id of this model (0 to {model.vocab - 1})")
@@ -52,7 +54,11 @@ def as_row(model: Decoder, ids: Sequence[int]) -> Tensor:
 def numbers(value: Tensor) -> Array:
     """As NumPy has them: float64 where the model is, float32 otherwise."""
     value = value.detach()
-    return np.asarray((value if value.dtype == torch.float64 or not value.is_floating_point() else value.float()).cpu().numpy())
+    return np.asarray(
+        (value if value.dtype == torch.float64 or not value.is_floating_point() else value.float())
+        .cpu()
+        .numpy()
+    )
 
 
 def check_layer(model: Decoder, layer: int) -> None:
@@ -64,9 +70,13 @@ def check_layer(model: Decoder, layer: int) -> None:
 def check_head(model: Decoder, head: int) -> None:
     """A head that is there, counted from 0."""
     if not isinstance(head, int) or not 0 <= head < model.config.heads:
-        raise InputError(f"head {head!r} is not there; a layer of this model has heads 0 to {model.config.heads - 1}")
+        raise InputError(
+            f"head {head!r} is not there; a layer of this model has heads 0 to {model.config.heads - 1}"
+        )
 
 
-def look(model: Decoder, *sites: str, edits: Edits | None = None, grad: bool = False) -> AbstractContextManager[Tracer]:
+def look(
+    model: Decoder, *sites: str, edits: Edits | None = None, grad: bool = False
+) -> AbstractContextManager[Tracer]:
     """`trace`, for whatever is known to be a decoder."""
     return trace(cast(nn.Module, model), *sites, edits=edits, grad=grad)

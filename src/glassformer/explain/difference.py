@@ -19,13 +19,17 @@ class Difference:
     other: Lens
     logprobs: Array  # (T - 1,) of the token that came next: other less one
     ranks: Array  # (T - 1, 2)
-    attention: Array | None  # (L, H) how far apart their heads look: mean total variation, 0 to 1; None where shapes differ
+    attention: (
+        Array | None
+    )  # (L, H) how far apart their heads look: mean total variation, 0 to 1; None where shapes differ
 
 
 def difference(one: Decoder, other: Decoder, ids: Sequence[int], *, k: int = 5) -> Difference:
     """Compare two models that share a vocabulary."""
     if one.vocab != other.vocab:
-        raise InputError(f"the models do not share a vocabulary: one has {one.vocab:,} tokens, the other {other.vocab:,}")
+        raise InputError(
+            f"the models do not share a vocabulary: one has {one.vocab:,} tokens, the other {other.vocab:,}"
+        )
     if len(ids) < 2:
         raise InputError("a comparison needs a text of at least two tokens")
     first, second = lens(one, ids, k=k), lens(other, ids, k=k)

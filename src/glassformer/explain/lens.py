@@ -27,7 +27,9 @@ class Lens:
 
     stages: list[str]  # sites, from the embedding to the last block
     ids: list[int]
-    chosen: Array  # (T,) the token that came next; at the last position the likeliest one, unless one was given
+    chosen: (
+        Array  # (T,) the token that came next; at the last position the likeliest one, unless one was given
+    )
     top: Array  # (S, T, k) the likeliest tokens
     top_logprobs: Array  # (S, T, k)
     ranks: Array  # (S, T) of the chosen token; 1 is the likeliest
@@ -41,11 +43,16 @@ class Lens:
 
 def stages_of(model: Decoder) -> list[str]:
     """The sites of the residual stream, from the embedding to the last block."""
-    return ["embed", *(f"blocks.{layer}.{half}" for layer in range(len(model.blocks)) for half in ("mid", "out"))]
+    return [
+        "embed",
+        *(f"blocks.{layer}.{half}" for layer in range(len(model.blocks)) for half in ("mid", "out")),
+    ]
 
 
 @torch.inference_mode()
-def lens(model: Decoder, ids: Sequence[int], *, k: int = 5, watch: Sequence[int] = (), then: int | None = None) -> Lens:
+def lens(
+    model: Decoder, ids: Sequence[int], *, k: int = 5, watch: Sequence[int] = (), then: int | None = None
+) -> Lens:
     """Read every stage of the residual stream at every position. `then` is the token after the last one, if it is known."""
     for token in [*watch, *([] if then is None else [then])]:
         if not 0 <= token < model.vocab:
@@ -59,7 +66,10 @@ def lens(model: Decoder, ids: Sequence[int], *, k: int = 5, watch: Sequence[int]
     chosen = torch.cat([row[0, 1:], row.new_tensor([-1 if then is None else then])])
     kind = torch.promote_types(model.head.weight.dtype, torch.float32)
     room = torch.empty((len(stages) + 3) * min(CHUNK, len(ids)) * model.vocab, dtype=kind, device=row.device)
-    parts = [_read(model, seen, stages, slice(at, at + CHUNK), chosen, k, list(watch), room) for at in range(0, len(ids), CHUNK)]
+    parts = [
+        _read(model, seen, stages, slice(at, at + CHUNK), chosen, k, list(watch), room)
+        for at in range(0, len(ids), CHUNK)
+    ]
     joined = {name: numbers(torch.cat([part[name] for part in parts], 1)) for name in parts[0]}
     return Lens(stages=stages, ids=list(ids), chosen=joined.pop("chosen")[0], watched=list(watch), **joined)
 
@@ -100,7 +110,9 @@ class _Said:
 
     def __init__(self, logits: Tensor, weights: Tensor, room: Tensor) -> None:
         self.logits, self.room = logits, room
-        self.logits -= logits.amax(-1, keepdim=True)  # the likeliest is 0: nothing overflows, little is rounded
+        self.logits -= logits.amax(
+            -1, keepdim=True
+        )  # the likeliest is 0: nothing overflows, little is rounded
         self.weights = torch.exp(logits, out=weights)  # probability × total
         self.total = self.weights.sum(-1)  # (t,)
         self.norm = self.total.log()[:, None]  # (t, 1): log-probability = logit - norm
@@ -117,7 +129,9 @@ class _Said:
     def ranks(self, tokens: Tensor) -> Tensor:
         """(t, n), 1 for the likeliest."""
         mine = self.logits.gather(1, tokens).T  # (n, t)
-        better = [torch.gt(self.logits, one[:, None], out=self.room).sum(-1) for one in mine]  # ones and noughts, as floats
+        better = [
+            torch.gt(self.logits, one[:, None], out=self.room).sum(-1) for one in mine
+        ]  # ones and noughts, as floats
         return 1 + torch.stack(better, -1).long() if better else tokens
 
     def divergence(self, final: "_Said") -> Tensor:
@@ -126,7 +140,14 @@ class _Said:
 
 
 def _read(
-    model: Decoder, seen: Tracer, stages: list[str], where: slice, chosen: Tensor, k: int, watch: list[int], room: Tensor
+    model: Decoder,
+    seen: Tracer,
+    stages: list[str],
+    where: slice,
+    chosen: Tensor,
+    k: int,
+    watch: list[int],
+    room: Tensor,
 ) -> dict[str, Tensor]:
     """Some positions at every stage: (S, t, …). The last stage comes first: the others are compared with it.
 
@@ -134,7 +155,9 @@ def _read(
     """
     chosen = chosen[where].clone()
     size = len(chosen) * model.vocab
-    *logits, kept, weights, work = room[: (len(stages) + 3) * size].view(len(stages) + 3, len(chosen), -1)  # each (t, V)
+    *logits, kept, weights, work = room[: (len(stages) + 3) * size].view(
+        len(stages) + 3, len(chosen), -1
+    )  # each (t, V)
     states = torch.cat([seen[stage][0, where] for stage in stages])  # (S·t, D)
     _say(model, states, room[: len(stages) * size].view(len(states), -1))
     final = _Said(logits[-1], kept, work)
@@ -174,13 +197,17 @@ class Contributions:
 
     position: int
     token: int
-    parts: list[str]  # embed, blocks.0.attn.mix[0], …, blocks.0.attn.bias, blocks.0.mlp, …, norm.bias; edits, if there are any
+    parts: list[
+        str
+    ]  # embed, blocks.0.attn.mix[0], …, blocks.0.attn.bias, blocks.0.mlp, …, norm.bias; edits, if there are any
     values: Array  # one a part
     logit: float
 
 
 @torch.inference_mode()
-def contributions(model: Decoder, ids: Sequence[int], position: int, token: int, *, against: int | None = None) -> Contributions:
+def contributions(
+    model: Decoder, ids: Sequence[int], position: int, token: int, *, against: int | None = None
+) -> Contributions:
     """Direct logit attribution of a token after a position, or of its lead over another one."""
     if not -len(ids) <= position < len(ids):
         raise InputError(f"position {position} is not there; the text has positions 0 to {len(ids) - 1}")

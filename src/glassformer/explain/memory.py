@@ -42,6 +42,9 @@ def kept(model: Decoder, prompt: Sequence[int], written: Sequence[int]) -> list[
         attns = [f"blocks.{layer}.attn" for layer in range(len(model.blocks))]
         new = np.array([seen[f"{attn}.k"].shape[2] for attn in attns])  # (B, H, T, K)
         there = np.array([seen[f"{attn}.pattern"].shape[3] for attn in attns])  # (B, H, T, S)
-        sizes = [sum(part[layer, :, :, :size].nbytes for part in (cache.keys, cache.values)) for layer, size in enumerate(there)]
+        sizes = [
+            sum(part[layer, :, :, :size].nbytes for part in (cache.keys, cache.values))
+            for layer, size in enumerate(there)
+        ]
         found.append(Kept(step, new, there - new, np.array(sizes)))
     return found

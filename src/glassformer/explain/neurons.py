@@ -25,7 +25,9 @@ class Activations:
     def top(self, position: int, k: int = 10) -> list[tuple[int, int, float]]:
         """(layer, neuron, activation) of the strongest at a position."""
         if not -len(self.ids) <= position < len(self.ids):
-            raise InputError(f"position {position} is not there; the text has positions 0 to {len(self.ids) - 1}")
+            raise InputError(
+                f"position {position} is not there; the text has positions 0 to {len(self.ids) - 1}"
+            )
         here = self.values[:, position]  # (L, N)
         best = np.argsort(-here, axis=None, kind="stable")[:k]
         places = (np.unravel_index(int(at), here.shape) for at in best)
@@ -41,7 +43,9 @@ class Activations:
         from sklearn.decomposition import NMF
 
         if not 1 <= factors <= len(self.ids):
-            raise InputError(f"factors must be between 1 and the {len(self.ids)} tokens of the text, not {factors}")
+            raise InputError(
+                f"factors must be between 1 and the {len(self.ids)} tokens of the text, not {factors}"
+            )
         rows = self.rows
         made = NMF(factors, init="nndsvdar", random_state=seed, max_iter=iterations, tol=1e-4)
         weights = made.fit_transform(rows)  # (L·N, F)
@@ -60,7 +64,9 @@ class Activations:
         rows = rows[alive] / np.linalg.norm(rows[alive], axis=1, keepdims=True)
         most = len(np.unique(rows.round(6), axis=0))
         if not 1 <= count <= most:
-            raise InputError(f"clusters must be between 1 and the {most} ways in which neurons fire on this text, not {count}")
+            raise InputError(
+                f"clusters must be between 1 and the {most} ways in which neurons fire on this text, not {count}"
+            )
         found[alive] = KMeans(count, random_state=seed, n_init=4).fit_predict(rows)
         return found.reshape(len(self.layers), -1)
 
@@ -104,7 +110,9 @@ def check_neuron(model: Decoder, layer: int, neuron: int) -> None:
     """A neuron that is there, counted from 0."""
     check_layer(model, layer)
     if not 0 <= neuron < model.config.neurons:
-        raise InputError(f"neuron {neuron} is not there; a layer of this model has neurons 0 to {model.config.neurons - 1}")
+        raise InputError(
+            f"neuron {neuron} is not there; a layer of this model has neurons 0 to {model.config.neurons - 1}"
+        )
 
 
 @dataclass(order=True)
@@ -149,7 +157,9 @@ def passages(
                 at = int(values.argmax())
                 left = max(0, at - around)
                 heap = heaps[layer, neuron]
-                heapq.heappush(heap, Passage(float(values[at]), document, at - left, piece[left : at + around + 1]))
+                heapq.heappush(
+                    heap, Passage(float(values[at]), document, at - left, piece[left : at + around + 1])
+                )
                 if len(heap) > k:
                     heapq.heappop(heap)
             read += len(piece)

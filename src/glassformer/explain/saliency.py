@@ -87,7 +87,9 @@ def check_targets(model: Decoder, ids: Sequence[int], targets: Sequence[Target])
         raise InputError("there is no token to explain; generate at least one, or name a position")
     for target in targets:
         if not -len(ids) <= target.position < len(ids):
-            raise InputError(f"position {target.position} is not there; the text has positions 0 to {len(ids) - 1}")
+            raise InputError(
+                f"position {target.position} is not there; the text has positions 0 to {len(ids) - 1}"
+            )
         for token in (target.token, target.foil):
             if token is not None and not 0 <= token < model.vocab:
                 raise InputError(f"token {token} is not there; the vocabulary has {model.vocab:,}")
@@ -99,11 +101,15 @@ def check_targets(model: Decoder, ids: Sequence[int], targets: Sequence[Target])
 def directions(model: Decoder, targets: Sequence[Target]) -> Tensor:
     """(N, D): what to look for behind the final norm. Its product with that is the logit, or the lead over the foil."""
     weight = model.head.weight.detach()
-    foils = [torch.zeros_like(weight[0]) if target.foil is None else weight[target.foil] for target in targets]
+    foils = [
+        torch.zeros_like(weight[0]) if target.foil is None else weight[target.foil] for target in targets
+    ]
     return weight[[target.token for target in targets]] - torch.stack(foils)
 
 
-def _gradients(model: Decoder, row: Tensor, targets: Sequence[Target], words: Tensor | None = None) -> Iterator[Tensor]:
+def _gradients(
+    model: Decoder, row: Tensor, targets: Sequence[Target], words: Tensor | None = None
+) -> Iterator[Tensor]:
     """(n, B, T, D), some questions at a time: the gradient of the logit asked for by what is put in as words (B, T, D)."""
     ends: list[Tensor] = []
 
@@ -137,7 +143,9 @@ def _last(model: Decoder) -> str:
     return f"blocks.{len(model.blocks) - 1}.out"
 
 
-def _integrated(model: Decoder, row: Tensor, targets: Sequence[Target], steps: int, progress: Progress) -> tuple[Array, Array]:
+def _integrated(
+    model: Decoder, row: Tensor, targets: Sequence[Target], steps: int, progress: Progress
+) -> tuple[Array, Array]:
     """Gradients along the way from no words to the words, by Gauss and Legendre, times the words; and what is missing."""
     if steps < 1:
         raise InputError(f"steps must be at least 1, not {steps}")
@@ -145,7 +153,10 @@ def _integrated(model: Decoder, row: Tensor, targets: Sequence[Target], steps: i
     words = model.tokens(row).detach()[0]  # (T, D)
     total = np.zeros((len(targets), len(words)))
     for number, (place, weight) in enumerate(zip((places + 1) / 2, weights / 2, strict=True), 1):
-        parts = [numbers((part[:, 0] * words).sum(-1)) for part in _gradients(model, row, targets, float(place) * words[None])]
+        parts = [
+            numbers((part[:, 0] * words).sum(-1))
+            for part in _gradients(model, row, targets, float(place) * words[None])
+        ]
         total += weight * np.concatenate(parts)  # (N, T)
         progress(number, steps)
     end, start = numbers(logits_with(model, row, targets, torch.stack([words, torch.zeros_like(words)])))
@@ -169,7 +180,9 @@ def logits_with(model: Decoder, row: Tensor, targets: Sequence[Target], words: T
     return torch.einsum("bnd,nd->bn", final_with(model, row, words)[:, places], directions(model, targets))
 
 
-def _occlusion(model: Decoder, row: Tensor, targets: Sequence[Target], blank: int | None, progress: Progress) -> Array:
+def _occlusion(
+    model: Decoder, row: Tensor, targets: Sequence[Target], blank: int | None, progress: Progress
+) -> Array:
     """How far the logit falls when a token is taken away; a pass with one token away serves all questions."""
     words = model.tokens(row).detach()[0]  # (T, D)
     void = torch.zeros_like(words[0]) if blank is None else model.tokens.weight.detach()[blank]

@@ -33,7 +33,9 @@ class Edit:
     site: str
     do: str
     by: float = 1.0
-    at: tuple[int, ...] | None = None  # positions of the text, those still to be written too; None: everywhere
+    at: tuple[int, ...] | None = (
+        None  # positions of the text, those still to be written too; None: everywhere
+    )
     value: Array | None = None
 
     def __post_init__(self) -> None:
@@ -43,7 +45,9 @@ class Edit:
             raise InputError(f"{self.site}: {self.do} needs a value")
 
 
-PROMPT: ContextVar[int] = ContextVar("PROMPT", default=0)  # tokens of the prompt, while what was written is read again
+PROMPT: ContextVar[int] = ContextVar(
+    "PROMPT", default=0
+)  # tokens of the prompt, while what was written is read again
 
 
 @contextmanager
@@ -61,7 +65,9 @@ class Places:
 
     def __init__(self) -> None:
         self.now = torch.zeros(0, 0)  # (B or 1, T); what is padding lies below 0
-        self.ends: Tensor | None = None  # (B or 1, 1) where prompts end; None in later steps, which lie behind them
+        self.ends: Tensor | None = (
+            None  # (B or 1, 1) where prompts end; None in later steps, which lie behind them
+        )
         self.most = 0  # as many positions had the longest text
 
     def __call__(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -71,7 +77,13 @@ class Places:
         if cache is not None and cache.padding is not None:
             self.now = self.now - cache.padding[:, None]
         whole = self.now[:, -1:] + 1  # all texts of a batch end together
-        self.ends = None if start else whole if cache is not None or not PROMPT.get() else torch.full_like(whole, PROMPT.get())
+        self.ends = (
+            None
+            if start
+            else whole
+            if cache is not None or not PROMPT.get()
+            else torch.full_like(whole, PROMPT.get())
+        )
         self.most = max(self.most, int(whole.max()))
 
 
@@ -82,7 +94,9 @@ def edited(model: Decoder, edits: Sequence[Edit]) -> Iterator[None]:
     An edit at positions that no text had is a mistake, and is told at the end.
     """
     places, seen = Places(), sites(model)
-    hands = [(address, partial(_apply, edit, places)) for edit in edits for address in seen.addresses(edit.site)]
+    hands = [
+        (address, partial(_apply, edit, places)) for edit in edits for address in seen.addresses(edit.site)
+    ]
     if not hands:
         yield
         return
@@ -94,7 +108,9 @@ def edited(model: Decoder, edits: Sequence[Edit]) -> Iterator[None]:
         hook.remove()
     for edit in edits if places.most else ():
         if edit.at is not None and not any(-places.most <= position < places.most for position in edit.at):
-            raise InputError(f"{edit.site}: no text had a position {edit.at[0]}; the longest had 0 to {places.most - 1}")
+            raise InputError(
+                f"{edit.site}: no text had a position {edit.at[0]}; the longest had 0 to {places.most - 1}"
+            )
 
 
 def sites(model: Decoder) -> Tracer:
@@ -105,8 +121,12 @@ def sites(model: Decoder) -> Tracer:
 def _apply(edit: Edit, places: Places, value: Tensor) -> Tensor:
     """The new value of a site, (B, T, …), or (B, H, T, …) where all heads are meant."""
     axis = 2 if value.dim() == 4 else 1  # where positions run
-    here = places.now[:, -value.shape[axis] :]  # the last one alone behind the final norm, while text is written
-    given = None if edit.value is None else torch.as_tensor(edit.value, dtype=value.dtype, device=value.device)
+    here = places.now[
+        :, -value.shape[axis] :
+    ]  # the last one alone behind the final norm, while text is written
+    given = (
+        None if edit.value is None else torch.as_tensor(edit.value, dtype=value.dtype, device=value.device)
+    )
     apart = given is not None and given.dim() == value.dim() - 1  # one a position
     size = given.shape[axis - 1] if given is not None and apart else 0
     which = _which(edit, here, places.ends, size)  # (B or 1, T): the position to take it from, -1 for none
@@ -120,7 +140,9 @@ def _apply(edit: Edit, places: Places, value: Tensor) -> Tensor:
     new = _changed(edit, value, given)
     if chosen.all():
         return new
-    return torch.where(chosen.view(len(chosen), *(1,) * (axis - 1), -1, *(1,) * (value.dim() - axis - 1)), new, value)
+    return torch.where(
+        chosen.view(len(chosen), *(1,) * (axis - 1), -1, *(1,) * (value.dim() - axis - 1)), new, value
+    )
 
 
 def _which(edit: Edit, here: Tensor, ends: Tensor | None, size: int) -> Tensor:
@@ -134,7 +156,9 @@ def _which(edit: Edit, here: Tensor, ends: Tensor | None, size: int) -> Tensor:
     for position in edit.at:
         source = position if position >= 0 else position + size
         if size and not 0 <= source < size:
-            raise InputError(f"{edit.site}: there is no position {position} to take it from; the other text has 0 to {size - 1}")
+            raise InputError(
+                f"{edit.site}: there is no position {position} to take it from; the other text has 0 to {size - 1}"
+            )
         if position >= 0:
             which[here == position] = source
         elif ends is not None:
@@ -152,7 +176,9 @@ def _changed(edit: Edit, value: Tensor, given: Tensor | None) -> Tensor:
         given = given.expand_as(value)
     except RuntimeError:
         shape, has = tuple(value.shape[1:]), np.asarray(edit.value).shape
-        raise InputError(f"{edit.site}: a value of shape {has} does not fit the {shape} that is there") from None
+        raise InputError(
+            f"{edit.site}: a value of shape {has} does not fit the {shape} that is there"
+        ) from None
     return value + edit.by * given if edit.do == "add" else given
 
 
@@ -183,7 +209,9 @@ def mean_over(model: Decoder, texts: Sequence[Sequence[int]], site: str) -> Arra
 
 def _check_alike(site: str) -> None:
     if parse_address(site)[0].endswith((".scores", ".pattern")):
-        raise InputError(f"{site}: who looks at whom has another shape for every text; there is no mean of it and no direction")
+        raise InputError(
+            f"{site}: who looks at whom has another shape for every text; there is no mean of it and no direction"
+        )
 
 
 def _along(value: Tensor) -> Tensor:
@@ -220,7 +248,9 @@ def sweep(
 ) -> Sweep:
     """Patch every site at every position from the clean text into the broken one; measured is the answer's lead over the foil."""
     if len(clean) != len(broken):
-        raise InputError(f"the texts must have as many tokens as each other, not {len(clean)} and {len(broken)}")
+        raise InputError(
+            f"the texts must have as many tokens as each other, not {len(clean)} and {len(broken)}"
+        )
     for token in (answer, foil):
         if not 0 <= token < model.vocab:
             raise InputError(f"token {token} is not there; the vocabulary has {model.vocab:,}")
@@ -232,11 +262,16 @@ def sweep(
     given = values_at(model, clean, sites)
     patched = np.zeros((len(sites), size))
     for number, site in enumerate(sites):
-        last = site not in ("final", "logits")  # which are only there for all positions if nobody asks for the last alone
+        last = site not in (
+            "final",
+            "logits",
+        )  # which are only there for all positions if nobody asks for the last alone
         for start in range(0, size, ROWS):
             where = torch.arange(start, min(start + ROWS, size), device=row.device)
             with look(model, edits={site: _one_each(given[site], where)}):
-                patched[number, start : start + len(where)] = numbers(lead(model(row.expand(len(where), -1), last=last)))
+                patched[number, start : start + len(where)] = numbers(
+                    lead(model(row.expand(len(where), -1), last=last))
+                )
         progress(number + 1, len(sites))
     ends = [float(lead(model(as_row(model, ids), last=True))) for ids in (clean, broken)]
     return Sweep(list(sites), ends[0], ends[1], patched)

@@ -4,14 +4,32 @@ from collections.abc import Sequence
 from typing import Any
 
 THEMES: dict[str, dict[str, str]] = {
-    "light": {"paper": "#ffffff", "ink": "#1a1a1a", "soft": "#595959", "line": "#d0d0d0", "hatch": "#6b6b6b", "mark": "#b84a00"},
-    "dark": {"paper": "#14171a", "ink": "#ececec", "soft": "#a9b0b6", "line": "#3c4248", "hatch": "#8d949b", "mark": "#e69f00"},
+    "light": {
+        "paper": "#ffffff",
+        "ink": "#1a1a1a",
+        "soft": "#595959",
+        "line": "#d0d0d0",
+        "hatch": "#6b6b6b",
+        "mark": "#b84a00",
+    },
+    "dark": {
+        "paper": "#14171a",
+        "ink": "#ececec",
+        "soft": "#a9b0b6",
+        "line": "#3c4248",
+        "hatch": "#8d949b",
+        "mark": "#e69f00",
+    },
 }
 SERIES = {  # of lines, in their order
     "light": ("#0072b2", "#b84a00", "#8e3e73", "#007a5a", "#8a5a00", "#2a75a5", "#595959", "#a14a86"),
     "dark": ("#56b4e9", "#e69f00", "#cc79a7", "#2fc79a", "#f0e442", "#8fb8ff", "#bbbbbb", "#ff9e5e"),
 }
-HUES = {"q": "#cc79a7", "k": "#e69f00", "v": "#56b4e9"}  # queries, keys and values, as the article has them; black text on them
+HUES = {
+    "q": "#cc79a7",
+    "k": "#e69f00",
+    "v": "#56b4e9",
+}  # queries, keys and values, as the article has them; black text on them
 
 MAGNITUDE = {
     "light": ("#ffffff", "#d3e6f4", "#86bfe2", "#2f84bf", "#0b4a7d", "#062b4c"),
@@ -52,5 +70,7 @@ def ink_on(fill: str) -> str:
 def luminance(fill: str) -> float:
     """How bright a colour is, from 0 to 1 (WCAG)."""
     parts = [int(fill[n : n + 2], 16) / 255 for n in (1, 3, 5)]
-    red, green, blue = (part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    red, green, blue = (
+        part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue

@@ -23,7 +23,9 @@ def lines(view: Spec, room: float, theme: str) -> Sheet:
     places = [float(n) for n in range(len(xs))] if named else [float(x) for x in xs]
     log, down = view.get("log", False), view.get("down", False)
     ys = [value for one in series for value in one["values"] if value is not None]
-    low, high = (view.get(end, edge) for end, edge in (("low", min(ys, default=0)), ("high", max(ys, default=1))))
+    low, high = (
+        view.get(end, edge) for end, edge in (("low", min(ys, default=0)), ("high", max(ys, default=1)))
+    )
 
     def scaled(value: float) -> float:
         return math.log10(max(value, 1e-12)) if log else value
@@ -31,32 +33,58 @@ def lines(view: Spec, room: float, theme: str) -> Sheet:
     bottom, top = scaled(low), scaled(high)
     if top - bottom < 1e-9:
         bottom, top = bottom - 0.5, top + 0.5
-    names = max((width_of(cut(one["name"], LABEL), SMALL) for one in series), default=0) if len(series) > 1 else 0.0
+    names = (
+        max((width_of(cut(one["name"], LABEL), SMALL) for one in series), default=0)
+        if len(series) > 1
+        else 0.0
+    )
     left, tall = 44.0, float(view.get("height", 220))
     wide = max(80.0, min(room, float(view.get("width", 640))) - left - names - 14)
     first, last = min(places, default=0), max(places, default=1)
 
     def place(x: float, value: float) -> list[float]:
         share = (min(max(scaled(value), bottom), top) - bottom) / (top - bottom)
-        return [left + (x - first) / ((last - first) or 1.0) * wide, (share if down else 1 - share) * tall + 6]
+        return [
+            left + (x - first) / ((last - first) or 1.0) * wide,
+            (share if down else 1 - share) * tall + 6,
+        ]
 
-    marks, step = ([ten(n) for n in range(math.floor(bottom), math.ceil(top) + 1)], 1.0) if log else ticks(bottom, top)
+    marks, step = (
+        ([ten(n) for n in range(math.floor(bottom), math.ceil(top) + 1)], 1.0) if log else ticks(bottom, top)
+    )
     for value in [mark for mark in marks if bottom - 1e-9 <= scaled(mark) <= top + 1e-9]:
         y = place(first, value)[1]
         sheet.line([[left, y], [left + wide, y]], sheet.colour("line"))
-        told = percent(value) if view.get("unit") == "percent" else number(value) if log else tick(value, step)
+        told = (
+            percent(value) if view.get("unit") == "percent" else number(value) if log else tick(value, step)
+        )
         sheet.text(left - 5, y + 4, told, size=SMALL, anchor="end", fill=sheet.colour("soft"))
     foot = tall + 8
     if named:
         skip = max(1, math.ceil(len(xs) * 13 / wide))
         shown = [n for n in range(len(xs)) if n % skip == 0]
         for n in shown:
-            sheet.text(place(places[n], low)[0] + 4, foot, cut(xs[n], LABEL), size=SMALL, mono=True, turn=True, anchor="end")
+            sheet.text(
+                place(places[n], low)[0] + 4,
+                foot,
+                cut(xs[n], LABEL),
+                size=SMALL,
+                mono=True,
+                turn=True,
+                anchor="end",
+            )
         foot += max((width_of(cut(xs[n], LABEL), SMALL) for n in shown), default=0) + 4
     else:
         shown_x, step = ticks(first, last, 6)
         for x in shown_x:
-            sheet.text(place(x, low)[0], foot + 10, tick(x, step), size=SMALL, anchor="middle", fill=sheet.colour("soft"))
+            sheet.text(
+                place(x, low)[0],
+                foot + 10,
+                tick(x, step),
+                size=SMALL,
+                anchor="middle",
+                fill=sheet.colour("soft"),
+            )
         foot += 14
     for n, one in enumerate(series):
         stroke = colour.SERIES[theme][n % len(colour.SERIES[theme])]
@@ -69,14 +97,27 @@ def lines(view: Spec, room: float, theme: str) -> Sheet:
             tip = f"{one['name']}, {where}: {written(value, view.get('unit'))}"
             sheet.rect(px - 2.5, py - 2.5, 5, 5, stroke, tip=tip, keys=[f"s{n}", f"x{places.index(x)}"])
     if len(series) > 1:
-        final = [next((value for value in reversed(one["values"]) if value is not None), low) for one in series]
+        final = [
+            next((value for value in reversed(one["values"]) if value is not None), low) for one in series
+        ]
         ends = sorted((place(last, value)[1], n) for n, value in enumerate(final))
         y = -math.inf
         for wanted, n in ends:
             y = max(wanted, y + SMALL + 2)
             stroke = colour.SERIES[theme][n % len(colour.SERIES[theme])]
-            sheet.text(left + wide + 8, y + 4, cut(series[n]["name"], LABEL), size=SMALL, fill=stroke, bold=True, keys=[f"s{n}"])
-    for what, x, y in ((view.get("x_title"), left + wide, foot + SMALL + 4), (view.get("y_title"), left + wide, -4)):
+            sheet.text(
+                left + wide + 8,
+                y + 4,
+                cut(series[n]["name"], LABEL),
+                size=SMALL,
+                fill=stroke,
+                bold=True,
+                keys=[f"s{n}"],
+            )
+    for what, x, y in (
+        (view.get("x_title"), left + wide, foot + SMALL + 4),
+        (view.get("y_title"), left + wide, -4),
+    ):
         if what:
             sheet.text(x, y + (0 if y > 0 else 6), what, size=SMALL, anchor="end", fill=sheet.colour("soft"))
     sheet.reach(left + wide + 8, foot + 4)
@@ -95,7 +136,15 @@ def sparks(view: Spec, room: float, theme: str) -> Sheet:
         most = max((value for _, value in there), default=0) or 1.0
         points = [[left + (at + 0.5) * step, y + high - value / most * (high - 4)] for at, value in there]
         area = [[points[0][0], y + high], *points, [points[-1][0], y + high]] if points else []
-        sheet.text(left - 8, y + high - 8, cut(one["name"], LABEL), anchor="end", fill=stroke, bold=True, keys=[f"s{n}"])
+        sheet.text(
+            left - 8,
+            y + high - 8,
+            cut(one["name"], LABEL),
+            anchor="end",
+            fill=stroke,
+            bold=True,
+            keys=[f"s{n}"],
+        )
         sheet.line(area, stroke, fill=stroke, width=1.2, keys=[f"s{n}"])
         for at, value in there:
             tip = f"{one['name']}, {at} {labels[at]}: {number(value)}"
@@ -104,6 +153,17 @@ def sparks(view: Spec, room: float, theme: str) -> Sheet:
     skip = max(1, math.ceil(13 / step))
     shown = [at for at in range(len(labels)) if at % skip == 0]
     for at in shown:
-        sheet.text(left + (at + 0.5) * step + 4, y, cut(labels[at], LABEL), mono=True, turn=True, anchor="end", keys=[f"t{at}"])
-    sheet.reach(left + step * len(labels), y + max((width_of(cut(labels[at], LABEL), TEXT) for at in shown), default=0) + 4)
+        sheet.text(
+            left + (at + 0.5) * step + 4,
+            y,
+            cut(labels[at], LABEL),
+            mono=True,
+            turn=True,
+            anchor="end",
+            keys=[f"t{at}"],
+        )
+    sheet.reach(
+        left + step * len(labels),
+        y + max((width_of(cut(labels[at], LABEL), TEXT) for at in shown), default=0) + 4,
+    )
     return sheet

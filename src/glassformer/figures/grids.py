@@ -31,7 +31,11 @@ def matrix(view: Spec, room: float, theme: str) -> Sheet:
     """Rows by columns, each cell in the colour of its value; too many of them are pooled, with a part in detail below."""
     values = numbers(view["values"])
     rows, columns = view["rows"], view["columns"]
-    left = max((width_of(cut(label, LABEL), TEXT) for label in rows), default=0) + 6 if view.get("row_labels", True) else 0.0
+    left = (
+        max((width_of(cut(label, LABEL), TEXT) for label in rows), default=0) + 6
+        if view.get("row_labels", True)
+        else 0.0
+    )
     cell = cell_size(view, room - left)
     fits = int((room - left) / cell[0] + 1e-6)
     if len(columns) <= fits and len(rows) <= MOST:
@@ -65,7 +69,9 @@ def cell_size(view: Spec, room: float) -> list[float]:
     return [side, side]
 
 
-def grid(view: Spec, values: Rows, down: range, across: range, left: float, cell: Sequence[float], theme: str) -> Sheet:
+def grid(
+    view: Spec, values: Rows, down: range, across: range, left: float, cell: Sequence[float], theme: str
+) -> Sheet:
     """The cells of some rows and columns, with their labels."""
     sheet, (wide, high) = Sheet(theme), cell
     texts, scales, void = view.get("texts"), view.get("scales"), view.get("void", "−∞")
@@ -137,13 +143,24 @@ def overview(sheet: Sheet, view: Spec, values: Rows, down: range, across: range,
     rows, columns = len(values), len(values[0])
     most = int(given / 4)
     scales = view.get("scales")  # columns that have a scale each are not mixed
-    by = [max(1, math.ceil(rows / min(most, 128))), 1 if scales else max(1, math.ceil(columns / min(most, 128)))]
+    by = [
+        max(1, math.ceil(rows / min(most, 128))),
+        1 if scales else max(1, math.ceil(columns / min(most, 128))),
+    ]
     wide = min(12.0, given / math.ceil(columns / by[1]))
-    high = max(wide, min(12.0, 4 * wide)) if rows < columns / 4 else wide if rows <= 4 * columns else max(3.0, wide / 4)
+    high = (
+        max(wide, min(12.0, 4 * wide))
+        if rows < columns / 4
+        else wide
+        if rows <= 4 * columns
+        else max(3.0, wide / 4)
+    )
     room = wide * math.ceil(columns / by[1])
     for r in range(0, rows, by[0]):
         for c in range(0, columns, by[1]):
-            patch = [value for row in values[r : r + by[0]] for value in row[c : c + by[1]] if value is not None]
+            patch = [
+                value for row in values[r : r + by[0]] for value in row[c : c + by[1]] if value is not None
+            ]
             place = (c / by[1] * wide, r / by[0] * high, wide, high)
             if not patch:
                 look = {"hatch": True, "tip": view.get("void", "−∞"), "keys": ["overview", f"w{r}.{c}"]}
@@ -157,7 +174,9 @@ def overview(sheet: Sheet, view: Spec, values: Rows, down: range, across: range,
     tall = math.ceil(rows / by[0]) * high
     sheet.rect(0, 0, room, tall, "none", stroke=sheet.colour("line"))
     x, y = across.start / by[1] * wide, down.start / by[0] * high
-    sheet.rect(x, y, len(across) / by[1] * wide, len(down) / by[0] * high, "none", stroke=sheet.colour("mark"))
+    sheet.rect(
+        x, y, len(across) / by[1] * wide, len(down) / by[0] * high, "none", stroke=sheet.colour("mark")
+    )
     told = f"all {rows} × {columns}" + (f", the strongest of every {by[0]} × {by[1]}" if by != [1, 1] else "")
     told += f"; below: rows {down.start}–{down.stop - 1}, "
     told += f"columns {across.start}–{across.stop - 1}"

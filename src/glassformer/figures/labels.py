@@ -13,13 +13,17 @@ WIDE = (  # two columns: East Asian scripts and emoji
 
 def visible(piece: str) -> str:
     """A token's text with its blanks, control characters and other invisible ones made visible."""
-    shown = "".join(MARKS.get(char) or (char if char.isprintable() else f"‹U+{ord(char):04X}›") for char in piece)
+    shown = "".join(
+        MARKS.get(char) or (char if char.isprintable() else f"‹U+{ord(char):04X}›") for char in piece
+    )
     return "◌" + shown if shown and unicodedata.category(shown[0]).startswith("M") else shown
 
 
 def readable(text: str) -> str:
     """A sentence in one line: blanks stay blanks, and what could do harm on a terminal or a page is shown by its number."""
-    return " ".join("".join(char if char.isprintable() else visible(char) for char in word) for word in text.split())
+    return " ".join(
+        "".join(char if char.isprintable() else visible(char) for char in word) for word in text.split()
+    )
 
 
 def width(char: str) -> int:
@@ -91,6 +95,13 @@ def ten(power: int) -> float:
 
 def tick(value: float, step: float) -> str:
     """A round number on an axis, with as many decimals as its steps need."""
-    decimals = next((n for n in range(15) if step * ten(n) > 0.5 and abs(step * ten(n) - int(step * ten(n) + 0.5)) < 1e-6), 0)
+    decimals = next(
+        (
+            n
+            for n in range(15)
+            if step * ten(n) > 0.5 and abs(step * ten(n) - int(step * ten(n) + 0.5)) < 1e-6
+        ),
+        0,
+    )
     rounded = int(abs(value) * ten(decimals) + 0.5) / ten(decimals)
     return ("−" if value < 0 and rounded else "") + f"{rounded:,.{decimals}f}"

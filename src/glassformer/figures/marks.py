@@ -46,9 +46,19 @@ class Sheet:
         self.marks.append({"mark": "rect", "x": x, "y": y, "w": w, "h": h, "fill": fill, **more})
         self.reach(x + w, y + h)
 
-    def text(self, x: float, y: float, text: str, *, size: float = 11, anchor: str = "start", **more: Any) -> None:
+    def text(
+        self, x: float, y: float, text: str, *, size: float = 11, anchor: str = "start", **more: Any
+    ) -> None:
         """A text on its base line; `turn` stands it up. More: fill, bold, mono, keys."""
-        mark = {"mark": "text", "x": x, "y": y, "text": text, "size": size, "anchor": anchor, "fill": self.colour("ink")}
+        mark = {
+            "mark": "text",
+            "x": x,
+            "y": y,
+            "text": text,
+            "size": size,
+            "anchor": anchor,
+            "fill": self.colour("ink"),
+        }
         self.marks.append(mark | more)
         long = width_of(text, size)
         if not more.get("turn"):
@@ -56,13 +66,19 @@ class Sheet:
 
     def line(self, points: Sequence[Sequence[float]], stroke: str, **more: Any) -> None:
         """A line through points. More: width, dash, fill, tip, keys."""
-        self.marks.append({"mark": "line", "points": [list(point) for point in points], "stroke": stroke, **more})
+        self.marks.append(
+            {"mark": "line", "points": [list(point) for point in points], "stroke": stroke, **more}
+        )
         for x, y in points:
             self.reach(x, y)
 
-    def arc(self, start: Sequence[float], end: Sequence[float], lift: float, stroke: str, **more: Any) -> None:
+    def arc(
+        self, start: Sequence[float], end: Sequence[float], lift: float, stroke: str, **more: Any
+    ) -> None:
         """A bow from one place to another: upward, or with `right` to that side. More: width, tip, keys."""
-        self.marks.append({"mark": "arc", "points": [list(start), list(end)], "lift": lift, "stroke": stroke, **more})
+        self.marks.append(
+            {"mark": "arc", "points": [list(start), list(end)], "lift": lift, "stroke": stroke, **more}
+        )
 
     def add(self, other: "Sheet", x: float, y: float) -> None:
         """Put another sheet on this one."""

@@ -23,7 +23,10 @@ def show(view: View) -> None:
 
 def bundle(view: View) -> dict[str, Any]:
     """One output in several forms: live where widgets are, a still picture where not, and text where nothing else is."""
-    forms: dict[str, Any] = {"image/svg+xml": view.to_svg(width=WIDTH), "text/plain": view.to_text(100, colour=False)}
+    forms: dict[str, Any] = {
+        "image/svg+xml": view.to_svg(width=WIDTH),
+        "text/plain": view.to_text(100, colour=False),
+    }
     if _in_notebook():
         try:
             widget = live(view)

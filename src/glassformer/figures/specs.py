@@ -18,7 +18,14 @@ def names(tokens: Sequence[str]) -> list[str]:
 
 def matrix(rows: Sequence[str], columns: Sequence[str], values: Any, scale: Spec, **more: Any) -> Spec:
     """Rows by columns."""
-    return {"kind": "matrix", "rows": list(rows), "columns": list(columns), "values": packed(values), "scale": scale, **more}
+    return {
+        "kind": "matrix",
+        "rows": list(rows),
+        "columns": list(columns),
+        "values": packed(values),
+        "scale": scale,
+        **more,
+    }
 
 
 def panels(parts: Sequence[Spec], **more: Any) -> Spec:
@@ -44,4 +51,7 @@ def curves(x: Sequence[Any], series: dict[str, Any], **more: Any) -> Spec:
 
 def plain(values: Any) -> list[float | None]:
     """A row of numbers as a view holds them."""
-    return [short(value) if math.isfinite(value) else None for value in np.asarray(values, dtype=np.float64).tolist()]
+    return [
+        short(value) if math.isfinite(value) else None
+        for value in np.asarray(values, dtype=np.float64).tolist()
+    ]

@@ -62,7 +62,9 @@ def bars(view: Spec, room: float, theme: str) -> Sheet:
             if value is None:
                 continue
             fill = sheet.colour("line") if faint else colour.SERIES[theme][n]
-            tip = f"{view['labels'][at]}: {written(value, view.get('unit'))}" + (f" {one['name']}" if len(series) > 1 else "")
+            tip = f"{view['labels'][at]}: {written(value, view.get('unit'))}" + (
+                f" {one['name']}" if len(series) > 1 else ""
+            )
             x, w = (zero, value * unit) if value >= 0 else (zero + value * unit, -value * unit)
             top = y + 2 + n * thick
             sheet.rect(x, top, w, thick - 1, fill, tip=tip, keys=[f"t{at}"])
@@ -96,7 +98,10 @@ def arcs(view: Spec, room: float, theme: str) -> Sheet:
             "keys": [f"t{source}", f"t{target}"],
             "right": not flat,
         }
-        ends = [[starts[at] + widths[at] / 2, base] if flat else [left + 2, at * 19 + 9] for at in (source, target)]
+        ends = [
+            [starts[at] + widths[at] / 2, base] if flat else [left + 2, at * 19 + 9]
+            for at in (source, target)
+        ]
         if source == target:  # a loop
             ends[0][not flat] -= 5
             ends[1][not flat] += 5
@@ -133,7 +138,14 @@ def boxes(view: Spec, room: float, theme: str) -> Sheet:
                 x, y = left, y + 23
             fill = colour.HUES["v"] if at == row.get("made") else "none"
             sheet.rect(x, y, wide, 20, fill, stroke=sheet.colour("line"), tip=piece, keys=[f"r{n}", f"p{at}"])
-            sheet.text(x + 4, y + 14, shown, size=size, mono=True, fill="#000000" if fill != "none" else sheet.colour("ink"))
+            sheet.text(
+                x + 4,
+                y + 14,
+                shown,
+                size=size,
+                mono=True,
+                fill="#000000" if fill != "none" else sheet.colour("ink"),
+            )
             x += wide + 3
         y += 26
     sheet.reach(0, y)

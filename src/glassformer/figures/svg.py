@@ -31,7 +31,13 @@ def svg(sheet: Sheet, sentence: str) -> str:
 
 def _mark(mark: Mark, told: bool) -> str:
     name, attributes = {"rect": _rect, "text": _written, "line": _line, "arc": _arc}[mark["mark"]](mark)
-    inside = _text(mark["text"]) if name == "text" else f"<title>{_text(mark['tip'])}</title>" if told and "tip" in mark else ""
+    inside = (
+        _text(mark["text"])
+        if name == "text"
+        else f"<title>{_text(mark['tip'])}</title>"
+        if told and "tip" in mark
+        else ""
+    )
     start = f"<{name} " + " ".join(f'{key}="{value}"' for key, value in attributes)
     return f"{start}>{inside}</{name}>" if inside else f"{start}/>"
 
@@ -44,7 +50,9 @@ def _rect(mark: Mark) -> Attributes:
     more = {"stroke": mark["stroke"]} if mark.get("stroke") else {}
     clear = {"pointer-events": "all"} if mark["fill"] == "none" and "tip" in mark else {}
     fill = "url(#hatch)" if mark.get("hatch") else mark["fill"]
-    return "rect", iter([*((key, _n(value)) for key, value in given.items()), ("fill", fill), *(more | clear).items()])
+    return "rect", iter(
+        [*((key, _n(value)) for key, value in given.items()), ("fill", fill), *(more | clear).items()]
+    )
 
 
 def _written(mark: Mark) -> Attributes:
@@ -56,13 +64,21 @@ def _written(mark: Mark) -> Attributes:
     given |= {"font-family": MONO, "xml:space": "preserve"} if mark.get("mono") else {}
     given |= {"transform": f"rotate(-90 {x} {y})"} if mark.get("turn") else {}
     if mark.get("mono") and not mark["text"].isascii():
-        given |= {"textLength": _n(cells(mark["text"]) * mark["size"] * EM), "lengthAdjust": "spacingAndGlyphs"}
+        given |= {
+            "textLength": _n(cells(mark["text"]) * mark["size"] * EM),
+            "lengthAdjust": "spacingAndGlyphs",
+        }
     return "text", iter(given.items())
 
 
 def _line(mark: Mark) -> Attributes:
     path = "M" + "L".join(f"{_n(x)} {_n(y)}" for x, y in mark["points"]) if mark["points"] else ""
-    given = {"d": path, "stroke": mark["stroke"], "stroke-width": _n(mark.get("width", 1)), "fill": mark.get("fill", "none")}
+    given = {
+        "d": path,
+        "stroke": mark["stroke"],
+        "stroke-width": _n(mark.get("width", 1)),
+        "fill": mark.get("fill", "none"),
+    }
     given |= {"stroke-dasharray": "5 3"} if mark.get("dash") else {}
     given |= {"fill-opacity": ".25"} if "fill" in mark else {}
     return "path", iter(given.items())
@@ -73,7 +89,9 @@ def _arc(mark: Mark) -> Attributes:
     lift = mark["lift"]
     bow = [(x1 + lift, y1), (x2 + lift, y2)] if mark.get("right") else [(x1, y1 - lift), (x2, y2 - lift)]
     path = f"M{_n(x1)} {_n(y1)}C" + " ".join(f"{_n(x)} {_n(y)}" for x, y in [*bow, (x2, y2)])
-    return "path", iter({"d": path, "stroke": mark["stroke"], "stroke-width": _n(mark["width"]), "fill": "none"}.items())
+    return "path", iter(
+        {"d": path, "stroke": mark["stroke"], "stroke-width": _n(mark["width"]), "fill": "none"}.items()
+    )
 
 
 def _n(value: float) -> str:

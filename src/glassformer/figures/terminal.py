@@ -25,9 +25,15 @@ TALL = 48  # rows of cells
 def drawn(view: Spec, width: int, coloured: bool) -> str:
     """The drawing as one text."""
     out = io.StringIO()
-    how: dict[str, Any] = {"color_system": "truecolor" if coloured else None, "force_terminal": coloured, "force_jupyter": False}
+    how: dict[str, Any] = {
+        "color_system": "truecolor" if coloured else None,
+        "force_terminal": coloured,
+        "force_jupyter": False,
+    }
     console = Console(file=out, width=width, highlight=False, soft_wrap=True, **how)
-    title, caption = (Text(readable(view[name]), style=style) for name, style in (("title", "bold"), ("caption", "dim")))
+    title, caption = (
+        Text(readable(view[name]), style=style) for name, style in (("title", "bold"), ("caption", "dim"))
+    )
     for line in [title, *lines(view, width, coloured), caption]:
         console.print(line)
     return out.getvalue()
@@ -37,7 +43,9 @@ def lines(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
     """The drawing, line by line."""
     for line in KINDS[view["kind"]](view, max(24, width), coloured):
         line.rstrip()
-        yield line if line.plain.isprintable() else Text(readable(line.plain))  # of a file that somebody else wrote
+        yield (
+            line if line.plain.isprintable() else Text(readable(line.plain))
+        )  # of a file that somebody else wrote
     if view.get("scale") and view.get("legend", True) and not view.get("numeric"):
         low, high = (written(view["scale"][end], view.get("unit")) for end in ("low", "high"))
         told = f"{low} to {high}" if coloured else f"9 is {high}"
@@ -81,7 +89,11 @@ def tokens(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
     for token, value in zip(view["tokens"], view["values"], strict=True):
         piece = Text(cut(token, width - 3), style=_style(view["scale"], value) if coloured else "")
         if not coloured and value is not None:
-            piece.append(_digit(view["scale"], value).replace("-", "⁻").translate({ord(str(n)): DIGITS[n] for n in range(10)}))
+            piece.append(
+                _digit(view["scale"], value)
+                .replace("-", "⁻")
+                .translate({ord(str(n)): DIGITS[n] for n in range(10)})
+            )
         if line.cell_len + piece.cell_len > width:
             yield line
             line = Text()
@@ -96,10 +108,15 @@ def bars(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
     """Label, value, bar."""
     series, labels = view["series"], [cut(label, 26) for label in view["labels"]]
     wide = max((cells(label) for label in labels), default=0)
-    told = [["–" if value is None else written(value, view.get("unit")) for value in one["values"]] for one in series]
+    told = [
+        ["–" if value is None else written(value, view.get("unit")) for value in one["values"]]
+        for one in series
+    ]
     digits = max((len(one) for row in told for one in row), default=0)
     name = max((cells(one["name"]) for one in series), default=0)
-    most = max((abs(value) for one in series for value in one["values"] if value is not None), default=0) or 1.0
+    most = (
+        max((abs(value) for one in series for value in one["values"] if value is not None), default=0) or 1.0
+    )
     room = max(4, min(40, width - wide - digits - name - 6))
     after = view.get("cut", {}).get("after", len(labels))
     for at, label in enumerate(labels):
@@ -130,12 +147,17 @@ def _written(view: Spec, values: Rows, width: int, coloured: bool) -> Iterator[T
     across, widths, left = _across(view, width)
     if len(across) < len(view["columns"]):
         yield Text(f"columns {across.start} to {across.stop - 1}, of {len(view['columns'])}", style="dim")
-    yield Text(" " * (left + 1) + "".join(_padded(view["columns"][c], widths[c]) + " " for c in across).rstrip(), style="bold")
+    yield Text(
+        " " * (left + 1) + "".join(_padded(view["columns"][c], widths[c]) + " " for c in across).rstrip(),
+        style="bold",
+    )
     for r, row in enumerate(rows):
         line = Text(" " * (left - cells(row)) + row + " ")
         for c in across:
             scale = view["scales"][c] if view.get("scales") else view["scale"]
-            line.append(_padded(texts[r][c], widths[c]), style=_style(scale, values[r][c]) if coloured else "")
+            line.append(
+                _padded(texts[r][c], widths[c]), style=_style(scale, values[r][c]) if coloured else ""
+            )
             line.append(" ")
         yield line
 
@@ -144,7 +166,10 @@ def _across(view: Spec, width: int) -> tuple[range, list[int], int]:
     """Which columns of cells with texts there is room for, the last ones; how wide each column is, and the rows' labels."""
     left = max((cells(cut(row, LABEL)) for row in view["rows"]), default=0)
     most = TEXT if len(view["columns"]) > 6 else 22
-    widths = [min(most, max(cells(text) for text in column)) for column in zip(view["columns"], *view["texts"], strict=True)]
+    widths = [
+        min(most, max(cells(text) for text in column))
+        for column in zip(view["columns"], *view["texts"], strict=True)
+    ]
     count, room = 0, width - left - 1
     for wide in reversed(widths):
         room -= wide + 1
@@ -179,7 +204,9 @@ def _cells(view: Spec, values: Rows, width: int, coloured: bool) -> Iterator[Tex
             patch = [value for row in values[r : r + deep] for value in row[c : c + by] if value is not None]
             value = max(patch, key=abs) if patch else None
             scale = view["scales"][c] if view.get("scales") else view["scale"]
-            outlined = any((row, column) in framed for row in range(r, r + deep) for column in range(c, c + by))
+            outlined = any(
+                (row, column) in framed for row in range(r, r + deep) for column in range(c, c + by)
+            )
             if value is None:
                 line.append("  ")
             elif outlined:

@@ -87,7 +87,9 @@ class View:
             made = getattr(self, f"to_{kind[1:]}")(width=width, theme=theme or "light")
             data = made.encode() if isinstance(made, str) else made
         else:
-            raise InputError(f"{path}: a picture is saved as {', '.join(PICTURES)}, its table as .csv, the view as .json")
+            raise InputError(
+                f"{path}: a picture is saved as {', '.join(PICTURES)}, its table as .csv, the view as .json"
+            )
         write(path, data)
         return path
 
@@ -119,7 +121,9 @@ class View:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from None
         except ValueError:
             raise InputError(f"{path}: is not JSON") from None
-        spec = spec.get("view", spec) if isinstance(spec, dict) and isinstance(spec.get("view"), dict) else spec  # of an answer
+        spec = (
+            spec.get("view", spec) if isinstance(spec, dict) and isinstance(spec.get("view"), dict) else spec
+        )  # of an answer
         whole = isinstance(spec, dict) and {"kind", "title", "sentence", "caption", "table"} <= set(spec)
         if not whole or spec.get("view") != VERSION or spec["kind"] not in KINDS:
             raise InputError(f"{path}: is not a view that this version can draw")
@@ -182,5 +186,7 @@ def _converter() -> Any:
     try:
         import vl_convert
     except ImportError:
-        raise InputError("PNG and PDF need one more library: pip install 'glassformer[figures]'; .svg needs none") from None
+        raise InputError(
+            "PNG and PDF need one more library: pip install 'glassformer[figures]'; .svg needs none"
+        ) from None
     return vl_convert

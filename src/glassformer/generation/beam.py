@@ -61,7 +61,12 @@ def beam_search(
 
 
 def _continuations(
-    logits: Logits, running: list[Beam], prompt: Sequence[int], options: Options, end: int | None, known: int | None
+    logits: Logits,
+    running: list[Beam],
+    prompt: Sequence[int],
+    options: Options,
+    end: int | None,
+    known: int | None,
 ) -> list[Beam]:
     """The best 2 × num_beams ways to go on: enough, even if half of them end here."""
     rows = []
@@ -104,5 +109,7 @@ def _settled(running: list[Beam], finished: list[Beam], room: int, options: Opti
     if options.early_stopping is True:
         return True
     longest = options.early_stopping == "never" and options.length_penalty > 0
-    hopeful = float(running[0].total) / (room if longest else len(running[0].tokens)) ** options.length_penalty
+    hopeful = (
+        float(running[0].total) / (room if longest else len(running[0].tokens)) ** options.length_penalty
+    )
     return bool(hopeful <= finished[-1].score)

@@ -59,7 +59,9 @@ def generate(
     """
     room = [check_prompt(model, prompt, options, which) for which, prompt in enumerate(prompts)]
     answers = [
-        Answer(which, choice, prompt) for which, prompt in enumerate(prompts) for choice in range(options.num_return_sequences)
+        Answer(which, choice, prompt)
+        for which, prompt in enumerate(prompts)
+        for choice in range(options.num_return_sequences)
     ]
     for answer in answers:
         if room[answer.prompt] == 0:
@@ -94,7 +96,9 @@ def check_prompt(model: Stepper, prompt: Sequence[int], options: Options, which:
         raise InputError(f"prompt {which} is empty; an unconditional text starts from the end-of-text token")
     strange = next((id for id in prompt if not 0 <= id < model.vocab), None)
     if strange is not None:
-        raise InputError(f"prompt {which}: {strange} is not a token id of this model (0 to {model.vocab - 1})")
+        raise InputError(
+            f"prompt {which}: {strange} is not a token id of this model (0 to {model.vocab - 1})"
+        )
     strange = next((id for id in options.logit_bias if id >= model.vocab), None)
     if strange is not None:
         raise InputError(f"logit_bias: {strange} is not a token id of this model (0 to {model.vocab - 1})")
@@ -134,7 +138,9 @@ def prefill(model: Stepper, answers: Sequence[Answer], options: Options) -> tupl
 def restrict(logits: Logits, known: int | None, end: int | None, *, may_end: bool) -> Logits:
     """Take away what may not be chosen: ids without a token, and the end where it is too early for it."""
     if not np.isfinite(logits).all():
-        raise GlassError("the model's output holds NaN or infinite numbers; its weights are broken, or an edit is too strong")
+        raise GlassError(
+            "the model's output holds NaN or infinite numbers; its weights are broken, or an edit is too strong"
+        )
     if (known is not None and known < len(logits)) or (end is not None and not may_end):
         logits = logits.copy()
         logits[len(logits) if known is None else known :] = -np.inf

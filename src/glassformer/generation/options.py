@@ -27,7 +27,9 @@ class Options:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int = 0  # a LanguageModel draws one where none is given
     num_return_sequences: int = 1
-    num_beams: int = 1  # above 1: beam search, which draws nothing: sampling, temperature, filters and seed are not used
+    num_beams: int = (
+        1  # above 1: beam search, which draws nothing: sampling, temperature, filters and seed are not used
+    )
     length_penalty: float = 1.0
     early_stopping: bool | Literal["never"] = False
     overflow: Overflow = "stop"  # at the edge of the context: stop, or slide on over the last half
@@ -42,9 +44,18 @@ class Options:
             return f"{self.num_beams} beams"
         if self.greedy:
             return "always the likeliest token"
-        names = {"top_k": "top-k", "top_p": "top-p", "min_p": "min-p", "repetition_penalty": "repetition penalty"}
+        names = {
+            "top_k": "top-k",
+            "top_p": "top-p",
+            "min_p": "min-p",
+            "repetition_penalty": "repetition penalty",
+        }
         usual = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
-        knobs = [f"{name} {getattr(self, key):g}" for key, name in names.items() if getattr(self, key) != usual[key]]
+        knobs = [
+            f"{name} {getattr(self, key):g}"
+            for key, name in names.items()
+            if getattr(self, key) != usual[key]
+        ]
         return ", ".join([f"temperature {self.temperature:g}", *knobs, f"seed {self.seed}"])
 
     def __post_init__(self) -> None:
@@ -62,7 +73,9 @@ class Options:
         self._number("frequency_penalty", -100.0, 100.0)
         self._number("length_penalty", -10.0, 10.0)
         if 0 < self.temperature < 1e-4:
-            raise InputError(f"temperature {self.temperature} is too small to divide by; 0 takes the likeliest token")
+            raise InputError(
+                f"temperature {self.temperature} is too small to divide by; 0 takes the likeliest token"
+            )
         if type(self.do_sample) is not bool:
             raise InputError(f"do_sample must be True or False, not {self.do_sample!r}")
         if type(self.early_stopping) is not bool and self.early_stopping != "never":
@@ -70,7 +83,9 @@ class Options:
         if self.overflow not in ("stop", "slide"):
             raise InputError(f"overflow must be 'stop' or 'slide', not {self.overflow!r}")
         if 1 < self.num_beams < self.num_return_sequences:
-            raise InputError(f"num_return_sequences ({self.num_return_sequences}) is more than num_beams ({self.num_beams})")
+            raise InputError(
+                f"num_return_sequences ({self.num_return_sequences}) is more than num_beams ({self.num_beams})"
+            )
         if self.num_beams > 1 and self.overflow == "slide":
             raise InputError("overflow: beam search ends at the edge of the context and does not slide")
         if not isinstance(self.logit_bias, Mapping):
@@ -90,4 +105,6 @@ class Options:
         value = getattr(self, name)
         fine = isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
         if not fine or (above and value == low):
-            raise InputError(f"{name} must be a number {'above' if above else 'from'} {low:g} to {high:g}, not {value!r}")
+            raise InputError(
+                f"{name} must be a number {'above' if above else 'from'} {low:g} to {high:g}, not {value!r}"
+            )

@@ -28,7 +28,9 @@ def log_sum(logits: Row) -> float:
     top = logits.max()
     with np.errstate(invalid="ignore"):  # of what is not finite comes NaN
         shifted = logits - top
-    return float(top) + math.log(float(np.exp(shifted, out=shifted).sum()))  # summed in pairs: a few units in the last place
+    return float(top) + math.log(
+        float(np.exp(shifted, out=shifted).sum())
+    )  # summed in pairs: a few units in the last place
 
 
 def adjust(logits: Row, options: Options, prompt: Sequence[int], answer: Sequence[int]) -> Row:
@@ -41,7 +43,9 @@ def adjust(logits: Row, options: Options, prompt: Sequence[int], answer: Sequenc
         seen = np.unique(np.array([*prompt, *answer], dtype=np.int64))
         scores = logits[seen]
         logits = logits.copy()
-        logits[seen] = np.where(scores < 0, scores * options.repetition_penalty, scores / options.repetition_penalty)
+        logits[seen] = np.where(
+            scores < 0, scores * options.repetition_penalty, scores / options.repetition_penalty
+        )
     if (options.presence_penalty or options.frequency_penalty) and answer:
         said, counts = np.unique(np.array(answer, dtype=np.int64), return_counts=True)
         logits = logits.copy()
@@ -77,7 +81,9 @@ def best(logits: Row, k: int) -> Ids:
     if not 0 < k < len(logits):
         return ids
     blocks = len(logits) // BLOCK
-    if blocks > k:  # the k-th of the blocks' best is no better than the k-th of all: few are left to be sorted
+    if (
+        blocks > k
+    ):  # the k-th of the blocks' best is no better than the k-th of all: few are left to be sorted
         tops = logits[: blocks * BLOCK].reshape(blocks, BLOCK).max(axis=1)
         ids = np.flatnonzero(logits >= np.partition(tops, -k)[-k])
     scores = logits[ids]

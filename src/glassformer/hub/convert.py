@@ -46,13 +46,19 @@ def convert(
             (work / "tensors.safetensors").rename(work / WEIGHTS)
             (work / CONFIG).write_text(json.dumps(config))
             loaded = load_folder(work, dtype=_stored(entries))
-        except CheckpointError as error:  # in the words of the file that was given, not of one that is gone in a moment
-            raise CheckpointError(re.sub(rf"{re.escape(name)}(/[a-z.]+)?", lambda _: str(source), str(error))) from None
+        except (
+            CheckpointError
+        ) as error:  # in the words of the file that was given, not of one that is gone in a moment
+            raise CheckpointError(
+                re.sub(rf"{re.escape(name)}(/[a-z.]+)?", lambda _: str(source), str(error))
+            ) from None
         vocabulary = load_tokenizer(tokenizer or source.parent)
         if tokenizer is not None and vocabulary is None:
             raise InputError(f"{tokenizer} holds no tokenizer")
         if vocabulary is not None and len(vocabulary) > loaded.model.vocab:
-            raise CheckpointError(f"the tokenizer has {len(vocabulary):,} tokens, the model only {loaded.model.vocab:,}")
+            raise CheckpointError(
+                f"the tokenizer has {len(vocabulary):,} tokens, the model only {loaded.model.vocab:,}"
+            )
         save_folder(target, loaded.model, vocabulary, dtype=dtype)
 
 
@@ -87,7 +93,9 @@ def _check_archive(path: Path) -> None:
 def _unpickle(source: Path, work: Path) -> None:
     command = [sys.executable, "-m", "glassformer.hub.unpickle", str(source.absolute()), str(work)]
     try:
-        child = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL, cwd=work)
+        child = subprocess.run(
+            command, capture_output=True, text=True, timeout=SECONDS, stdin=subprocess.DEVNULL, cwd=work
+        )
     except subprocess.TimeoutExpired:
         raise CheckpointError(f"{source}: not read within {SECONDS} seconds") from None
     if child.returncode != 0:
@@ -110,7 +118,8 @@ def _config(
             raise CheckpointError(f"{source}: model_args is not a dictionary")
         nested = said.get("model")
         config = _measure(source, entries) | {
-            "n_head": model_args.get("n_head") or (nested.get("n_head") if isinstance(nested, dict) else None),
+            "n_head": model_args.get("n_head")
+            or (nested.get("n_head") if isinstance(nested, dict) else None),
             # nanoGPT, which stores model_args, has the erf form; minGPT the tanh form, as GPT-2.
             "activation_function": "gelu" if model_args else "gelu_new",
         }

@@ -59,7 +59,9 @@ def load_folder(
     owners = dict(model.named_modules())
     for place in places:
         value = place.read().to(dtype)
-        if not allow_nonfinite and not torch.stack(value.aminmax()).isfinite().all():  # one pass, no copy; NaN shows in both
+        if (
+            not allow_nonfinite and not torch.stack(value.aminmax()).isfinite().all()
+        ):  # one pass, no copy; NaN shows in both
             raise CheckpointError(
                 f"{place.entry.path}: {place.entry.name} holds NaN or infinite numbers, or numbers too large for {dtype}"
             )
@@ -76,14 +78,21 @@ def load_folder(
 
 def outline(folder: Path, *, dropout: float = 0.0) -> tuple[GPT, list[gpt2.Place], dict[str, Any]]:
     """A folder's model without numbers, where each of its numbers is, and the configuration as it stands there."""
-    entries = tensor_entries(folder)  # first: a folder of a pickle, with or without a configuration, is told what to do
+    entries = tensor_entries(
+        folder
+    )  # first: a folder of a pickle, with or without a configuration, is told what to do
     config = read_json(folder / CONFIG)
     model = gpt2.blank(replace(gpt2.read_config(config, folder / CONFIG), dropout=dropout), folder / CONFIG)
     return model, gpt2.place_tensors(entries.values(), model, folder), config
 
 
 def save_folder(
-    folder: Path, model: GPT, tokenizer: Tokenizer | None, *, dtype: torch.dtype | None = None, card: str | None = None
+    folder: Path,
+    model: GPT,
+    tokenizer: Tokenizer | None,
+    *,
+    dtype: torch.dtype | None = None,
+    card: str | None = None,
 ) -> None:
     """Write a folder that `transformers` loads too: whole, or not at all."""
     tensors = gpt2.export_tensors(model)
@@ -118,7 +127,9 @@ def tensor_entries(folder: Path) -> dict[str, Entry]:
     shards = sorted(set(names.values()))
     strange = next((name for name in shards if not SHARD.fullmatch(name)), None)
     if strange is not None:
-        raise CheckpointError(f"{index}: {strange[:100]!r} is not the name of a safetensors file in this folder")
+        raise CheckpointError(
+            f"{index}: {strange[:100]!r} is not the name of a safetensors file in this folder"
+        )
     entries: dict[str, Entry] = {}
     for shard in shards:
         found = read_header(folder / shard)
@@ -150,11 +161,15 @@ def _check_tied(value: Tensor, tokens: Tensor, entry: Entry) -> None:
 
 def _check_zero(value: Tensor, entry: Entry) -> None:
     if value.any():
-        raise CheckpointError(f"{entry.path}: {entry.name} is a bias, though the configuration says that there are none")
+        raise CheckpointError(
+            f"{entry.path}: {entry.name} is a bias, though the configuration says that there are none"
+        )
 
 
 def _what_is_there(folder: Path) -> str:
-    pickles = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.glob(pattern))
+    pickles = sorted(
+        path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.glob(pattern)
+    )
     if pickles:
         return f"holds {pickles[0]}, which is a pickle and never loaded; run: glass convert {folder / pickles[0]}"
     return f"holds no {WEIGHTS}"
@@ -167,7 +182,11 @@ def _tokenizer_config(tokenizer: Tokenizer, context: int) -> dict[str, object]:
         "add_prefix_space": tokenizer.prefix_space,
     }
     if tokenizer.end is not None:
-        config |= {"bos_token": tokenizer.end_token, "eos_token": tokenizer.end_token, "unk_token": tokenizer.end_token}
+        config |= {
+            "bos_token": tokenizer.end_token,
+            "eos_token": tokenizer.end_token,
+            "unk_token": tokenizer.end_token,
+        }
     return config
 
 
@@ -176,11 +195,17 @@ def pretty(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def write_folder(folder: Path, tensors: Mapping[str, Tensor], files: Mapping[str, str], *, weights: str = WEIGHTS) -> None:
+def write_folder(
+    folder: Path, tensors: Mapping[str, Tensor], files: Mapping[str, str], *, weights: str = WEIGHTS
+) -> None:
     """Write tensors and texts into a folder and have them on the disk, whole, or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     if folder.exists():
-        strange = min({path.name for path in folder.iterdir()} - OURS, default=None) if folder.is_dir() else folder.name
+        strange = (
+            min({path.name for path in folder.iterdir()} - OURS, default=None)
+            if folder.is_dir()
+            else folder.name
+        )
         if strange is not None:
             raise InputError(f"{folder} holds {strange}, which saving would delete; it is left as it is")
     fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))

@@ -51,9 +51,19 @@ ACTIVATIONS = {
     "gelu": "gelu_erf",
     "relu": "relu",
 }
-INTEGERS = {"layers": "n_layer", "heads": "n_head", "width": "n_embd", "vocab": "vocab_size", "context": "n_positions"}
+INTEGERS = {
+    "layers": "n_layer",
+    "heads": "n_head",
+    "width": "n_embd",
+    "vocab": "vocab_size",
+    "context": "n_positions",
+}
 # Switches of their implementation that change the numbers, with the value that GPT-2 has.
-UNSUPPORTED = {"scale_attn_weights": True, "scale_attn_by_inverse_layer_idx": False, "add_cross_attention": False}
+UNSUPPORTED = {
+    "scale_attn_weights": True,
+    "scale_attn_by_inverse_layer_idx": False,
+    "add_cross_attention": False,
+}
 MAX_PARAMETERS = 1 << 50
 
 
@@ -86,7 +96,9 @@ def read_config(theirs: dict[str, Any], path: Path) -> Config:
     """Our Config from a Hugging Face `config.json`."""
     kind = theirs.get("model_type", "gpt2")
     if kind != "gpt2":
-        raise CheckpointError(f"{path}: model_type {str(kind)[:40]!r} is not a model that is known here; known: gpt2")
+        raise CheckpointError(
+            f"{path}: model_type {str(kind)[:40]!r} is not a model that is known here; known: gpt2"
+        )
     for key, value in UNSUPPORTED.items():
         if theirs.get(key, value) != value:
             raise CheckpointError(f"{path}: {key}={str(theirs[key])[:40]!r} is not supported")
@@ -95,14 +107,18 @@ def read_config(theirs: dict[str, Any], path: Path) -> Config:
         values["neurons"] = _count(theirs, "n_inner", path)
     activation = theirs.get("activation_function", "gelu_new")
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
-        raise CheckpointError(f"{path}: activation_function {str(activation)[:40]!r} is none of {', '.join(ACTIVATIONS)}")
+        raise CheckpointError(
+            f"{path}: activation_function {str(activation)[:40]!r} is none of {', '.join(ACTIVATIONS)}"
+        )
     epsilon = theirs.get("layer_norm_epsilon", 1e-5)
     if type(epsilon) not in (int, float) or not (0 < epsilon < 1 and math.isfinite(epsilon)):
         raise CheckpointError(f"{path}: layer_norm_epsilon must be a number between 0 and 1")
     switches = {"tied": theirs.get("tie_word_embeddings", True), "bias": theirs.get("bias", True)}
     for key, value in switches.items():
         if not isinstance(value, bool):
-            raise CheckpointError(f"{path}: {'tie_word_embeddings' if key == 'tied' else key} must be true or false")
+            raise CheckpointError(
+                f"{path}: {'tie_word_embeddings' if key == 'tied' else key} must be true or false"
+            )
     try:
         return Config(**values, activation=ACTIVATIONS[activation], norm_eps=float(epsilon), **switches)
     except InputError as error:
@@ -174,18 +190,26 @@ def place_tensors(entries: Iterable[Entry], model: GPT, path: Path) -> list[Plac
             faults.append(f"{_shown(entry)} is {list(entry.shape)}, should be {list(stored)}")
         elif not entry.dtype.is_floating_point:
             faults.append(f"{_shown(entry)} holds {entry.dtype}, should hold floating-point numbers")
-        product = TRANSPOSED.fullmatch(name) is not None or name == ("tokens.weight" if config.tied else "head.weight")
+        product = TRANSPOSED.fullmatch(name) is not None or name == (
+            "tokens.weight" if config.tied else "head.weight"
+        )
         places.append(Place(name, entry, transpose, by_columns=product and shape[0] >= shape[1]))
     if not config.bias:  # a bias may be stored as zeros, for readers that know no model without one
         could = {
-            name: p.shape for name, p in blank(replace(config, bias=True), path).named_parameters() if name.endswith(".bias")
+            name: p.shape
+            for name, p in blank(replace(config, bias=True), path).named_parameters()
+            if name.endswith(".bias")
         }
         fitting = [name for name, entry in found.items() if entry.shape == could.get(name)]
         places += [Place(name, found.pop(name), False) for name in fitting]
-    faults += [f"{_shown(entry)} {list(entry.shape)} has no place in this configuration" for entry in found.values()]
+    faults += [
+        f"{_shown(entry)} {list(entry.shape)} has no place in this configuration" for entry in found.values()
+    ]
     if faults:
         more = f" and {len(faults) - 40} more" if len(faults) > 40 else ""
-        raise CheckpointError(f"{path}: the weights do not fit the configuration: {'; '.join(faults[:40])}{more}")
+        raise CheckpointError(
+            f"{path}: the weights do not fit the configuration: {'; '.join(faults[:40])}{more}"
+        )
     return places
 
 
@@ -206,13 +230,22 @@ def export_tensors(model: GPT) -> dict[str, Tensor]:
         state.pop("head.weight")
     if not model.config.bias:
         full = blank(replace(model.config, bias=True), Path()).named_parameters()
-        state |= {name: state["tokens.weight"].new_zeros(p.shape) for name, p in full if name.endswith(".bias")}
-    return {their_name(name): (value.t() if TRANSPOSED.fullmatch(name) else value).contiguous() for name, value in state.items()}
+        state |= {
+            name: state["tokens.weight"].new_zeros(p.shape) for name, p in full if name.endswith(".bias")
+        }
+    return {
+        their_name(name): (value.t() if TRANSPOSED.fullmatch(name) else value).contiguous()
+        for name, value in state.items()
+    }
 
 
 def _shown(entry: Entry) -> str:
     """A tensor's name for a message: not too long, and without anything that a terminal would obey."""
-    return entry.name[:100].encode("unicode_escape").decode() if not entry.name.isprintable() else entry.name[:100]
+    return (
+        entry.name[:100].encode("unicode_escape").decode()
+        if not entry.name.isprintable()
+        else entry.name[:100]
+    )
 
 
 def _stored_in_out(found: dict[str, Entry], config: Config) -> bool:

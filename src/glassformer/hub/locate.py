@@ -44,7 +44,9 @@ def locate(name: str, *, revision: str | None = None, offline: bool = False) -> 
     if _looks_like_path(name) or (path.is_dir() and not shipped(name)):
         if not path.is_dir():
             raise InputError(f"there is no folder {name[:200]!r}")
-        return path / "model" if (path / "model").is_dir() and not _holds_model(path) else path  # what a training made
+        return (
+            path / "model" if (path / "model").is_dir() and not _holds_model(path) else path
+        )  # what a training made
     id, revision = split_name(name, revision)
     for folder in (shipped(id), home_folder(id)):
         if folder is not None and folder.is_dir():
@@ -59,7 +61,11 @@ def as_path(name: str) -> Path:
         path.stat()
     except (FileNotFoundError, NotADirectoryError):
         pass
-    except (OSError, RuntimeError, ValueError):  # too long, or not ours to see; no such user; a NUL or half a character
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+    ):  # too long, or not ours to see; no such user; a NUL or half a character
         raise InputError(f"{name[:100]!r} is neither a folder nor a model's name") from None
     return path
 
@@ -70,7 +76,9 @@ def split_name(name: str, revision: str | None = None) -> tuple[str, str | None]
     sound = revision is None or (NAME.fullmatch(f"x@{revision}") is not None and ".." not in revision)
     if match is None or not sound or ".." in name or "--" in name or match["id"].endswith((".git", "-")):
         name = name if sound else f"{name}@{revision}"
-        raise InputError(f"{name[:100]!r} is neither a folder nor a model's name (like storyteller, gpt2 or owner/name@revision)")
+        raise InputError(
+            f"{name[:100]!r} is neither a folder nor a model's name (like storyteller, gpt2 or owner/name@revision)"
+        )
     return match["id"], revision or match["revision"]
 
 
@@ -83,7 +91,9 @@ def download(id: str, revision: str | None, *, offline: bool = False) -> Path:
     offline = offline or constants.HF_HUB_OFFLINE
     for place in dict.fromkeys((repository, id)):  # others may have kept a known model under its short name
         with contextlib.suppress(LocalEntryNotFoundError, OSError):
-            folder = Path(snapshot_download(place, revision=revision, allow_patterns=PATTERNS, local_files_only=True))
+            folder = Path(
+                snapshot_download(place, revision=revision, allow_patterns=PATTERNS, local_files_only=True)
+            )
             if _is_whole(folder):
                 return folder
     if offline:
@@ -92,7 +102,9 @@ def download(id: str, revision: str | None, *, offline: bool = False) -> Path:
             f" run `glass pull {id}` with a network, or use a folder"
         )
     try:
-        HfApi().model_info(repository, revision=revision, timeout=PATIENCE)  # one question, so that no network is known at once
+        HfApi().model_info(
+            repository, revision=revision, timeout=PATIENCE
+        )  # one question, so that no network is known at once
         folder = Path(snapshot_download(repository, revision=revision, allow_patterns=PATTERNS))
     except HfHubHTTPError as error:
         status = getattr(error.response, "status_code", "no answer")
@@ -107,14 +119,18 @@ def download(id: str, revision: str | None, *, offline: bool = False) -> Path:
         ) from None
     verify(folder, known)
     if not _is_whole(folder):
-        raise CheckpointError(f"{repository} has no config.json with safetensors weights, the only ones that are loaded")
+        raise CheckpointError(
+            f"{repository} has no config.json with safetensors weights, the only ones that are loaded"
+        )
     return folder
 
 
 def verify(folder: Path, known: Known | None) -> None:
     """Hash the weights: against the table for a known model, else against the name under which the cache keeps them."""
     for path in sorted(folder.glob("*.safetensors")):
-        expected = known.sha256 if known is not None and path.name == "model.safetensors" else path.resolve().name
+        expected = (
+            known.sha256 if known is not None and path.name == "model.safetensors" else path.resolve().name
+        )
         if not re.fullmatch(r"[0-9a-f]{64}", expected):
             continue
         with path.open("rb") as file:
@@ -122,14 +138,18 @@ def verify(folder: Path, known: Known | None) -> None:
         if actual != expected:
             path.resolve().unlink()
             path.unlink(missing_ok=True)
-            raise CheckpointError(f"{path}: its sha256 is {actual}, should be {expected}; the file was removed, pull it again")
+            raise CheckpointError(
+                f"{path}: its sha256 is {actual}, should be {expected}; the file was removed, pull it again"
+            )
 
 
 def kept() -> list[Kept]:
     """Every model on this machine that could be loaded by name."""
     found = [Kept(path.name, "shipped", path, _size(path)) for path in _folders(SHIPPED)]
     found += [
-        Kept(path.name, "home", path, _size(path)) for path in _folders(machine.home() / "models") if home_folder(path.name)
+        Kept(path.name, "home", path, _size(path))
+        for path in _folders(machine.home() / "models")
+        if home_folder(path.name)
     ]
     return found + _cached()
 
@@ -155,7 +175,9 @@ def remove(name: str) -> int:
     except CacheNotFound:
         raise InputError(f"there is no model {id} on this machine") from None
     # By hash alone another repository's copy of the same revision could be the one that goes.
-    mine = frozenset(repo for repo in cache.repos if repo.repo_id in (repository, id) and repo.repo_type == "model")
+    mine = frozenset(
+        repo for repo in cache.repos if repo.repo_id in (repository, id) and repo.repo_type == "model"
+    )
     commits = [
         commit.commit_hash
         for repo in mine
@@ -214,7 +236,9 @@ def _is_whole(folder: Path) -> bool:
     if not (folder / "model.safetensors").is_file() and (folder / "model.safetensors.index.json").is_file():
         names = read_json(folder / "model.safetensors.index.json", 16 * MEGABYTE).get("weight_map")
         shards = {str(name) for name in names.values()} if isinstance(names, dict) else shards
-    return (folder / "config.json").is_file() and all((folder / Path(shard).name).is_file() for shard in shards)
+    return (folder / "config.json").is_file() and all(
+        (folder / Path(shard).name).is_file() for shard in shards
+    )
 
 
 def _cached() -> list[Kept]:
@@ -234,8 +258,14 @@ def _cached() -> list[Kept]:
             except CheckpointError:
                 continue
             if mine:
-                name = next((name for name, known in KNOWN.items() if known.repository == repo.repo_id), repo.repo_id)
-                found.append(Kept(name, "hub cache", commit.snapshot_path, commit.size_on_disk, commit.commit_hash[:12]))
+                name = next(
+                    (name for name, known in KNOWN.items() if known.repository == repo.repo_id), repo.repo_id
+                )
+                found.append(
+                    Kept(
+                        name, "hub cache", commit.snapshot_path, commit.size_on_disk, commit.commit_hash[:12]
+                    )
+                )
     return found
 
 

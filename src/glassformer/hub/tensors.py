@@ -63,7 +63,9 @@ def read_header(path: Path) -> dict[str, Entry]:
             size = int.from_bytes(file.read(8), "little")
             if length < 8 or size > min(MAX_HEADER, length - 8):
                 limit = f"the file has {length:,} bytes, a header may have {MAX_HEADER:,}"
-                raise CheckpointError(f"{path}: the header claims {size:,} bytes ({limit}); truncated or no safetensors file")
+                raise CheckpointError(
+                    f"{path}: the header claims {size:,} bytes ({limit}); truncated or no safetensors file"
+                )
             text = file.read(size).decode("utf-8")
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
@@ -71,10 +73,14 @@ def read_header(path: Path) -> dict[str, Entry]:
         raise CheckpointError(f"{path}: the header is not UTF-8 text") from None
     header = parse_json(text, path)
     notes = header.pop("__metadata__", {})
-    if notes is not None and not (isinstance(notes, dict) and all(isinstance(note, str) for note in notes.values())):
+    if notes is not None and not (
+        isinstance(notes, dict) and all(isinstance(note, str) for note in notes.values())
+    ):
         raise CheckpointError(f"{path}: __metadata__ should hold texts by name")
     if len(header) > MAX_TENSORS:
-        raise CheckpointError(f"{path}: {len(header):,} tensors are more than the {MAX_TENSORS:,} that are accepted")
+        raise CheckpointError(
+            f"{path}: {len(header):,} tensors are more than the {MAX_TENSORS:,} that are accepted"
+        )
     entries = {name: _entry(path, name, fields, 8 + size) for name, fields in header.items()}
     _check_layout(path, list(entries.values()), 8 + size, length)
     return entries
@@ -93,7 +99,9 @@ def _entry(path: Path, name: str, fields: object, origin: int) -> Entry:
         raise wrong("has a shape or data_offsets that are not lists of counts")
     size = math.prod(shape) * DTYPES[dtype].itemsize
     if offsets[1] - offsets[0] != size:
-        raise wrong(f"needs {size:,} bytes for its shape {shape}, its offsets give it {offsets[1] - offsets[0]:,}")
+        raise wrong(
+            f"needs {size:,} bytes for its shape {shape}, its offsets give it {offsets[1] - offsets[0]:,}"
+        )
     return Entry(path, name, DTYPES[dtype], tuple(shape), origin + offsets[0], size)
 
 

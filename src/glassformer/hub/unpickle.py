@@ -55,7 +55,9 @@ def unpickle(source: Path, folder: Path) -> None:
     content = torch.load(source, map_location="cpu", weights_only=True)
     if not isinstance(content, dict):
         raise TypeError(f"holds a {type(content).__name__}, not a dictionary of tensors")
-    facts: dict[str, Any] = {key: content[key] for key in ("model_args", "config") if isinstance(content.get(key), dict)}
+    facts: dict[str, Any] = {
+        key: content[key] for key in ("model_args", "config") if isinstance(content.get(key), dict)
+    }
     for wrapper in WRAPPERS:
         if isinstance(content.get(wrapper), dict):
             content = content[wrapper]
@@ -70,7 +72,10 @@ def unpickle(source: Path, folder: Path) -> None:
     if not tensors:
         raise ValueError("holds no tensors by name")
     save_file(tensors, folder / "tensors.safetensors")
-    plain = {key: {k: v for k, v in fact.items() if isinstance(v, int | float | str | bool)} for key, fact in facts.items()}
+    plain = {
+        key: {k: v for k, v in fact.items() if isinstance(v, int | float | str | bool)}
+        for key, fact in facts.items()
+    }
     (folder / "facts.json").write_text(json.dumps(plain))
 
 

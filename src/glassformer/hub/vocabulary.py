@@ -26,9 +26,13 @@ def load_tokenizer(folder: Path, *, check: bool = True) -> Tokenizer | None:
     for vocab, merges in PAIRS:
         there = (folder / vocab).is_file(), (folder / merges).is_file()
         if any(there) and not all(there):
-            raise CheckpointError(f"{folder}: holds {vocab if there[0] else merges} without {merges if there[0] else vocab}")
+            raise CheckpointError(
+                f"{folder}: holds {vocab if there[0] else merges} without {merges if there[0] else vocab}"
+            )
         if all(there):
-            return _checked(folder / vocab, lambda path, merges=merges: _read_pair(path, path.parent / merges, check))
+            return _checked(
+                folder / vocab, lambda path, merges=merges: _read_pair(path, path.parent / merges, check)
+            )
     return None
 
 
@@ -38,7 +42,9 @@ def folder_tokenizer(folder: Path, vocab: int, *, check: bool = True) -> Tokeniz
     if tokenizer is None:
         return None
     end = read_json(folder / "config.json").get("eos_token_id")
-    tokenizer.end_token = next((token for token, id in tokenizer.special.items() if id == end), tokenizer.end_token)
+    tokenizer.end_token = next(
+        (token for token, id in tokenizer.special.items() if id == end), tokenizer.end_token
+    )
     if len(tokenizer) > vocab:
         raise CheckpointError(f"{folder}: the tokenizer has {len(tokenizer):,} tokens, the model {vocab:,}")
     return tokenizer
@@ -67,7 +73,11 @@ def _read_pair(vocab_path: Path, merges_path: Path, check: bool) -> Tokenizer:
         lines.pop()
     merges = _merges([_pair(line) for line in lines], merges_path)
     made = {left + right for left, right in merges if left[0] in "<["}
-    special = {token: id for token, id in vocab.items() if token[:1] in "<[" and SPECIAL.fullmatch(token) and token not in made}
+    special = {
+        token: id
+        for token, id in vocab.items()
+        if token[:1] in "<[" and SPECIAL.fullmatch(token) and token not in made
+    }
     return Tokenizer(vocab, merges, special=special, check=check)
 
 
@@ -76,7 +86,10 @@ def _read_tokenizer_json(path: Path, check: bool) -> Tokenizer:
     model, cut = _part(whole, "model", path), _part(whole, "pre_tokenizer", path)
     if model.get("type", "BPE") != "BPE" or cut.get("type") != "ByteLevel" or cut.get("use_regex") is False:
         raise CheckpointError(f"{path}: not GPT-2's byte-level BPE, the only tokenizer that is known here")
-    odd = next((key for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix") if model.get(key)), None)
+    odd = next(
+        (key for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix") if model.get(key)),
+        None,
+    )
     if odd is not None:
         raise CheckpointError(f"{path}: {odd} is not supported")
     if whole.get("normalizer") is not None:
@@ -87,12 +100,18 @@ def _read_tokenizer_json(path: Path, check: bool) -> Tokenizer:
     merges = _merges([_pair(merge) for merge in model["merges"]], path)
     special: dict[str, int] = {}
     for token in whole.get("added_tokens", []):
-        if not isinstance(token, dict) or not isinstance(token.get("content"), str) or type(token.get("id")) is not int:
+        if (
+            not isinstance(token, dict)
+            or not isinstance(token.get("content"), str)
+            or type(token.get("id")) is not int
+        ):
             raise CheckpointError(f"{path}: an added token has no content or no id")
         if special.get(token["content"], vocab.get(token["content"], token["id"])) != token["id"]:
             raise CheckpointError(f"{path}: the added token {token['content'][:40]!r} has another id before")
         special[token["content"]] = token["id"]
-    return Tokenizer(vocab, merges, special=special, prefix_space=cut.get("add_prefix_space") is True, check=check)
+    return Tokenizer(
+        vocab, merges, special=special, prefix_space=cut.get("add_prefix_space") is True, check=check
+    )
 
 
 def _part(whole: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
@@ -119,8 +138,14 @@ def _pair(merge: Any) -> Any:
 def _merges(pairs: list[Any], path: Path) -> list[Merge]:
     whole = set(map(type, pairs)) <= {tuple} and set(map(len, pairs)) <= {2}
     parts = list(chain.from_iterable(pairs)) if whole else []
-    if not whole or not set(map(type, parts)) <= {str} or "" in parts:  # all at once: which one it is, only if there is one
+    if (
+        not whole or not set(map(type, parts)) <= {str} or "" in parts
+    ):  # all at once: which one it is, only if there is one
         for rank, pair in enumerate(pairs):
-            if not isinstance(pair, tuple) or len(pair) != 2 or not all(isinstance(part, str) and part for part in pair):
+            if (
+                not isinstance(pair, tuple)
+                or len(pair) != 2
+                or not all(isinstance(part, str) and part for part in pair)
+            ):
                 raise CheckpointError(f"{path}: merge {rank} is not a pair: {str(pair)[:60]}")
     return pairs

@@ -87,7 +87,9 @@ class Attention(Tapped):
         if cache is not None:
             k, v = cache.extend(self.layer, k, v)  # (B, H, S, K)
         causal = k.shape[2] == T and T > 1
-        mix = attend(self, q, k, v, mask=mask, causal=causal, dropout=self.dropout)  # 2 score; 3 sum: (B, H, T, K)
+        mix = attend(
+            self, q, k, v, mask=mask, causal=causal, dropout=self.dropout
+        )  # 2 score; 3 sum: (B, H, T, K)
         mix = self.tap("mix", mix)
         merged = mix.transpose(1, 2).reshape(B, T, D)  # 3.5 merge the heads
         return self.tap("out", self.proj(merged))  # 4 project
@@ -135,7 +137,9 @@ class GPT(Tapped):
     def forward(self, ids: Tensor, cache: KVCache | None = None, *, last: bool = False) -> Tensor:
         """ids (B, T) -> logits (B, T, V), or (B, 1, V) for the `last` position alone."""
         mask = cache_mask(ids.shape[1], cache, device=ids.device)
-        x = self.tap("embed", self.drop(self.tokens(ids) + self.positions(self.where(ids, cache))))  # (B, T, D)
+        x = self.tap(
+            "embed", self.drop(self.tokens(ids) + self.positions(self.where(ids, cache)))
+        )  # (B, T, D)
         for block in self.blocks:
             x = block(x, mask, cache)
         if cache is not None:
@@ -147,9 +151,13 @@ class GPT(Tapped):
         """The position of every token: (T,), or (B, T) where rows are padded on the left."""
         start = cache.length if cache is not None else 0
         end = start + ids.shape[1]
-        limit = self.config.context + (0 if cache is None or cache.padding is None else int(cache.padding.min()))
+        limit = self.config.context + (
+            0 if cache is None or cache.padding is None else int(cache.padding.min())
+        )
         if end > limit:
-            raise InputError(f"{end} tokens are {end - limit} more than the model's context of {self.config.context}")
+            raise InputError(
+                f"{end} tokens are {end - limit} more than the model's context of {self.config.context}"
+            )
         positions = torch.arange(start, end, device=ids.device)
         if cache is None or cache.padding is None:
             return positions

@@ -9,7 +9,14 @@ from glassformer.trace import Tapped
 
 
 def attend(
-    site: Tapped, q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, causal: bool = False, dropout: float = 0.0
+    site: Tapped,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    mask: Tensor | None,
+    causal: bool = False,
+    dropout: float = 0.0,
 ) -> Tensor:
     """softmax(q·kᵀ / √K)·v: the fused kernel, or step by step where somebody edits or differentiates the steps.
 
@@ -24,7 +31,9 @@ def attend(
         with torch.no_grad():
             explicit_pattern(site, q, k, mask, causal)
     causal = causal and mask is None
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal)  # (B, H, T, K)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=causal
+    )  # (B, H, T, K)
 
 
 def explicit_pattern(site: Tapped, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
@@ -36,7 +45,9 @@ def explicit_pattern(site: Tapped, q: Tensor, k: Tensor, mask: Tensor | None, ca
         scores = scores.masked_fill(~mask, -torch.inf)
     scores = site.tap("scores", scores)
     if mask is not None and site.altered("scores"):
-        scores = scores.masked_fill(~mask, -torch.inf)  # an edit may change what a position sees, not let it see ahead
+        scores = scores.masked_fill(
+            ~mask, -torch.inf
+        )  # an edit may change what a position sees, not let it see ahead
     return site.tap("pattern", scores.softmax(-1))
 
 

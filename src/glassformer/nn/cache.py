@@ -33,7 +33,9 @@ class KVCache:
         """Write one layer's new keys and values (B, H, T, K) and return all of them (B, H, S, K)."""
         end = self.length + k.shape[2]
         if end > self.capacity:
-            raise InputError(f"{end} positions are more than the {self.capacity} that this cache has room for")
+            raise InputError(
+                f"{end} positions are more than the {self.capacity} that this cache has room for"
+            )
         self.keys[layer, :, :, self.length : end] = k
         self.values[layer, :, :, self.length : end] = v
         return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]

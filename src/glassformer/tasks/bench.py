@@ -41,8 +41,12 @@ def bench(lm: LanguageModel, *, rounds: int = 5) -> Iterator[Figure]:
     yield _measure(f"reading {long} tokens", long, rounds, lambda: _write(lm, 1, long, 1))
     yield _measure(f"writing {many} tokens after {short}", many, rounds, lambda: _write(lm, 1, short, many))
     sampled = {"temperature": 0.7, "top_k": 40, "seed": 0}
-    yield _measure("the same, drawn among the 40 best", many, rounds, lambda: _write(lm, 1, short, many, **sampled))
-    yield _measure(f"writing 8 texts of {few} tokens at once", 8 * few, rounds, lambda: _write(lm, 8, short, few))
+    yield _measure(
+        "the same, drawn among the 40 best", many, rounds, lambda: _write(lm, 1, short, many, **sampled)
+    )
+    yield _measure(
+        f"writing 8 texts of {few} tokens at once", 8 * few, rounds, lambda: _write(lm, 8, short, few)
+    )
     for place in (min(100, context // 2), context - 24):
         yield _measure(f"writing at position {place}", 16, rounds, at_place(lm, place))
     if isinstance(engine := lm.stepper, Engine):
@@ -53,7 +57,21 @@ def bench(lm: LanguageModel, *, rounds: int = 5) -> Iterator[Figure]:
 
 def cold_start(model: str, engine: str, *, rounds: int = 5) -> Figure:
     """From the start of a process to the first token: `glass generate -n 1`, all in all."""
-    command = [sys.executable, "-m", "glassformer", "generate", "-m", model, "--engine", engine, "-n", "1", "-s", "0", "Once"]
+    command = [
+        sys.executable,
+        "-m",
+        "glassformer",
+        "generate",
+        "-m",
+        model,
+        "--engine",
+        engine,
+        "-n",
+        "1",
+        "-s",
+        "0",
+        "Once",
+    ]
     taken = []
     for turn in range(rounds + 1):
         began = time.perf_counter()
@@ -81,7 +99,9 @@ def _ids(lm: LanguageModel, row: int, count: int) -> list[int]:
 
 def _write(lm: LanguageModel, rows: int, given: int, new: int, **options: Any) -> None:
     prompts = [_ids(lm, row, given) for row in range(rows)]
-    made = lm.generate_many(prompts, max_new_tokens=new, min_new_tokens=new, **({"temperature": 0.0} | options))
+    made = lm.generate_many(
+        prompts, max_new_tokens=new, min_new_tokens=new, **({"temperature": 0.0} | options)
+    )
     assert all(len(out.tokens) == new for out in made)
 
 

@@ -156,7 +156,9 @@ class LanguageModel:
         """The ids of a prompt; `<|endoftext|>` for an empty one."""
         if not isinstance(prompt, str):
             if isinstance(prompt, bytes | bytearray) or not hasattr(prompt, "__iter__"):
-                raise InputError(f"a prompt must be a text or a sequence of token ids, not {type(prompt).__name__}")
+                raise InputError(
+                    f"a prompt must be a text or a sequence of token ids, not {type(prompt).__name__}"
+                )
             ids = list(prompt)
             if any(type(id) is not int for id in ids):
                 raise InputError("a prompt of token ids must hold whole numbers only")
@@ -250,7 +252,9 @@ class LanguageModel:
         """Write a folder that `load` and `transformers` read."""
         from glassformer.hub.folder import parse_dtype, save_folder
 
-        save_folder(Path(folder), self.model, self.tokenizer, dtype=None if dtype is None else parse_dtype(dtype))
+        save_folder(
+            Path(folder), self.model, self.tokenizer, dtype=None if dtype is None else parse_dtype(dtype)
+        )
 
     def _run(
         self,
@@ -345,7 +349,9 @@ class LanguageModel:
         # Beams search one prompt at a time, and hold the cache twice while they choose who goes on.
         rows = len(ids) * options.num_return_sequences if options.num_beams == 1 else 2 * options.num_beams
         length = min(2 * stepper.context, max(map(len, ids), default=0) + options.max_new_tokens)
-        machine.check_memory(stepper.cache_size(rows, length), what=f"a cache for {rows} answers of {length:,} tokens")
+        machine.check_memory(
+            stepper.cache_size(rows, length), what=f"a cache for {rows} answers of {length:,} tokens"
+        )
 
     def _text(self) -> Tokenizer:
         if self.tokenizer is None:
@@ -380,13 +386,19 @@ def load(
     if native:
         spoken, tokenizer = load_native(folder, offline=offline, say=say)
         return LanguageModel(
-            None, tokenizer, str(name), engine=spoken, make=lambda: loading.load_torch(folder, offline=offline).model
+            None,
+            tokenizer,
+            str(name),
+            engine=spoken,
+            make=lambda: loading.load_torch(folder, offline=offline).model,
         )
     loaded = loading.load_torch(folder, device=device, dtype=dtype, offline=offline)
     return LanguageModel(loaded.model, loaded.tokenizer, str(name))
 
 
-def complete(prompt: Prompt = "", *, model: str = "storyteller", engine: str = "auto", **options: Any) -> Completion:
+def complete(
+    prompt: Prompt = "", *, model: str = "storyteller", engine: str = "auto", **options: Any
+) -> Completion:
     """Load a model and continue a prompt with it, in one call."""
     return load(model, engine=engine).generate(prompt, **options)
 

@@ -12,7 +12,18 @@ from glassformer.figures.labels import number, percent, readable, visible
 from glassformer.figures.specs import bars, curves, matrix, names, panels, plain, strip
 from glassformer.figures.view import VERSION, View, short
 from glassformer.tasks.sentences import sentence
-from glassformer.tasks.sketches import MOST_STRIPS, cache, curve, embedding, journey, merges, parameters, some, top, written
+from glassformer.tasks.sketches import (
+    MOST_STRIPS,
+    cache,
+    curve,
+    embedding,
+    journey,
+    merges,
+    parameters,
+    some,
+    top,
+    written,
+)
 
 if TYPE_CHECKING:
     from glassformer.tasks.look import Look
@@ -35,7 +46,12 @@ def view_of(look: "Look", drawing: str | None = None) -> View:
     title, _, rest = look.caption.partition("\n")
     title = readable(title)
     told = [readable(rest), look.made, f"Glassformer {version('glassformer')}"]
-    spec = {"view": VERSION, "title": title, "sentence": readable(sentence(look)), "caption": " · ".join(filter(None, told))}
+    spec = {
+        "view": VERSION,
+        "title": title,
+        "sentence": readable(sentence(look)),
+        "caption": " · ".join(filter(None, told)),
+    }
     drawn = known[drawing](look)
     if "title" in drawn:
         drawn["title"] = readable(drawn["title"])
@@ -69,7 +85,12 @@ def arcs(look: "Look") -> Spec:
         return {"kind": "arcs", "tokens": tokens, "edges": _edges(table, top), **more}
     size = -(-len(tokens) // NEAR)
     groups = [range(at, min(at + size, len(tokens))) for at in range(0, len(tokens), size)]
-    pooled = np.array([[table[one.start : one.stop, two.start : two.stop].sum(1).mean() for two in groups] for one in groups])
+    pooled = np.array(
+        [
+            [table[one.start : one.stop, two.start : two.stop].sum(1).mean() for two in groups]
+            for one in groups
+        ]
+    )
     labels = [f"{group.start} {''.join(tokens[group.start : group.stop])}" for group in groups]
     whole = {"kind": "arcs", "tokens": labels, "edges": _edges(pooled, top), **more}
     last = len(tokens) - NEAR
@@ -98,14 +119,29 @@ def heads(look: "Look") -> Spec:
     parts = []
     for layer, row in enumerate(patterns):
         for head, table in enumerate(row):
-            little = np.array([[table[r : r + by, c : c + by].max() for c in range(0, size, by)] for r in range(0, size, by)])
+            little = np.array(
+                [
+                    [table[r : r + by, c : c + by].max() for c in range(0, size, by)]
+                    for r in range(0, size, by)
+                ]
+            )
             shares = {kind: float(np.nan_to_num(getattr(look.numbers, kind)[layer, head])) for kind in SHORT}
             kind = max(shares, key=shares.__getitem__)
             title = f"{layer}.{head} {SHORT[kind]} {shares[kind]:.0%}"
             rows = [f"{r * by}" for r in range(len(little))]
-            more = {"cell": [side, side], "row_labels": False, "column_labels": False, "legend": False, "unit": "percent"}
-            parts.append(matrix(rows, rows, _ahead(little), magnitude("attention"), title=title, small=True, **more))
-    title = f"{look.caption}; LAYER.HEAD, what it gives most to" + (f"; cells are the strongest of {by} × {by}" if by > 1 else "")
+            more = {
+                "cell": [side, side],
+                "row_labels": False,
+                "column_labels": False,
+                "legend": False,
+                "unit": "percent",
+            }
+            parts.append(
+                matrix(rows, rows, _ahead(little), magnitude("attention"), title=title, small=True, **more)
+            )
+    title = f"{look.caption}; LAYER.HEAD, what it gives most to" + (
+        f"; cells are the strongest of {by} × {by}" if by > 1 else ""
+    )
     return panels(parts, across=count, gap=8, title=title, scale=magnitude("attention"), unit="percent")
 
 
@@ -115,13 +151,23 @@ def statistics(look: "Look") -> Spec:
     rows = [f"{row[0]}.{row[1]}" for row in look.rows]
     values = np.array([[row[look.columns.index(kind)] for kind in kinds] for row in look.rows])
     texts = [["" if value != value else percent(value) for value in row] for row in values.tolist()]
-    return matrix(rows, kinds, np.nan_to_num(values), magnitude("of its attention"), texts=texts, numeric=True, unit="percent")
+    return matrix(
+        rows,
+        kinds,
+        np.nan_to_num(values),
+        magnitude("of its attention"),
+        texts=texts,
+        numeric=True,
+        unit="percent",
+    )
 
 
 def search(look: "Look") -> Spec:
     """The heads that look there most."""
     return bars(
-        [f"layer {one.layer}, head {one.head}" for one in look.numbers], [one.weight for one in look.numbers], unit="percent"
+        [f"layer {one.layer}, head {one.head}" for one in look.numbers],
+        [one.weight for one in look.numbers],
+        unit="percent",
     )
 
 
@@ -147,18 +193,39 @@ def steps(look: "Look") -> Spec:
         signed("q·k", most), signed("÷ √K", most), signed("masked", most), magnitude("softmax"),
         magnitude("|w·v|", float(lengths.max()) or 1.0),
     ]  # fmt: skip
-    texts = [["−∞" if value == -np.inf else number(float(value)) for value in row] for row in zip(*columns, strict=True)]
-    more = {"scales": scales, "texts": texts, "numeric": True, "legend": False, "column_hues": {"0": "q", "4": "v"}}
+    texts = [
+        ["−∞" if value == -np.inf else number(float(value)) for value in row]
+        for row in zip(*columns, strict=True)
+    ]
+    more = {
+        "scales": scales,
+        "texts": texts,
+        "numeric": True,
+        "legend": False,
+        "column_hues": {"0": "q", "4": "v"},
+    }
     more |= {"cell": [54.0, 18.0]}
     last = max(0, look.seen - 39)
     more |= {"window": [last, 0]}  # of a long text, the part that ends at the query
-    five = matrix(tokens, ["q·k", "÷ √K", "masked", "softmax", "|w·v|"], np.stack(columns, 1), scales[0], **more)
+    five = matrix(
+        tokens, ["q·k", "÷ √K", "masked", "softmax", "|w·v|"], np.stack(columns, 1), scales[0], **more
+    )
     width = float(max(2, 160 // found.values.shape[1]))
-    thin = {"window": [last, 0], "cell": [width, 18.0], "row_labels": False, "column_labels": False, "legend": False}
+    thin = {
+        "window": [last, 0],
+        "cell": [width, 18.0],
+        "row_labels": False,
+        "column_labels": False,
+        "legend": False,
+    }
     across = [str(n) for n in range(found.values.shape[1])]
     top = float(np.abs(found.weighted).max()) or 1.0
-    given = matrix(tokens, across, found.weighted, signed("weight × value", top), banner=["v", "softmax × v"], **thin)
-    mixed = matrix(["sum"], across, found.mix[None], signed("weight × value", top), banner=["v", "their sum"], **thin)
+    given = matrix(
+        tokens, across, found.weighted, signed("weight × value", top), banner=["v", "softmax × v"], **thin
+    )
+    mixed = matrix(
+        ["sum"], across, found.mix[None], signed("weight × value", top), banner=["v", "their sum"], **thin
+    )
     return panels([five, panels([given, mixed | {"legend": True}], gap=6)], across=2)
 
 
@@ -168,10 +235,18 @@ def _lens(what: str) -> Callable[["Look"], Spec]:
     def drawn(look: "Look") -> Spec:
         found = look.numbers
         values, scale, unit = {
-            "probability": (np.exp(found.top_logprobs[..., 0]), magnitude("probability of the likeliest"), "percent"),
+            "probability": (
+                np.exp(found.top_logprobs[..., 0]),
+                magnitude("probability of the likeliest"),
+                "percent",
+            ),
             "rank": (1 / found.ranks, magnitude("= 1 ÷ rank of the token that came"), ""),
             "entropy": (found.entropy, magnitude("entropy, nats", float(found.entropy.max())), ""),
-            "divergence": (found.divergence, magnitude("divergence from the last, nats", float(found.divergence.max())), ""),
+            "divergence": (
+                found.divergence,
+                magnitude("divergence from the last, nats", float(found.divergence.max())),
+                "",
+            ),
         }[what]
         texts = [names(row) for row in look.seen[::-1]]
         rows = [stage.removeprefix("blocks.") for stage in found.stages[::-1]]
@@ -200,7 +275,9 @@ def watched(look: "Look") -> Spec:
 def parts(look: "Look") -> Spec:
     """Who spoke for a token, and against it."""
     rows = look.rows[:MOST_BARS]
-    return bars([row[0] for row in rows], [row[1] for row in rows], **some(look, len(rows), len(look.rows), "parts"))
+    return bars(
+        [row[0] for row in rows], [row[1] for row in rows], **some(look, len(rows), len(look.rows), "parts")
+    )
 
 
 def saliency(look: "Look") -> Spec:
@@ -212,12 +289,23 @@ def saliency(look: "Look") -> Spec:
     tested, parts = look.numbers.get("curves"), []
     for n, target in enumerate(found.targets[:MOST_STRIPS]):
         there = [
-            value if end <= target.position + 1 else None for value, end in zip(shares[n], look.numbers["ends"], strict=True)
+            value if end <= target.position + 1 else None
+            for value, end in zip(shares[n], look.numbers["ends"], strict=True)
         ]
         upto = [at for at, value in enumerate(there) if value is not None]
         title = f"“{visible(look.seen[n])}” because of"
         values = [shares[n][at] for at in upto]
-        parts.append(strip([look.tokens[at] for at in upto], values, scale, title=title, unit="percent", legend=False, room=560))
+        parts.append(
+            strip(
+                [look.tokens[at] for at in upto],
+                values,
+                scale,
+                title=title,
+                unit="percent",
+                legend=False,
+                room=560,
+            )
+        )
         if tested is not None:
             both = {"deletion": tested.deletion[n], "insertion": tested.insertion[n]}
             more = {
@@ -240,7 +328,13 @@ def neurons(look: "Look") -> Spec:
     rows = [f"{layer}.{neuron}" for layer, neuron in best]
     values = np.stack([found.values[found.layers.index(layer), :, neuron] for layer, neuron in best])
     scale = signed("activation", float(np.abs(values).max()))
-    return matrix(rows, names(look.tokens), values, scale, title=f"{look.caption}: the {len(rows)} strongest, LAYER.NEURON")
+    return matrix(
+        rows,
+        names(look.tokens),
+        values,
+        scale,
+        title=f"{look.caption}: the {len(rows)} strongest, LAYER.NEURON",
+    )
 
 
 def sparks(look: "Look") -> Spec:
@@ -259,7 +353,13 @@ def passages(look: "Look") -> Spec:
     """Stretches of text around the token at which a neuron fires."""
     scale = magnitude("activation", max(row[0] for row in look.rows))
     parts = [
-        strip(row[2:5], [np.nan, row[0], np.nan], scale, title=f"{number(row[0])} in text {row[1]}", legend=False)
+        strip(
+            row[2:5],
+            [np.nan, row[0], np.nan],
+            scale,
+            title=f"{number(row[0])} in text {row[1]}",
+            legend=False,
+        )
         for row in look.rows
     ]
     return panels(parts, scale=scale, gap=8)
@@ -267,7 +367,10 @@ def passages(look: "Look") -> Spec:
 
 def edit(look: "Look") -> Spec:
     """The next token with and without the edits."""
-    both = [{"name": name, "values": plain([row[at] for row in look.rows])} for at, name in ((1, "before"), (2, "after"))]
+    both = [
+        {"name": name, "values": plain([row[at] for row in look.rows])}
+        for at, name in ((1, "before"), (2, "after"))
+    ]
     return {"kind": "bars", "labels": names([row[0] for row in look.rows]), "series": both, "unit": "percent"}
 
 
@@ -289,7 +392,11 @@ def diff(look: "Look") -> Spec:
         layers, heads = found.attention.shape
         rows, columns = [f"layer {n}" for n in range(layers)], [f"head {n}" for n in range(heads)]
         far = magnitude("of the attention goes elsewhere", float(found.attention.max()) or 1.0)
-        parts.append(matrix(rows, columns, found.attention, far, unit="percent", title="how far apart their heads look"))
+        parts.append(
+            matrix(
+                rows, columns, found.attention, far, unit="percent", title="how far apart their heads look"
+            )
+        )
     return panels(parts)
 
 

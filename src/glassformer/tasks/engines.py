@@ -28,13 +28,17 @@ def wants_native(engine: str, *, device: str = "cpu", dtype: str = "float32") ->
         raise InputError(f"engine {engine!r} is none of {', '.join(ENGINES)}")
     fits = device == "cpu" and dtype in ("float32", "fp32", "auto")
     if engine == "native" and not fits:
-        raise InputError(f"the native engine computes in int8 on the cpu; device {device} and dtype {dtype} are for engine torch")
+        raise InputError(
+            f"the native engine computes in int8 on the cpu; device {device} and dtype {dtype} are for engine torch"
+        )
     if engine == "native" and not native.ways():
         raise InputError(f"engine native is not here, there is {native.status()}")
     return engine != "torch" and fits and bool(native.ways())
 
 
-def load_native(folder: Path, *, offline: bool = False, say: Say = lambda text: None) -> tuple[native.Engine, Tokenizer | None]:
+def load_native(
+    folder: Path, *, offline: bool = False, say: Say = lambda text: None
+) -> tuple[native.Engine, Tokenizer | None]:
     """The engine of a folder's model, and the tokenizer; the first time, the model is quantized and kept."""
     note = store.find(folder)
     kept = tokenizer = None

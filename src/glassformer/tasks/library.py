@@ -64,12 +64,16 @@ def describe(name: str, *, revision: str | None = None, offline: bool = False) -
 
     folder = locate(name, revision=revision, offline=offline)
     if is_adapter(folder):
-        raise InputError(f"{folder} is a LoRA folder; its base has the parameters: glass show {read_adapter(folder).base}")
+        raise InputError(
+            f"{folder} is a LoRA folder; its base has the parameters: glass show {read_adapter(folder).base}"
+        )
     model, places, config = outline(folder)
     kinds = sorted({str(place.entry.dtype).removeprefix("torch.") for place in places})
     size = sum(path.stat().st_size for path in {place.entry.path for place in places})
     table = Table(name, folder, config, ", ".join(kinds), size, blocks=model.config.layers)
-    counted = dict(model.named_parameters())  # not the token matrix once more, nor biases of zero that stand for none
+    counted = dict(
+        model.named_parameters()
+    )  # not the token matrix once more, nor biases of zero that stand for none
     for place in places:
         if place.name not in counted:
             continue
@@ -115,7 +119,9 @@ def convert(source: Path, target: str | None, **how: Any) -> Path:
     from glassformer.hub.folder import parse_dtype
 
     source = source.absolute()
-    name = target or (source.parent.name if source.stem in ("ckpt", "model", "pytorch_model") else source.stem)
+    name = target or (
+        source.parent.name if source.stem in ("ckpt", "model", "pytorch_model") else source.stem
+    )
     if "/" in name or name.startswith((".", "~")):
         folder = as_path(name)
     else:

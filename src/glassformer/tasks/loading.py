@@ -30,7 +30,9 @@ def load_adapted(folder: Path, *, offline: bool = False, **how: Any) -> Loaded:
     fold(loaded.model)
     for name in adapter.detours:
         if not torch.stack(loaded.model.get_parameter(f"{name}.weight").aminmax()).isfinite().all():
-            raise CheckpointError(f"{folder}: what it adds to {name} is too large for {loaded.model.tokens.weight.dtype}")
+            raise CheckpointError(
+                f"{folder}: what it adds to {name} is too large for {loaded.model.tokens.weight.dtype}"
+            )
     return replace(loaded, folder=folder)
 
 

@@ -33,7 +33,9 @@ class Look:
     numbers: Any = field(repr=False)
     columns: list[str]
     rows: list[list[Any]] = field(repr=False)
-    every: "Table | None" = field(default=None, repr=False, compare=False)  # the whole, where the table is a choice of it
+    every: "Table | None" = field(
+        default=None, repr=False, compare=False
+    )  # the whole, where the table is a choice of it
     seen: Any = field(default=None, repr=False, compare=False)  # what only a picture needs
     made: str = ""  # how the text came about
 
@@ -91,7 +93,12 @@ class Look:
         if kind == ".csv":
             write(path, self.to_csv().encode())
         elif kind == ".json":
-            write(path, (json.dumps(self.to_dict() | {"view": self.view(drawing).spec}, ensure_ascii=False) + "\n").encode())
+            write(
+                path,
+                (
+                    json.dumps(self.to_dict() | {"view": self.view(drawing).spec}, ensure_ascii=False) + "\n"
+                ).encode(),
+            )
         elif kind in PICTURES:
             self.view(drawing).save(path, **how)
         else:
@@ -113,7 +120,10 @@ def arrays(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: arrays(one) for name, one in value.items()}
     if isinstance(value, list) and value and dataclasses.is_dataclass(value[0]):
-        return {one.name: np.array([getattr(row, one.name) for row in value]) for one in dataclasses.fields(value[0])}
+        return {
+            one.name: np.array([getattr(row, one.name) for row in value])
+            for one in dataclasses.fields(value[0])
+        }
     return value if value is None else np.asarray(value)
 
 
@@ -122,7 +132,10 @@ def plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {one.name: plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
     if isinstance(value, dict):
-        return {" ".join(map(str, key)) if isinstance(key, tuple) else str(key): plain(one) for key, one in value.items()}
+        return {
+            " ".join(map(str, key)) if isinstance(key, tuple) else str(key): plain(one)
+            for key, one in value.items()
+        }
     if isinstance(value, np.ndarray | list | tuple):
         return [plain(one) for one in value]
     if isinstance(value, float | np.floating):
@@ -142,7 +155,9 @@ def words_of(lm: "LanguageModel", ids: Sequence[int]) -> tuple[list[range], list
         raise InputError("this model has no vocabulary, so its tokens make no words")
     pieces = [lm.tokenizer.bytes_of(id) for id in ids]
     groups = words(pieces)
-    return groups, [b"".join(pieces[at] for at in group).decode("utf-8", "backslashreplace") for group in groups]
+    return groups, [
+        b"".join(pieces[at] for at in group).decode("utf-8", "backslashreplace") for group in groups
+    ]
 
 
 def find_token(lm: "LanguageModel", word: str | int) -> int:
@@ -154,7 +169,9 @@ def find_token(lm: "LanguageModel", word: str | int) -> int:
         raise InputError("an empty text is no token")
     if len(ids) != 1:
         pieces = " + ".join(f"'{name}'" for name in labels(lm, ids))
-        hint = "" if word.startswith(" ") else f"; a word inside a text begins with a blank: ' {word.strip()}'"
+        hint = (
+            "" if word.startswith(" ") else f"; a word inside a text begins with a blank: ' {word.strip()}'"
+        )
         raise InputError(f"{word!r} is not one token but {pieces}{hint}")
     return ids[0]
 
@@ -167,7 +184,9 @@ def places_of(lm: "LanguageModel", ids: Sequence[int], word: str | int) -> list[
     if lm.tokenizer is None:
         raise InputError("this model has no vocabulary; name positions by their numbers")
     groups, names = words_of(lm, ids)
-    found = [at for group, name in zip(groups, names, strict=True) if name.strip() == word.strip() for at in group]
+    found = [
+        at for group, name in zip(groups, names, strict=True) if name.strip() == word.strip() for at in group
+    ]
     if not found:
         known = " ".join(name.strip() for name in names)
         shown = readable(known[:200]) + ("…" if len(known) > 200 else "")

@@ -79,7 +79,9 @@ def measure(
         each = f"each of {len(rows):,} documents" if len(rows) > 1 else "the text"
         protocol = f"{each}{cut}, from <|endoftext|> on"
     steps = {"without overlap": lm.stepper.context, f"stride {stride}": stride}
-    total = sum(sum(1 for _ in windows(len(row), lm.stepper.context, step)) for row in rows for step in steps.values())
+    total = sum(
+        sum(1 for _ in windows(len(row), lm.stepper.context, step)) for row in rows for step in steps.values()
+    )
     done = 0
     for name, step in steps.items():
         score = Score()
@@ -122,12 +124,16 @@ def _score(lm: LanguageModel, rows: Sequence[Sequence[int]], stride: int, score:
         longest = max(end - begin for _, begin, end, _ in group)
         ids = torch.zeros(len(group), longest, dtype=torch.long)
         for i, (row, begin, end, _) in enumerate(group):
-            ids[i, : end - begin] = torch.tensor(row[begin:end])  # what is behind the end cannot be seen from before it
+            ids[i, : end - begin] = torch.tensor(
+                row[begin:end]
+            )  # what is behind the end cannot be seen from before it
         logits = _logits(lm, ids[:, :-1])  # (B, T - 1, V)
         for i, (row, begin, end, first) in enumerate(group):
             targets = torch.tensor(row[first:end], device=logits.device)
             at = logits[i, first - begin - 1 : end - begin - 1]
-            score.nats += float(torch.nn.functional.cross_entropy(at, targets, reduction="none").double().sum())
+            score.nats += float(
+                torch.nn.functional.cross_entropy(at, targets, reduction="none").double().sum()
+            )
             score.tokens += end - first
             score.size += sum(len(lm.tokenizer.bytes_of(id)) for id in row[first:end]) if lm.tokenizer else 0
         yield len(group)
@@ -174,5 +180,7 @@ def _named(name: str) -> Path:
     path = Path(folder or ".") / NAMED[name]
     if not path.is_file():
         looked = f"{path} is not there" if folder else "GLASSFORMER_DATA is not set"
-        raise InputError(f"{name}: {looked}; set GLASSFORMER_DATA to the folder that holds {NAMED[name]}, or measure on a file")
+        raise InputError(
+            f"{name}: {looked}; set GLASSFORMER_DATA to the folder that holds {NAMED[name]}, or measure on a file"
+        )
     return path

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from glassformer.durable import replace_text
+from glassformer.durable import replace_file
 
 
 class Diary:
@@ -49,7 +49,7 @@ class Diary:
     def _forget_from(self, step: int) -> None:
         """Drop what was written by steps that are now done again, and a last line that was cut off."""
         kept = [line for line in read_lines(self.path) if line["step"] < step]
-        replace_text(self.path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept))
+        replace_file(self.path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept))
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

@@ -23,10 +23,16 @@ class Neurons(Look):
         """A few patterns over the tokens, of which all neurons are mixtures."""
         with _library():
             found = self.numbers.nmf(factors, seed=seed)
-        rows = [[n, at, name, float(found.patterns[n, at])] for n in range(factors) for at, name in enumerate(self.tokens)]
+        rows = [
+            [n, at, name, float(found.patterns[n, at])]
+            for n in range(factors)
+            for at, name in enumerate(self.tokens)
+        ]
         caption = f"{self.caption}: {factors} factors, seed {seed}, {1 - found.error:.0%} of the activations"
         columns = ["factor", "position", "token", "strength"]
-        return Look("factors", caption, self.tokens, found, columns, rows, seen=found.patterns, made=self.made)
+        return Look(
+            "factors", caption, self.tokens, found, columns, rows, seen=found.patterns, made=self.made
+        )
 
     def clusters(self, count: int, *, seed: int = 0) -> Look:
         """Neurons that fire at the same tokens, in groups: at which tokens each group fires, on average."""
@@ -49,10 +55,14 @@ def _library() -> Iterator[None]:
     try:
         yield
     except ImportError:
-        raise InputError("factors and clusters need one more library: pip install 'glassformer[explain]'") from None
+        raise InputError(
+            "factors and clusters need one more library: pip install 'glassformer[explain]'"
+        ) from None
 
 
-def neurons(lm: "LanguageModel", ids: Sequence[int], layers: Sequence[int] | None = None, k: int = 5) -> Neurons:
+def neurons(
+    lm: "LanguageModel", ids: Sequence[int], layers: Sequence[int] | None = None, k: int = 5
+) -> Neurons:
     """The neurons that fire most at every token."""
     if k < 1:
         raise InputError(f"k must be at least 1, not {k}")
@@ -91,14 +101,20 @@ def passages(
 ) -> Look:
     """Where in many texts a neuron fires most; one piece is in memory at a time. Progress: tokens read, of 0 (unknown)."""
     texts = (ids for text in documents if (ids := lm.encode(text) if text else []))
-    found = firing.passages(lm.model, texts, [(layer, neuron)], k=k, progress=lambda done: progress(done, 0))[layer, neuron]
+    found = firing.passages(lm.model, texts, [(layer, neuron)], k=k, progress=lambda done: progress(done, 0))[
+        layer, neuron
+    ]
     if not found:
         raise InputError("there is no text to search: the corpus is empty")
     rows: list[list[Any]] = []
     for one in found:
         before, (token,), after = (
             labels(lm, part)
-            for part in (one.ids[: one.position], one.ids[one.position : one.position + 1], one.ids[one.position + 1 :])
+            for part in (
+                one.ids[: one.position],
+                one.ids[one.position : one.position + 1],
+                one.ids[one.position + 1 :],
+            )
         )
         rows.append([one.activation, one.document, "".join(before), token, "".join(after)])
     caption = f"{lm.name}: where neuron {neuron} of layer {layer} fires most"

@@ -38,20 +38,31 @@ def merges(tokenizer: "Tokenizer", text: str, *, special: bool = False) -> Look:
         for ((a, b), rank, pieces), step in zip(steps_of(word), word.steps, strict=False):
             shown = [tokenizer.shown(piece) for piece in pieces]
             drawn.append((f"rank {rank:,}", shown, step.at))
-            rows.append([tokenizer.shown(word.symbols), rank, tokenizer.shown(a), tokenizer.shown(b), " ".join(shown)])
+            rows.append(
+                [tokenizer.shown(word.symbols), rank, tokenizer.shown(a), tokenizer.shown(b), " ".join(shown)]
+            )
         drawn.append(("ids", list(map(str, word.ids)), None))
     if not drawn:
         raise InputError("there is nothing to merge: the text is empty")
     columns = ["word", "rank", "left", "right", "pieces"]
-    tokens = [tokenizer.shown(piece) for word in tokenizer.watch(text, special=special) for piece in word.pieces]
+    tokens = [
+        tokenizer.shown(piece) for word in tokenizer.watch(text, special=special) for piece in word.pieces
+    ]
     return Look("merges", f"byte pair encoding of {text[:60]!r}", tokens, {}, columns, rows, seen=drawn)
 
 
 def parameters(table: "Table") -> Look:
     """Where a model's parameters are."""
-    rows: list[list[Any]] = [[row.name, " × ".join(map(str, row.shape)), 1, row.parameters] for row in table.whole]
+    rows: list[list[Any]] = [
+        [row.name, " × ".join(map(str, row.shape)), 1, row.parameters] for row in table.whole
+    ]
     each = [
-        [f"{table.blocks} × {row.name}", " × ".join(map(str, row.shape)), table.blocks, row.parameters * table.blocks]
+        [
+            f"{table.blocks} × {row.name}",
+            " × ".join(map(str, row.shape)),
+            table.blocks,
+            row.parameters * table.blocks,
+        ]
         for row in table.block
     ]
     rows = [*rows[:2], *each, *rows[2:]]
@@ -85,6 +96,8 @@ def curve(files: Sequence[Path]) -> Look:
     low, high = (float(limit(one for _, one in (*mean, *held_out))) for limit in (min, max))
     numbers = {"millions of tokens": places, **series, "high": low + 2.5 if high > low + 2.5 else None}
     rows: list[list[Any]] = [[x, *(points.get(x) for points in found.values())] for x in places]
-    named = files[-1].parent.name if files[-1].name == "metrics.jsonl" else ", ".join(file.stem for file in files)
+    named = (
+        files[-1].parent.name if files[-1].name == "metrics.jsonl" else ", ".join(file.stem for file in files)
+    )
     caption = f"{named}: loss"
     return Look("curve", caption, [], numbers, ["millions of tokens", *found], rows)

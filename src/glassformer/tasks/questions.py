@@ -24,7 +24,12 @@ if TYPE_CHECKING:
     from glassformer.tasks.written import Completion
 
 ROBOT = ["robot", "must", "obey", "orders"]
-ROBOT_SCORES = [[0.11, 0.00, 0.81, 0.79], [0.19, 0.50, 0.30, 0.48], [0.53, 0.98, 0.95, 0.14], [0.81, 0.86, 0.38, 0.90]]
+ROBOT_SCORES = [
+    [0.11, 0.00, 0.81, 0.79],
+    [0.19, 0.50, 0.30, 0.48],
+    [0.53, 0.98, 0.95, 0.14],
+    [0.81, 0.86, 0.38, 0.90],
+]
 ROBOT_WIDTH = 16  # the article's percentages come out with scores ÷ √16
 
 
@@ -50,23 +55,42 @@ def heads(lm: "LanguageModel", ids: Sequence[int]) -> Look:
     return Look("heads", caption, labels(lm, ids), found, ["layer", "head", *kinds], rows, seen=patterns)
 
 
-def search(lm: "LanguageModel", ids: Sequence[int], source: str | int, target: str | int, k: int = 10) -> Look:
+def search(
+    lm: "LanguageModel", ids: Sequence[int], source: str | int, target: str | int, k: int = 10
+) -> Look:
     """Which heads look from one word to another."""
     queries, sources = places_of(lm, ids, source), places_of(lm, ids, target)
     if min(sources) > max(queries):
         raise InputError(f"{target!r} stands behind {source!r}; attention only looks back")
     found = attending.find_heads(attending.patterns(lm.model, ids), queries, sources)[:k]
     rows: list[list[Any]] = [[one.layer, one.head, one.weight] for one in found]
-    return Look("search", f"{lm.name}: from {source!r} to {target!r}", labels(lm, ids), found, ["layer", "head", "weight"], rows)
+    return Look(
+        "search",
+        f"{lm.name}: from {source!r} to {target!r}",
+        labels(lm, ids),
+        found,
+        ["layer", "head", "weight"],
+        rows,
+    )
 
 
 def pattern(
-    lm: "LanguageModel", ids: Sequence[int], layer: int, head: int | None = None, *, by_word: bool = False, values: bool = False
+    lm: "LanguageModel",
+    ids: Sequence[int],
+    layer: int,
+    head: int | None = None,
+    *,
+    by_word: bool = False,
+    values: bool = False,
 ) -> Look:
     """Where one head looks, or all heads of a layer on average; with `values`, how much each source hands over."""
     if head is not None:
         check_head(lm.model, head)
-    heads = attending.value_weighted(lm.model, ids, layer) if values else attending.patterns(lm.model, ids, [layer])[0]
+    heads = (
+        attending.value_weighted(lm.model, ids, layer)
+        if values
+        else attending.patterns(lm.model, ids, [layer])[0]
+    )
     where = f"layer {layer}, " + ("mean of all heads" if head is None else f"head {head}")
     what = "attention" if not values else "attention × length of what is handed over"
     table = heads.mean(0) if head is None else heads[head]
@@ -82,19 +106,27 @@ def flow(lm: "LanguageModel", ids: Sequence[int], layer: int | None = None, *, b
     return _sources(lm, ids, through[-1 if layer is None else layer], f"{where}: attention rollout", by_word)
 
 
-def _sources(lm: "LanguageModel", ids: Sequence[int], table: Array, what: str, by_word: bool, seen: str = "shares") -> Look:
+def _sources(
+    lm: "LanguageModel", ids: Sequence[int], table: Array, what: str, by_word: bool, seen: str = "shares"
+) -> Look:
     """A table (T, T) of who gives how much to whom, and the three strongest of each row; token by token, or word by word."""
     names = labels(lm, ids)
     if by_word:
         groups, names = words_of(lm, ids)
         starts = [group.start for group in groups]
-        table = np.add.reduceat(np.add.reduceat(table, starts, 1), starts, 0) / np.array([[len(group)] for group in groups])
+        table = np.add.reduceat(np.add.reduceat(table, starts, 1), starts, 0) / np.array(
+            [[len(group)] for group in groups]
+        )
     rows: list[list[Any]] = []
     for at, name in enumerate(names):
         best = np.argsort(-table[at, : at + 1], kind="stable")[:3]
         found = [part for source in best for part in (names[source], float(table[at, source]))]
         rows.append([at, name, *found, *["", np.nan] * (min(3, len(names)) - len(best))])
-    columns = ["position", "token", *(f"{what} {n}" for n in (1, 2, 3)[: len(names)] for what in ("looks at", "weight"))]
+    columns = [
+        "position",
+        "token",
+        *(f"{what} {n}" for n in (1, 2, 3)[: len(names)] for what in ("looks at", "weight")),
+    ]
     every = (
         ["position", "token", *(f"{n} {name}" for n, name in enumerate(names))],
         [[at, name, *row] for at, (name, row) in enumerate(zip(names, table.tolist(), strict=True))],
@@ -108,7 +140,11 @@ def steps(lm: "LanguageModel", ids: Sequence[int], layer: int, head: int, positi
     names = labels(lm, ids)
     lengths = np.linalg.norm(found.weighted, axis=1)
     rows = [
-        [at, name, *(float(step[at]) for step in (found.dots, found.scaled, found.masked, found.weights, lengths))]
+        [
+            at,
+            name,
+            *(float(step[at]) for step in (found.dots, found.scaled, found.masked, found.weights, lengths)),
+        ]
         for at, name in enumerate(names)
     ]
     where = position % len(ids)
@@ -118,7 +154,12 @@ def steps(lm: "LanguageModel", ids: Sequence[int], layer: int, head: int, positi
 
 
 def lens(
-    lm: "LanguageModel", ids: Sequence[int], *, k: int = 5, watch: Sequence[str | int] = (), then: int | None = None
+    lm: "LanguageModel",
+    ids: Sequence[int],
+    *,
+    k: int = 5,
+    watch: Sequence[str | int] = (),
+    then: int | None = None,
 ) -> Look:
     """What each stage would say at each position."""
     found = lensing.lens(lm.model, ids, k=k, watch=[find_token(lm, word) for word in watch], then=then)
@@ -173,19 +214,34 @@ def journey(lm: "LanguageModel", ids: Sequence[int], position: int = -1) -> Look
     chances = np.exp(said.top_logprobs[:, position, 0])
     numbers = {"stages": said.stages, **vars(way), "likeliest": likeliest, "probability": chances}
     rows = [
-        [stage, *(float(one[n]) for one in (way.length, way.added, way.kept)), likeliest[n], float(chances[n])]
+        [
+            stage,
+            *(float(one[n]) for one in (way.length, way.added, way.kept)),
+            likeliest[n],
+            float(chances[n]),
+        ]
         for n, stage in enumerate(said.stages)
     ]
     names = labels(lm, ids)
     caption = f"{lm.name}: the way of {names[position]!r}, position {position % len(ids)}"
-    return Look("journey", caption, names, numbers, ["stage", "length", "added", "cosine", "likeliest", "probability"], rows)
+    return Look(
+        "journey",
+        caption,
+        names,
+        numbers,
+        ["stage", "length", "added", "cosine", "likeliest", "probability"],
+        rows,
+    )
 
 
 def embedded(lm: "LanguageModel", ids: Sequence[int]) -> Look:
     """What goes into the first block: the row of each token, the row of its position, and their sum."""
     token, position, whole = lensing.inputs(lm.model, ids)
     names = labels(lm, ids)
-    rows = [[at, name, *(float(np.linalg.norm(one[at])) for one in (token, position, whole))] for at, name in enumerate(names)]
+    rows = [
+        [at, name, *(float(np.linalg.norm(one[at])) for one in (token, position, whole))]
+        for at, name in enumerate(names)
+    ]
     numbers = {"token": token, "position": position, "sum": whole}
     columns = ["position", "token", "length of its row", "length of the position's", "length of the sum"]
     return Look("embedding", f"{lm.name}: token + position", names, numbers, columns, rows)
@@ -198,10 +254,19 @@ def sure(lm: "LanguageModel", written: "Completion") -> Look:
     first = len(written.prompt_tokens)
     chances = np.exp(written.logprobs)
     answer = labels(lm, written.tokens)
-    rows: list[list[Any]] = [[first + at, name, float(chances[at]), written.logprobs[at]] for at, name in enumerate(answer)]
+    rows: list[list[Any]] = [
+        [first + at, name, float(chances[at]), written.logprobs[at]] for at, name in enumerate(answer)
+    ]
     numbers = {"probability": np.concatenate([np.full(first, np.nan), chances])}
     names = labels(lm, written.prompt_tokens) + answer
-    return Look("written", f"{lm.name}: how sure it was", names, numbers, ["position", "token", "probability", "logprob"], rows)
+    return Look(
+        "written",
+        f"{lm.name}: how sure it was",
+        names,
+        numbers,
+        ["position", "token", "probability", "logprob"],
+        rows,
+    )
 
 
 def choices(lm: "LanguageModel", ids: Sequence[int], k: int, options: Options) -> Look:
@@ -216,9 +281,15 @@ def choices(lm: "LanguageModel", ids: Sequence[int], k: int, options: Options) -
     best = np.argsort(-chances, kind="stable")[:k]
     kept = distribution(logits[:known], options)[best] > 0 if not options.greedy else np.arange(len(best)) < 1
     count = int(kept.sum())
-    cut = None if count == len(best) else {"after": count, "label": f"cut: {options.told().rpartition(', seed')[0] or 'greedy'}"}
+    cut = (
+        None
+        if count == len(best)
+        else {"after": count, "label": f"cut: {options.told().rpartition(', seed')[0] or 'greedy'}"}
+    )
     names = labels(lm, best.tolist())
-    rows: list[list[Any]] = [[n + 1, names[n], float(chances[id]), bool(kept[n])] for n, id in enumerate(best)]
+    rows: list[list[Any]] = [
+        [n + 1, names[n], float(chances[id]), bool(kept[n])] for n, id in enumerate(best)
+    ]
     numbers = {"ids": best, "probability": chances[best], "kept": kept, "cut": cut}
     caption = f"{lm.name}: what may come after …{lm.text_of(ids)[-40:]!r}"
     if cut is None and options.told() != check.told():
@@ -226,14 +297,22 @@ def choices(lm: "LanguageModel", ids: Sequence[int], k: int, options: Options) -
     return Look("top", caption, names, numbers, ["rank", "token", "probability", "may be drawn"], rows)
 
 
-def parts(lm: "LanguageModel", ids: Sequence[int], position: int = -1, token: int | None = None, foil: int | None = None) -> Look:
+def parts(
+    lm: "LanguageModel",
+    ids: Sequence[int],
+    position: int = -1,
+    token: int | None = None,
+    foil: int | None = None,
+) -> Look:
     """Who spoke for a token (the likeliest, unless one is named), or for its lead over another: the parts of its logit."""
     if token is None:
         token = int(lm.logits(ids[: position % len(ids) + 1], last=True)[0].argmax())
     found = lensing.contributions(lm.model, ids, position, token, against=foil)
     order = np.argsort(-np.abs(found.values), kind="stable")
     rows: list[list[Any]] = [[found.parts[at], float(found.values[at])] for at in order]
-    lead = " less that of ".join(repr(name) for name in labels(lm, [token] if foil is None else [token, foil]))
+    lead = " less that of ".join(
+        repr(name) for name in labels(lm, [token] if foil is None else [token, foil])
+    )
     caption = f"{lm.name}: the logit of {lead}, {found.logit:.3f}, part by part"
     return Look("parts", caption, labels(lm, ids), found, ["part", "logit"], rows)
 
@@ -243,12 +322,28 @@ def memory(lm: "LanguageModel", written: "Completion") -> Look:
     found = kept(lm.model, written.prompt_tokens, written.tokens)
     names = labels(lm, written.tokens)
     rows = [
-        [one.step, name, _each(one.computed), _each(one.reused), one.saved, _each(one.bytes), int(one.bytes.sum())]
+        [
+            one.step,
+            name,
+            _each(one.computed),
+            _each(one.reused),
+            one.saved,
+            _each(one.bytes),
+            int(one.bytes.sum()),
+        ]
         for one, name in zip(found, names, strict=True)
     ]
     columns = ["step", "token", "computed", "reused", "saved", "bytes a layer", "bytes"]
     caption = f"{lm.name}: keys and values of {len(lm.model.blocks)} layers"
-    return Look("cache", caption, names, found, columns, rows, seen=labels(lm, [*written.prompt_tokens, *written.tokens]))
+    return Look(
+        "cache",
+        caption,
+        names,
+        found,
+        columns,
+        rows,
+        seen=labels(lm, [*written.prompt_tokens, *written.tokens]),
+    )
 
 
 def _each(layers: Array) -> int | str:
@@ -292,7 +387,11 @@ def why(
         shares = np.stack([shares[:, list(group)].sum(1) for group in groups], 1)
         ends = np.array([group.start + 1 for group in groups])
     numbers: dict[str, Any] = {"saliency": found, "shares": shares, "ends": ends}
-    columns, tests, caption = ["position", "token", "because of", "share"], np.zeros((len(targets), 0)), f"{lm.name}: {method}"
+    columns, tests, caption = (
+        ["position", "token", "because of", "share"],
+        np.zeros((len(targets), 0)),
+        f"{lm.name}: {method}",
+    )
     if foil is not None:
         caption += f", and not {labels(lm, [foil])[0]!r}"
     if found.gaps is not None:
@@ -300,7 +399,8 @@ def why(
     if tested:
         curves = faithfulness(lm.model, list(ids), found, blank=blank, progress=next(pace))
         all_of_them = {method: found} | {
-            name: saliency(lm.model, ids, targets, name, steps=steps, blank=blank, progress=next(pace)) for name in others
+            name: saliency(lm.model, ids, targets, name, steps=steps, blank=blank, progress=next(pace))
+            for name in others
         }
         agreed = {pair[1]: value for pair, value in agreement(all_of_them).items() if pair[0] == method}
         numbers |= {"curves": curves, "agreement": agreed}
@@ -340,12 +440,21 @@ def compare(lm: "LanguageModel", other: "LanguageModel", text: str) -> Look:
     """Two models on one text, token by token."""
     ids = lm.encode(text)
     if lm.tokenizer is not None and other.tokenizer is not None and other.encode(text) != ids:
-        raise InputError(f"{lm.name} and {other.name} cut this text into different tokens, so they cannot be compared on it")
+        raise InputError(
+            f"{lm.name} and {other.name} cut this text into different tokens, so they cannot be compared on it"
+        )
     found = difference(lm.model, other.model, ids)
     names = labels(lm, ids)
     ones, others = (np.exp(side.logprobs[-1, :-1]) for side in (found.one, found.other))
     rows = [
-        [at + 1, names[at + 1], float(ones[at]), float(others[at]), float(found.logprobs[at]), *map(int, found.ranks[at])]
+        [
+            at + 1,
+            names[at + 1],
+            float(ones[at]),
+            float(others[at]),
+            float(found.logprobs[at]),
+            *map(int, found.ranks[at]),
+        ]
         for at in range(len(ids) - 1)
     ]
     name = other.name if other.name != lm.name else f"{other.name} (the other)"

@@ -18,11 +18,14 @@ class Text:
     """What to learn from."""
 
     data: Strings = option(
-        (), "Text, .jsonl (a `text`, or a `prompt` and a `completion` a line), both also .gz or .zst, or folders."
+        (),
+        "Text, .jsonl (a `text`, or a `prompt` and a `completion` a line), both also .gz or .zst, or folders.",
     )
     weights: Numbers = option((), "How much of each in the mix; none: by their size.")
     field: str = option("text", "The key under which a line of JSON has its text.")
-    held_out: float = option(0.05, "Share of the documents to hold out for measuring (of a single text: its end).")
+    held_out: float = option(
+        0.05, "Share of the documents to hold out for measuring (of a single text: its end)."
+    )
     aligned: bool = option(False, "Begin rows where documents begin; only those longer than a row are cut.")
     tokenizer: str = option("", "A model whose vocabulary to use; none: learn a new one from the text.")
     vocab: int = option(2048, "Size of a new vocabulary; 257 is one token a byte.")
@@ -49,7 +52,9 @@ class Lora:
     rank: int = option(0, "Their rank; 0: no LoRA, train everything.")
     alpha: float = option(16.0, "Their weight is alpha / rank.")
     lora_dropout: float = option(0.0, "Dropout before them.")
-    targets: Strings = option(("attn.qkv",), "The layers: attn.qkv, attn.proj, mlp.up, mlp.down, or a glob of whole names.")
+    targets: Strings = option(
+        ("attn.qkv",), "The layers: attn.qkv, attn.proj, mlp.up, mlp.down, or a glob of whole names."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +85,10 @@ class Recipe:
             values = tomllib.loads(path.read_bytes().decode("utf-8"))
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-        except (ValueError, RecursionError) as error:  # syntax, encoding, a number of 5000 digits; lists without end
+        except (
+            ValueError,
+            RecursionError,
+        ) as error:  # syntax, encoding, a number of 5000 digits; lists without end
             reason = "nested too deeply" if isinstance(error, RecursionError) else error
             raise InputError(f"{path}: not a TOML file ({reason})") from None
         return cls.of(values, str(path))
@@ -116,14 +124,18 @@ class Recipe:
             if home is None:
                 raise InputError(f"unknown key {key!r}")
             sections.setdefault(home, {})[key] = _checked(value, hints(SECTIONS[home])[key], key)
-        return dataclasses.replace(self, **{name: dataclasses.replace(getattr(self, name), **v) for name, v in sections.items()})
+        return dataclasses.replace(
+            self, **{name: dataclasses.replace(getattr(self, name), **v) for name, v in sections.items()}
+        )
 
     def to_toml(self) -> str:
         """The file of a recipe: what is not as usual, all of it readable."""
         lines = [f"about = {_toml(self.about)}"] if self.about else []
         for name, kind in SECTIONS.items():
             section, usual = getattr(self, name), kind()
-            changed = [one.name for one in fields(kind) if getattr(section, one.name) != getattr(usual, one.name)]
+            changed = [
+                one.name for one in fields(kind) if getattr(section, one.name) != getattr(usual, one.name)
+            ]
             if changed:
                 lines += [f"\n[{name}]"] + [f"{key} = {_toml(getattr(section, key))}" for key in changed]
         return "\n".join(lines).strip() + "\n"
@@ -133,7 +145,14 @@ class Recipe:
         return {name: dataclasses.asdict(getattr(self, name)) for name in SECTIONS}
 
 
-SECTIONS: dict[str, Any] = {"text": Text, "model": Shape, "lora": Lora, "train": Plan, "watch": Watch, "show": Show}
+SECTIONS: dict[str, Any] = {
+    "text": Text,
+    "model": Shape,
+    "lora": Lora,
+    "train": Plan,
+    "watch": Watch,
+    "show": Show,
+}
 
 
 def hints(kind: Any) -> dict[str, Any]:

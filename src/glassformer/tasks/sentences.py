@@ -45,7 +45,11 @@ def _attention(look: "Look") -> str:
 
 def _heads(look: "Look") -> str:
     layer, head, share, *_ = _best(look, "previous")
-    return f"most of all on the token before looks head {layer}.{head}, with {percent(share)}" if share == share else "one token"
+    return (
+        f"most of all on the token before looks head {layer}.{head}, with {percent(share)}"
+        if share == share
+        else "one token"
+    )
 
 
 def _steps(look: "Look") -> str:
@@ -77,13 +81,20 @@ def _neurons(look: "Look") -> str:
 
 
 def _peaks(look: "Look") -> str:
-    told = (f"{look.columns[0]} {n} is highest at {look.tokens[int(np.argmax(row))]!r}" for n, row in enumerate(look.seen))
+    told = (
+        f"{look.columns[0]} {n} is highest at {look.tokens[int(np.argmax(row))]!r}"
+        for n, row in enumerate(look.seen)
+    )
     return "; ".join(told)
 
 
 def _sweep(look: "Look") -> str:
     site, _, token, share = _best(look, "restored")
-    return f"most comes back from {site} at {token!r}, {percent(share)}" if share == share else "the texts do not differ in it"
+    return (
+        f"most comes back from {site} at {token!r}, {percent(share)}"
+        if share == share
+        else "the texts do not differ in it"
+    )
 
 
 def _diff(look: "Look") -> str:
@@ -98,7 +109,9 @@ def _written(look: "Look") -> str:
 
 def _cache(look: "Look") -> str:
     step, _, computed, reused, *_, size = look.rows[-1]
-    return f"in step {step} each layer computes {computed} and finds {reused} positions; {size:,} bytes in all"
+    return (
+        f"in step {step} each layer computes {computed} and finds {reused} positions; {size:,} bytes in all"
+    )
 
 
 def _last(look: "Look") -> str:

@@ -24,7 +24,12 @@ def journey(look: "Look") -> Spec:
     """A vector on its way up: how long it is, what each half of a block added, and what it would say."""
     found = look.numbers
     rows = [stage.removeprefix("blocks.") for stage in found["stages"][::-1]]
-    columns = {"length": found["length"], "added": found["added"], "kept": found["kept"], "probability": found["probability"]}
+    columns = {
+        "length": found["length"],
+        "added": found["added"],
+        "kept": found["kept"],
+        "probability": found["probability"],
+    }
     values = np.stack([np.asarray(one)[::-1] for one in columns.values()], 1)
     high = max(float(values[:, :2].max()), 1e-9)
     scales: list[Any] = [magnitude("", high), magnitude("", high), magnitude(""), magnitude("")]
@@ -35,7 +40,15 @@ def journey(look: "Look") -> Spec:
     ]
     names_of = ["length", "added", "cosine", "would say"]
     return matrix(
-        rows, names_of, values, magnitude(""), scales=scales, texts=texts, numeric=True, legend=False, cell=[124.0, 18.0]
+        rows,
+        names_of,
+        values,
+        magnitude(""),
+        scales=scales,
+        texts=texts,
+        numeric=True,
+        legend=False,
+        cell=[124.0, 18.0],
     )
 
 
@@ -50,10 +63,14 @@ def embedding(look: "Look") -> Spec:
     for at, token in enumerate(tokens[:MOST_STRIPS]):
         rows = np.stack([look.numbers[name][at] for name in ("token", "position", "sum")])
         groups = [rows[:, n : n + by] for n in range(0, size, by)]
-        strongest = np.stack([np.take_along_axis(one, np.abs(one).argmax(1)[:, None], 1)[:, 0] for one in groups], 1)
+        strongest = np.stack(
+            [np.take_along_axis(one, np.abs(one).argmax(1)[:, None], 1)[:, 0] for one in groups], 1
+        )
         more = {"cell": [wide, 16.0], "column_labels": False, "legend": False}
         labels = [cut(token, 16), f"+ position {at}", "= input"]
-        made.append(matrix([label.rjust(16) for label in labels], columns, strongest, signed("", most), **more))
+        made.append(
+            matrix([label.rjust(16) for label in labels], columns, strongest, signed("", most), **more)
+        )
     what = "each number of a vector" if by == 1 else f"the strongest of every {by} numbers of a vector"
     return panels(made, gap=6, scale=signed(what, most)) | some(look, len(made), len(tokens), "tokens")
 
@@ -63,10 +80,20 @@ def cache(look: "Look") -> Spec:
     found, tokens = look.numbers, names(look.seen)
     size = int(found[-1].computed[0] + found[-1].reused[0])
     reused = np.array([[1.0 if at < one.reused[0] else 0.0 for at in range(size)] for one in found])
-    new = [[n, at] for n, one in enumerate(found) for at in range(one.reused[0], one.reused[0] + one.computed[0])]
+    new = [
+        [n, at] for n, one in enumerate(found) for at in range(one.reused[0], one.reused[0] + one.computed[0])
+    ]
     rows = [f"{one.step}: writes {token}" for one, token in zip(found, names(look.tokens), strict=True)]
     scale = magnitude("kept (solid); outlined: computed in this step")
-    filled = matrix(rows, tokens[:size], reused, scale, outlined=new, title="which keys and values a step finds", legend=False)
+    filled = matrix(
+        rows,
+        tokens[:size],
+        reused,
+        scale,
+        outlined=new,
+        title="which keys and values a step finds",
+        legend=False,
+    )
     sizes = {f"layer {n}": float(part) for n, part in enumerate(found[-1].bytes)}
     kept = bars(list(sizes), list(sizes.values()), title="bytes in the drawer of every layer at the end")
     return panels([filled, kept])
@@ -105,9 +132,14 @@ def parameters(look: "Look") -> Spec:
 
 def curve(look: "Look") -> Spec:
     """Loss over tokens."""
-    x, series = look.numbers["millions of tokens"], {name: look.numbers[name] for name in ("training", "held out")}
+    x, series = (
+        look.numbers["millions of tokens"],
+        {name: look.numbers[name] for name in ("training", "held out")},
+    )
     title, high = {}, look.numbers["high"]
     if high is not None:
-        series = {name: np.where(np.asarray(values) > high, np.nan, values) for name, values in series.items()}
+        series = {
+            name: np.where(np.asarray(values) > high, np.nan, values) for name, values in series.items()
+        }
         title = {"title": f"{look.caption}; what lies above {number(high)} is left out"}
     return curves(x, series, x_title="millions of tokens", y_title="loss, nats a token", height=260, **title)

@@ -29,7 +29,13 @@ if TYPE_CHECKING:
 
 Edits = str | Path | Sequence[Mapping[str, Any]]
 SOURCES = {"mean": "over", "add": "pairs", "patch": "from"}  # the words that stand for a value
-KNOWN = {"zero": (), "scale": ("by",), "mean": ("over", "value"), "add": ("by", "pairs", "value"), "patch": ("from", "value")}
+KNOWN = {
+    "zero": (),
+    "scale": ("by",),
+    "mean": ("over", "value"),
+    "add": ("by", "pairs", "value"),
+    "patch": ("from", "value"),
+}
 
 
 def read_edits(lm: "LanguageModel", given: Edits) -> list[surgery.Edit]:
@@ -52,14 +58,18 @@ def read_file(path: Path) -> list[Any]:
 
 def _list(given: Any, what: str) -> list[Any]:
     if isinstance(given, Mapping | str) or not isinstance(given, Sequence):
-        raise InputError(f'{what}: not a list of edits, as in [{{"site": "blocks.5.attn.mix[1]", "do": "zero"}}]')
+        raise InputError(
+            f'{what}: not a list of edits, as in [{{"site": "blocks.5.attn.mix[1]", "do": "zero"}}]'
+        )
     return list(given)
 
 
 def _edits(lm: "LanguageModel", seen: "Tracer", where: str, given: Any) -> list[surgery.Edit]:
     """One edit of the list; where its site is a glob, one for each site that it stands for."""
     if not isinstance(given, Mapping):
-        raise InputError(f'{where} is {given!r}, not an object such as {{"site": "blocks.2.attn", "do": "zero"}}')
+        raise InputError(
+            f'{where} is {given!r}, not an object such as {{"site": "blocks.2.attn", "do": "zero"}}'
+        )
     for key in ("site", "do"):
         if not isinstance(given.get(key), str):
             raise InputError(f"{where}: {key!r} must be a text")
@@ -68,14 +78,18 @@ def _edits(lm: "LanguageModel", seen: "Tracer", where: str, given: Any) -> list[
         raise InputError(f"{where}: do {do!r} is none of {', '.join(KNOWN)}")
     for key in given:
         if key not in ("site", "do", "at", *KNOWN[do]):
-            raise InputError(f"{where}: {do} takes no {key!r}; it takes {', '.join(('site', 'do', 'at', *KNOWN[do]))}")
+            raise InputError(
+                f"{where}: {do} takes no {key!r}; it takes {', '.join(('site', 'do', 'at', *KNOWN[do]))}"
+            )
     by = given.get("by", 1.0)
     if isinstance(by, bool) or not isinstance(by, int | float) or not math.isfinite(by):
         raise InputError(f"{where}: 'by' must be a number, not {by!r}")
     if do == "scale" and "by" not in given:
         raise InputError(f"{where}: scale needs 'by', a number")
     at = given.get("at")
-    if at is not None and (not isinstance(at, list | tuple) or not at or any(type(one) is not int for one in at)):
+    if at is not None and (
+        not isinstance(at, list | tuple) or not at or any(type(one) is not int for one in at)
+    ):
         raise InputError(f"{where}: 'at' must be a list of positions, as in [0, -1], not {at!r}")
     return [
         surgery.Edit(site, do, float(by), None if at is None else tuple(at), _value(lm, where, given, site))
@@ -109,7 +123,9 @@ def _value(lm: "LanguageModel", where: str, given: Mapping[str, Any], site: str)
         if not all(isinstance(text, str) for text in texts):
             raise InputError(f"{where}: 'over' must be a list of texts")
         return surgery.mean_over(lm.model, [lm.encode(text) for text in texts], site)
-    if not all(isinstance(pair, list | tuple) and [type(text) for text in pair] == [str, str] for pair in texts):
+    if not all(
+        isinstance(pair, list | tuple) and [type(text) for text in pair] == [str, str] for pair in texts
+    ):
         raise InputError(f"{where}: 'pairs' must be a list of two texts each: toward which, away from which")
     return surgery.direction(lm.model, [(lm.encode(one), lm.encode(other)) for one, other in texts], site)
 
@@ -130,7 +146,9 @@ def operate(
     chosen = read_edits(lm, edits)
     for one in edits:
         if "from" in one and "at" not in one and len(lm.encode(one["from"])) != len(ids):
-            raise InputError(f"{one['from']!r} has not as many tokens as {prompt!r}: name the positions to patch by 'at'")
+            raise InputError(
+                f"{one['from']!r} has not as many tokens as {prompt!r}: name the positions to patch by 'at'"
+            )
     how: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
     with lm.in_torch():  # as the edited model is: nothing but the edits tells them apart
         before, plain = lm.logits(ids, last=True)[0], lm.generate(prompt, **how).text
@@ -142,8 +160,17 @@ def operate(
     chances = [[float(np.exp(row[id])) for row in (one, other)] for id in best]
     rows = [[name, a, b, b - a] for name, (a, b) in zip(labels(lm, best), chances, strict=True)]
     apart = float((np.exp(one) * (one - other)).sum())
-    found = {"ids": best, "before": one[best], "after": other[best], "divergence": apart, "text": plain, "edited": changed}
-    told = ", ".join(f"{one['do']} {one['site']}" + (f" by {one['by']:g}" if "by" in one else "") for one in edits)
+    found = {
+        "ids": best,
+        "before": one[best],
+        "after": other[best],
+        "divergence": apart,
+        "text": plain,
+        "edited": changed,
+    }
+    told = ", ".join(
+        f"{one['do']} {one['site']}" + (f" by {one['by']:g}" if "by" in one else "") for one in edits
+    )
     caption = f"{lm.name}: the next token, before and after {told} ({apart:.3f} nats apart)"
     if max_new_tokens:
         caption += f"\n\nbefore  {prompt}{plain}\n\nafter   {prompt}{changed}\n"
@@ -164,12 +191,20 @@ def trace_back(
     ids = lm.encode(broken)
     chosen = surgery.sites(lm.model).addresses(sites)
     found = surgery.sweep(
-        lm.model, lm.encode(clean), ids, chosen, find_token(lm, answer), find_token(lm, foil), progress=progress
+        lm.model,
+        lm.encode(clean),
+        ids,
+        chosen,
+        find_token(lm, answer),
+        find_token(lm, foil),
+        progress=progress,
     )
     names = labels(lm, ids)
     restored = found.restored
-    rows = [[site, at, name, float(restored[n, at])] for n, site in enumerate(chosen) for at, name in enumerate(names)]
-    caption = (
-        f"{lm.name}: lead of {answer!r} over {foil!r}: {found.clean:.2f} clean, {found.broken:.2f} broken; how much comes back"
-    )
+    rows = [
+        [site, at, name, float(restored[n, at])]
+        for n, site in enumerate(chosen)
+        for at, name in enumerate(names)
+    ]
+    caption = f"{lm.name}: lead of {answer!r} over {foil!r}: {found.clean:.2f} clean, {found.broken:.2f} broken; how much comes back"
     return Look("sweep", caption, names, found, ["site", "position", "token", "restored"], rows)

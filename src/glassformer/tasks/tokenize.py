@@ -17,7 +17,9 @@ def load_tokenizer(name: str, *, revision: str | None = None, offline: bool = Fa
     return tokenizer
 
 
-def train(files: list[Path], vocab_size: int, folder: Path, *, progress: Callable[[int], object] | None = None) -> Tokenizer:
+def train(
+    files: list[Path], vocab_size: int, folder: Path, *, progress: Callable[[int], object] | None = None
+) -> Tokenizer:
     """Learn a vocabulary from text files and write it to `folder/tokenizer.json`."""
     tokenizer = train_tokenizer(files, vocab_size, progress=progress)
     folder.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ from glassformer import machine
 from glassformer.data.batches import Stream, in_order
 from glassformer.data.shards import Corpus, prepare
 from glassformer.data.sources import find_files, read_pieces
-from glassformer.durable import hash_json, replace_text
+from glassformer.durable import hash_json, replace_file
 from glassformer.errors import GlassError, InputError
 from glassformer.hub.folder import load_folder, parse_dtype, save_folder
 from glassformer.hub.locate import locate, shipped
@@ -104,7 +104,9 @@ def train(
         if first:
             stack.enter_context(_only_trainer(out))
         tokenizer = _tokenizer(recipe, out, offline, progress)
-        corpora = _corpora(recipe, tokenizer, progress)  # by then all ranks have the text, however long that took
+        corpora = _corpora(
+            recipe, tokenizer, progress
+        )  # by then all ranks have the text, however long that took
         world = World.join(device)
         stack.callback(world.leave)
         build = partial(_build, recipe, tokenizer, world, offline)
@@ -131,7 +133,12 @@ def _train(
         beginning=tokenizer.end if recipe.text.aligned else None,
     )  # fmt: skip
     rows = [c.held_out for c in corpora if c.held_out is not None and len(c.held_out) > 1]
-    held_out = partial(in_order, rows, context=window, batch=recipe.train.micro_batch or max(1, recipe.train.batch // world.size))
+    held_out = partial(
+        in_order,
+        rows,
+        context=window,
+        batch=recipe.train.micro_batch or max(1, recipe.train.batch // world.size),
+    )
     keeper = Keeper(out / CHECKPOINTS, {}, remarks.append)
     recipe = _settle(recipe, out, keeper, world, partial(_rehearse, model, stream, world))
     keeper.identity = _identity(recipe, model, corpora)
@@ -166,9 +173,13 @@ def _train(
             if isinstance(event, Finished) and world.first:
                 step, loss = (event.step, None) if event.best is None else (event.best_step, event.best)
                 if (fault := find_fault(keeper.path(step))) is not None and step != event.step:
-                    yield Said(f"{keeper.path(step)}, the best, is damaged ({fault}); the newest becomes the model instead")
+                    yield Said(
+                        f"{keeper.path(step)}, the best, is damaged ({fault}); the newest becomes the model instead"
+                    )
                     step, loss = event.step, None
-                _export(out / MODEL, _with(build(), keeper.weights(step)), tokenizer, recipe, corpora, step, loss)
+                _export(
+                    out / MODEL, _with(build(), keeper.weights(step)), tokenizer, recipe, corpora, step, loss
+                )
     except OSError as error:
         raise GlassError(
             f"{out} cannot be written to ({error.strerror or error}); give the same command again to go on"
@@ -186,7 +197,9 @@ def _only_trainer(out: Path) -> Iterator[None]:
         lock = FileLock(out / "lock", timeout=0)
         lock.acquire()
     except Timeout:
-        raise InputError(f"{out}: another process trains there; wait for it, or give another folder (--out)") from None
+        raise InputError(
+            f"{out}: another process trains there; wait for it, or give another folder (--out)"
+        ) from None
     except OSError as error:
         raise InputError(f"{out}: cannot be written to ({error.strerror})") from None
     try:
@@ -195,7 +208,9 @@ def _only_trainer(out: Path) -> Iterator[None]:
         lock.release()
 
 
-def _tokenizer(recipe: Recipe, out: Path, offline: bool, progress: Callable[[str, int, int], object]) -> Tokenizer:
+def _tokenizer(
+    recipe: Recipe, out: Path, offline: bool, progress: Callable[[str, int, int], object]
+) -> Tokenizer:
     """The vocabulary: the base's, or a named model's, or a new one, learned from the text once."""
     name = recipe.model.base or recipe.text.tokenizer
     if name:
@@ -210,7 +225,9 @@ def _tokenizer(recipe: Recipe, out: Path, offline: bool, progress: Callable[[str
         sources = [find_files(Path(source)) for source in recipe.text.data]
         stats = [[file.name, file.stat().st_size] for files in sources for file in files]
         asked = hash_json([recipe.text.vocab, recipe.text.field, stats])
-        begun = bool(Keeper(out / CHECKPOINTS, {}).steps())  # then it must stay; whether it fits is checked later
+        begun = bool(
+            Keeper(out / CHECKPOINTS, {}).steps()
+        )  # then it must stay; whether it fits is checked later
         if not path.is_file() or not (begun or (note.is_file() and note.read_text() == asked)):
             total = sum(min(ENOUGH, sum(file.stat().st_size for file in files)) for files in sources)
             done = 0
@@ -220,9 +237,11 @@ def _tokenizer(recipe: Recipe, out: Path, offline: bool, progress: Callable[[str
                 done += characters
                 progress("learning the vocabulary", done, max(done, total))
 
-            learned = train_tokenizer((t for files in sources for t in _some(files, recipe)), recipe.text.vocab, progress=count)
-            replace_text(path, learned.to_json())
-            replace_text(note, asked)
+            learned = train_tokenizer(
+                (t for files in sources for t in _some(files, recipe)), recipe.text.vocab, progress=count
+            )
+            replace_file(path, learned.to_json())
+            replace_file(note, asked)
     learned_before = load_tokenizer(out)
     assert learned_before is not None
     return learned_before
@@ -238,7 +257,9 @@ def _some(files: list[Path], recipe: Recipe) -> Iterator[str]:
                 return
 
 
-def _corpora(recipe: Recipe, tokenizer: Tokenizer, progress: Callable[[str, int, int], object]) -> list[Corpus]:
+def _corpora(
+    recipe: Recipe, tokenizer: Tokenizer, progress: Callable[[str, int, int], object]
+) -> list[Corpus]:
     text = recipe.text
     return [
         prepare(
@@ -265,14 +286,20 @@ def _build(recipe: Recipe, tokenizer: Tokenizer, world: World, offline: bool) ->
                 f"{shape.base} is a LoRA folder, and LoRA beside LoRA cannot be kept; train without it, or merge first"
             )
         how: dict[str, Any] = {"dtype": dtype, "dropout": shape.dropout}
-        loaded = load_adapted(folder, offline=offline, **how) if is_adapter(folder) else load_folder(folder, **how)
+        loaded = (
+            load_adapted(folder, offline=offline, **how) if is_adapter(folder) else load_folder(folder, **how)
+        )
         model = loaded.model
-        for parameter in model.parameters():  # one layout in memory, whatever the file had: the same bits on every start
+        for (
+            parameter
+        ) in model.parameters():  # one layout in memory, whatever the file had: the same bits on every start
             parameter.data = parameter.data.contiguous()
     else:
         names = ("layers", "heads", "width", "context", "dropout", "bias")
         config = Config(**{name: getattr(shape, name) for name in names}, vocab=len(tokenizer))
-        machine.check_memory(4 * config.parameters * dtype.itemsize, what=f"training {config.parameters:,} parameters")
+        machine.check_memory(
+            4 * config.parameters * dtype.itemsize, what=f"training {config.parameters:,} parameters"
+        )
         model = GPT(config).initialise(plan.seed).to(dtype)
     if lora.rank:
         attach(
@@ -285,7 +312,9 @@ def _build(recipe: Recipe, tokenizer: Tokenizer, world: World, offline: bool) ->
 def _settle(recipe: Recipe, out: Path, keeper: Keeper, world: World, run: Callable[[Plan], object]) -> Recipe:
     """The recipe as it is carried out: what was decided at the first start stays decided."""
     path = out / RECIPE
-    settled = Recipe.read(path).train.precision if world.first and keeper.steps() and path.is_file() else "new"
+    settled = (
+        Recipe.read(path).train.precision if world.first and keeper.steps() and path.is_file() else "new"
+    )
     settled = world.tell(settled)  # only rank 0 is sure to have the run's folder
     if settled != "new":
         if recipe.train.precision in ("auto", "bf16"):
@@ -297,7 +326,7 @@ def _settle(recipe: Recipe, out: Path, keeper: Keeper, world: World, run: Callab
         keeper.say(f"precision {why}")
     recipe = replace(recipe, train=plan)
     if world.first:
-        replace_text(path, recipe.to_toml())
+        replace_file(path, recipe.to_toml())
     return recipe
 
 
@@ -315,11 +344,22 @@ def _rehearse(model: GPT, stream: Stream, world: World, plan: Plan) -> None:
 
 def _identity(recipe: Recipe, model: GPT, corpora: list[Corpus]) -> dict[str, Any]:
     sections = recipe.to_dict()
-    facts = {key: value for name in ("text", "model", "lora", "train") for key, value in sections[name].items()}
-    facts = {key: list(value) if isinstance(value, tuple) else value for key, value in facts.items() if key not in MAY_CHANGE}
+    facts = {
+        key: value for name in ("text", "model", "lora", "train") for key, value in sections[name].items()
+    }
+    facts = {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in facts.items()
+        if key not in MAY_CHANGE
+    }
     given = [p for name, p in model.named_parameters() if recipe.model.base and "lora_" not in name]
-    hashes = [hashlib.sha256(value.detach().cpu().contiguous().numpy().tobytes()).hexdigest() for value in given]
-    return facts | {"text (sha256)": hash_json([c.digest for c in corpora]), "the base's weights (sha256)": hash_json(hashes)}
+    hashes = [
+        hashlib.sha256(value.detach().cpu().contiguous().numpy().tobytes()).hexdigest() for value in given
+    ]
+    return facts | {
+        "text (sha256)": hash_json([c.digest for c in corpora]),
+        "the base's weights (sha256)": hash_json(hashes),
+    }
 
 
 def _write(diary: Diary, event: Event) -> None:
@@ -333,7 +373,9 @@ def _preview(model: GPT, tokenizer: Tokenizer, recipe: Recipe, step: int) -> Pre
     show = recipe.show
     ids = tokenizer.encode(show.preview)
     room = model.context - max(1, len(ids))
-    out = LanguageModel(model, tokenizer).generate(show.preview, max_new_tokens=min(show.preview_tokens, room), seed=0)
+    out = LanguageModel(model, tokenizer).generate(
+        show.preview, max_new_tokens=min(show.preview_tokens, room), seed=0
+    )
     return Preview(step, show.preview + out.text)
 
 
@@ -359,7 +401,9 @@ def _export(
         shutil.rmtree(left, ignore_errors=True)
     card = _card(folder.parent.name, recipe, corpora, step, loss)
     if recipe.lora.rank:
-        detours = {name: Detour(layer.lora_a, layer.lora_b, layer.scale) for name, layer in adapted_layers(model)}
+        detours = {
+            name: Detour(layer.lora_a, layer.lora_b, layer.scale) for name, layer in adapted_layers(model)
+        }
         base = recipe.model.base
         name = str(locate(base).resolve()) if Path(base).is_dir() and not shipped(base) else base
         save_adapter(folder, detours, name, dropout=recipe.lora.lora_dropout, card=card)
@@ -375,4 +419,19 @@ def _card(name: str, recipe: Recipe, corpora: list[Corpus], step: int, loss: flo
     ]
     measured = "" if loss is None else f" Loss on held-out text: {loss:.4f} nats a token."
     head = [f"# {name}", "", f"Trained by Glassformer for {step:,} steps.{measured}"]
-    return "\n".join([*head, "", "## Text", "", *sources, "", "## Recipe", "", "```toml", recipe.to_toml().rstrip(), "```", ""])
+    return "\n".join(
+        [
+            *head,
+            "",
+            "## Text",
+            "",
+            *sources,
+            "",
+            "## Recipe",
+            "",
+            "```toml",
+            recipe.to_toml().rstrip(),
+            "```",
+            "",
+        ]
+    )

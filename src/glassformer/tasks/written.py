@@ -85,7 +85,9 @@ class Completion:
         if not self.tokens:
             return []
         if len(self.prompt_tokens) + len(self.tokens) - 1 > self.lm.model.context:
-            raise InputError("top(): this text slid over the edge of the context and cannot be replayed as a whole")
+            raise InputError(
+                "top(): this text slid over the edge of the context and cannot be replayed as a whole"
+            )
         logits = self.lm.logits([*self.prompt_tokens, *self.tokens[:-1]])
         return [self.lm.candidates(row, k) for row in logits[len(self.prompt_tokens) - 1 :]]
 
@@ -119,10 +121,16 @@ class Completion:
         None where nothing can be told: nothing was written, it slid over the edge of the context, or the model is edited.
         """
         whole = self.ids[:-1]
-        if self._gap is None and self.tokens and len(whole) <= self.lm.stepper.context and self.lm.stepper is self.lm.engine:
+        if (
+            self._gap is None
+            and self.tokens
+            and len(whole) <= self.lm.stepper.context
+            and self.lm.stepper is self.lm.engine
+        ):
             rows = self.lm.logits(whole)[len(self.prompt_tokens) - 1 :]
             apart = [
-                abs(log_softmax(row)[token] - said) for row, token, said in zip(rows, self.tokens, self.logprobs, strict=True)
+                abs(log_softmax(row)[token] - said)
+                for row, token, said in zip(rows, self.tokens, self.logprobs, strict=True)
             ]
             self._gap = float(max(apart))
         return self._gap
@@ -151,7 +159,12 @@ class Completion:
 
     @replay
     def attention(
-        self, layer: int | None = None, head: int | None = None, *, by_word: bool = False, values: bool = False
+        self,
+        layer: int | None = None,
+        head: int | None = None,
+        *,
+        by_word: bool = False,
+        values: bool = False,
     ) -> "Look":
         """Where a head looks, or a layer on average; without a layer, what kind of head each is."""
         if layer is None and (head is not None or values or by_word):
@@ -196,10 +209,14 @@ class Completion:
         if not 0 <= number < len(self.tokens):
             raise InputError(f"token {number} is not there; {len(self.tokens)} were written, counted from 0")
         other = None if foil is None else look.find_token(self.lm, foil)
-        return questions.parts(self.lm, self.ids, len(self.prompt_tokens) - 1 + number, self.tokens[number], other)
+        return questions.parts(
+            self.lm, self.ids, len(self.prompt_tokens) - 1 + number, self.tokens[number], other
+        )
 
     @replay
-    def saliency(self, method: str = "grad_x_input", *, foil: Foil = None, progress: "Progress" = silent, **how: Any) -> "Look":
+    def saliency(
+        self, method: str = "grad_x_input", *, foil: Foil = None, progress: "Progress" = silent, **how: Any
+    ) -> "Look":
         """Which tokens made each written one likely, or likelier than a foil, with the test of the answer.
 
         How: `steps` of integrated gradients, `by_word`, `tested` (False: no test, which is faster).
@@ -223,14 +240,21 @@ class Completion:
         """Ecco's name for `saliency`."""
         return self.saliency(ECCO.get(attr_method, attr_method), tested=False)
 
-    def layer_predictions(self, position: int | None = None, layer: int | None = None, topk: int = 10) -> "Look":
+    def layer_predictions(
+        self, position: int | None = None, layer: int | None = None, topk: int = 10
+    ) -> "Look":
         """Ecco's name for `lens`; after one position or all, of one layer or all."""
         found = self.lens(topk)
         found = found if position is None else found.at(position)
         return found if layer is None else found.having("stage", f"blocks.{layer}.out")
 
     def run_nmf(
-        self, n_components: int = 10, from_layer: int | None = None, to_layer: int | None = None, *, seed: int = 0
+        self,
+        n_components: int = 10,
+        from_layer: int | None = None,
+        to_layer: int | None = None,
+        *,
+        seed: int = 0,
     ) -> "Look":
         """Ecco's name for `neurons(layers).nmf(…)`; `to_layer` is the first that is left out."""
         layers = range(len(self.lm.model.blocks))[from_layer:to_layer]

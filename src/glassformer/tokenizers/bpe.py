@@ -85,8 +85,12 @@ class Tokenizer:
             try:
                 symbol = self._symbols[id]
             except KeyError:
-                raise InputError(f"{id!r} is not a token id of this vocabulary (0 to {len(self) - 1})") from None
-            self._bytes[id] = symbol.encode() if symbol in self.special else bytes(BYTE_OF[char] for char in symbol)
+                raise InputError(
+                    f"{id!r} is not a token id of this vocabulary (0 to {len(self) - 1})"
+                ) from None
+            self._bytes[id] = (
+                symbol.encode() if symbol in self.special else bytes(BYTE_OF[char] for char in symbol)
+            )
         return self._bytes[id]
 
     def watch(self, text: str, *, special: bool = False) -> list[WatchedWord]:
@@ -102,7 +106,11 @@ class Tokenizer:
 
     def shown(self, symbols: str) -> str:
         """Byte symbols as text where they make characters, as `\\xNN` where they do not."""
-        return symbols if symbols in self.special else bytes(BYTE_OF[c] for c in symbols).decode("utf-8", "backslashreplace")
+        return (
+            symbols
+            if symbols in self.special
+            else bytes(BYTE_OF[c] for c in symbols).decode("utf-8", "backslashreplace")
+        )
 
     def to_json(self) -> str:
         """The content of a `tokenizer.json` that the `tokenizers` and `transformers` libraries load."""
@@ -133,7 +141,11 @@ class Tokenizer:
         while near < len(text) and not self.prefix_space:
             for at in range(near, min(near + 64, len(text))):
                 pair = text[at - 1 : at + 1]
-                if pair[0] != "'" and not pair[0].isspace() and len(self._fast.pre_tokenizer.pre_tokenize_str(pair)) == 2:
+                if (
+                    pair[0] != "'"
+                    and not pair[0].isspace()
+                    and len(self._fast.pre_tokenizer.pre_tokenize_str(pair)) == 2
+                ):
                     return at
             near += SLICE
         return len(text)
@@ -163,9 +175,15 @@ class Tokenizer:
             raise InputError("the vocabulary's ids are not the numbers from 0 on, each once")
         missing = [byte for symbol, byte in BYTE_OF.items() if symbol not in self._ids]
         if missing:
-            raise InputError(f"the vocabulary has no token for {len(missing)} of the 256 bytes, the first {missing[0]:#04x}")
-        if "" in self._ids or not BYTE_OF.keys() >= set("".join(self._ids)):  # all at once: who it is, only if there is one
-            strange = next(symbol for symbol in self._ids if not symbol or any(c not in BYTE_OF for c in symbol))
+            raise InputError(
+                f"the vocabulary has no token for {len(missing)} of the 256 bytes, the first {missing[0]:#04x}"
+            )
+        if "" in self._ids or not BYTE_OF.keys() >= set(
+            "".join(self._ids)
+        ):  # all at once: who it is, only if there is one
+            strange = next(
+                symbol for symbol in self._ids if not symbol or any(c not in BYTE_OF for c in symbol)
+            )
             raise InputError(f"the vocabulary's token {strange[:40]!r} is not written in byte symbols")
         odd = next((token for token in self.special if not token or scalars(token) != token), None)
         if odd is not None:

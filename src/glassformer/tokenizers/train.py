@@ -31,7 +31,9 @@ def train_tokenizer(
     """
     smallest = 256 + len(special)
     if vocab_size < smallest:
-        raise InputError(f"vocab_size must be at least {smallest} (256 bytes and {len(special)} special), not {vocab_size}")
+        raise InputError(
+            f"vocab_size must be at least {smallest} (256 bytes and {len(special)} special), not {vocab_size}"
+        )
     if len(set(special)) != len(special):
         raise InputError("special: a token stands twice")
     learner = fast.Tokenizer(models.BPE())

@@ -13,15 +13,25 @@ APOSTROPHES = "'’"  # letters between letters
 
 def words(pieces: Sequence[bytes]) -> list[range]:
     """The tokens of every word, as ranges that follow each other. A token that begins inside a character begins no word."""
-    text = b"".join(pieces).decode("utf-8", "surrogateescape")  # a byte that is no text is a character of its own
+    text = b"".join(pieces).decode(
+        "utf-8", "surrogateescape"
+    )  # a byte that is no text is a character of its own
     places = accumulate((len(character.encode("utf-8", "surrogateescape")) for character in text), initial=0)
     kinds = [_kind(character) for character in text]
     for at in range(1, len(text) - 1):
         if text[at] in APOSTROPHES and kinds[at - 1] == kinds[at + 1] == "letter":
             kinds[at] = "letter"
-    beginnings = {place for at, place in enumerate(places) if at == 0 or (at < len(text) and _begins(text, kinds, at))}
-    starts = [number for number, place in enumerate(accumulate(map(len, pieces), initial=0)) if place in beginnings]
-    return [range(start, end) for start, end in zip(starts, [*starts[1:], len(pieces)], strict=False) if start < len(pieces)]
+    beginnings = {
+        place for at, place in enumerate(places) if at == 0 or (at < len(text) and _begins(text, kinds, at))
+    }
+    starts = [
+        number for number, place in enumerate(accumulate(map(len, pieces), initial=0)) if place in beginnings
+    ]
+    return [
+        range(start, end)
+        for start, end in zip(starts, [*starts[1:], len(pieces)], strict=False)
+        if start < len(pieces)
+    ]
 
 
 def _begins(text: str, kinds: Sequence[str], at: int) -> bool:

@@ -24,7 +24,9 @@ from glassformer.errors import GlassError
 
 T = TypeVar("T")
 LOOPBACK = "127.0.0.1"
-LOST = re.compile("gloo|nccl|connection|timed out|timeout", re.IGNORECASE)  # how torch says that somebody does not answer
+LOST = re.compile(
+    "gloo|nccl|connection|timed out|timeout", re.IGNORECASE
+)  # how torch says that somebody does not answer
 LAST_WORDS = 5  # seconds to end in good order after a loss
 MEETING = timedelta(hours=1)  # until everybody is there: somebody may still be tokenizing
 PATIENCE = 60  # seconds until a rank that no longer answers ends the others
@@ -134,7 +136,11 @@ class World:
         """Rank 0's text, on every rank."""
         if self.size == 1:
             return text
-        raw = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).to(self.device) if self.first else None
+        raw = (
+            torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).to(self.device)
+            if self.first
+            else None
+        )
         length = torch.tensor([0 if raw is None else len(raw)], device=self.device)
         dist.broadcast(length, 0)
         raw = torch.empty(int(length), dtype=torch.uint8, device=self.device) if raw is None else raw
@@ -171,4 +177,6 @@ def _local_store(rank: int, size: int) -> Any:
     if rank:
         return TCPStore(LOOPBACK, port, size, is_master=False)
     listener = socket.create_server((LOOPBACK, port))
-    return TCPStore(LOOPBACK, port, size, is_master=True, master_listen_fd=listener.detach(), wait_for_workers=False)
+    return TCPStore(
+        LOOPBACK, port, size, is_master=True, master_listen_fd=listener.detach(), wait_for_workers=False
+    )

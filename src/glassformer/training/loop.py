@@ -112,7 +112,9 @@ def fit(
     world = world or World()
     model.train()
     try:
-        with contextlib.closing(_train(model, batches, objective, plan, watch or Watch(), held_out, keeper, world, stop)) as run:
+        with contextlib.closing(
+            _train(model, batches, objective, plan, watch or Watch(), held_out, keeper, world, stop)
+        ) as run:
             for event in run:
                 with torch.random.fork_rng([world.device] if world.device.type == "cuda" else []):
                     yield event
@@ -132,11 +134,15 @@ def _train(
     stop: Callable[[], bool],
 ) -> Generator[Event]:
     if plan.batch % world.size:
-        raise InputError(f"batch must be a multiple of the {world.size} processes that share it, not {plan.batch}")
+        raise InputError(
+            f"batch must be a multiple of the {world.size} processes that share it, not {plan.batch}"
+        )
     torch.manual_seed(plan.seed * world.size + world.rank)
     forward = world.wrap(model, plan.parallel)
     optimizer = optimizer_of(model, plan)
-    state = keeper.restore(model, optimizer, batches, world, seed=plan.seed) if keeper is not None else State()
+    state = (
+        keeper.restore(model, optimizer, batches, world, seed=plan.seed) if keeper is not None else State()
+    )
     if plan.compile:
         forward = torch.compile(forward)  # type: ignore[assignment]
     saved_at = time.monotonic()
@@ -145,7 +151,14 @@ def _train(
         loss, norm, count = _step(forward, model, optimizer, batches, objective, plan, state.step, world)
         state.step += 1
         state.tokens += count
-        yield Stepped(state.step, loss, plan.rate(state.step - 1), norm, state.tokens, count / (time.perf_counter() - began))
+        yield Stepped(
+            state.step,
+            loss,
+            plan.rate(state.step - 1),
+            norm,
+            state.tokens,
+            count / (time.perf_counter() - began),
+        )
         last, improved = state.step == plan.steps, False
         if held_out is not None and (last or (watch.eval_every and state.step % watch.eval_every == 0)):
             measured = evaluate(forward, held_out(), objective, plan, world)
@@ -165,14 +178,18 @@ def _train(
 
 
 @torch.no_grad()
-def evaluate(model: nn.Module, batches: Iterable[Batch], objective: Objective, plan: Plan, world: World | None = None) -> float:
+def evaluate(
+    model: nn.Module, batches: Iterable[Batch], objective: Objective, plan: Plan, world: World | None = None
+) -> float:
     """The mean loss over all targets of some batches. Leaves the model in evaluation mode and no random number used."""
     world = world or World()
     model.eval()
     total, count = 0.0, 0
     batches = iter(batches)
     while group := list(itertools.islice(batches, world.size)):  # one for each rank
-        mine = group[world.rank % len(group)]  # at the end there may be too few: all must take part, but none counts twice
+        mine = group[
+            world.rank % len(group)
+        ]  # at the end there may be too few: all must take part, but none counts twice
         with autocast(plan, world.device):
             loss = objective(model, _tensors(mine, world.device)).item()
         if world.rank < len(group):
@@ -180,7 +197,9 @@ def evaluate(model: nn.Module, batches: Iterable[Batch], objective: Objective, p
     world.settle(model)
     total, targets = world.sum(total, count)
     if not targets:
-        raise InputError("held-out text: no token of it is to be learned; a larger eval_tokens, or 0, would have some")
+        raise InputError(
+            "held-out text: no token of it is to be learned; a larger eval_tokens, or 0, would have some"
+        )
     return total / targets
 
 

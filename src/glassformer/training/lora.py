@@ -63,7 +63,9 @@ def attach(
         adapted = LoraLinear(layers[name], rank=rank, scale=scale, dropout=dropout).train(model.training)
         bound = 1 / math.sqrt(adapted.in_features)
         with torch.no_grad():
-            adapted.lora_a.copy_(torch.empty(rank, adapted.in_features).uniform_(-bound, bound, generator=generator))
+            adapted.lora_a.copy_(
+                torch.empty(rank, adapted.in_features).uniform_(-bound, bound, generator=generator)
+            )
         replace_layer(model, name, adapted)
     return sorted(found)
 
@@ -130,10 +132,14 @@ def replace_layer(model: nn.Module, name: str, layer: nn.Module) -> None:
 
 
 def _fitting(target: str, layers: dict[str, nn.Linear]) -> list[str]:
-    found = [name for name in layers if fnmatchcase(name, target) or name == target or name.endswith(f".{target}")]
+    found = [
+        name for name in layers if fnmatchcase(name, target) or name == target or name.endswith(f".{target}")
+    ]
     if not found:
         last = sorted({".".join(name.split(".")[2:]) or name for name in layers})
         raise InputError(f"targets: {target!r} fits no linear layer; there are {', '.join(last)}")
     if "head" in found:
-        raise InputError(f"targets: {target!r} fits the output matrix, which is the token matrix and cannot be adapted")
+        raise InputError(
+            f"targets: {target!r} fits the output matrix, which is the token matrix and cannot be adapted"
+        )
     return found

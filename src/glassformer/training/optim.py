@@ -19,9 +19,15 @@ def optimizer_of(model: nn.Module, plan: Plan) -> torch.optim.Optimizer:
     moving = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not moving:
         raise InputError("freeze leaves no parameter to train")
-    stacked = {p for blocks in model.modules() if isinstance(blocks, nn.ModuleList) for p in blocks.parameters()}
+    stacked = {
+        p for blocks in model.modules() if isinstance(blocks, nn.ModuleList) for p in blocks.parameters()
+    }
     parts = {
-        name: 0 if plan.optimizer == "adamw" or p.dim() != 2 or p not in stacked else 3 if name.endswith("qkv.weight") else 1
+        name: 0
+        if plan.optimizer == "adamw" or p.dim() != 2 or p not in stacked
+        else 3
+        if name.endswith("qkv.weight")
+        else 1
         for name, p in moving.items()
     }
     groups = [
@@ -33,7 +39,9 @@ def optimizer_of(model: nn.Module, plan: Plan) -> torch.optim.Optimizer:
         for count, matrix in ((0, True), (0, False), (1, True), (3, True))
     ]
     kind = torch.optim.AdamW if plan.optimizer == "adamw" else Muon
-    return kind([group for group in groups if group["params"]], lr=plan.lr, betas=(plan.beta1, plan.beta2), fused=True)
+    return kind(
+        [group for group in groups if group["params"]], lr=plan.lr, betas=(plan.beta1, plan.beta2), fused=True
+    )
 
 
 class Muon(torch.optim.AdamW):
@@ -69,7 +77,9 @@ class Muon(torch.optim.AdamW):
         momentum = state["momentum"].lerp_(parameter.grad, 1 - MOMENTUM)
         ahead = parameter.grad.lerp(momentum, MOMENTUM)  # where the momentum will be: Nesterov's
         whole = ahead.full_tensor() if isinstance(ahead, DTensor) else ahead
-        update = torch.cat([orthogonal(part) * (0.2 * max(part.shape) ** 0.5) for part in whole.chunk(group["parts"])])
+        update = torch.cat(
+            [orthogonal(part) * (0.2 * max(part.shape) ** 0.5) for part in whole.chunk(group["parts"])]
+        )
         if isinstance(parameter, DTensor):
             update = distribute_tensor(update, parameter.device_mesh, parameter.placements)
         parameter.mul_(1 - group["lr"] * group["weight_decay"]).add_(update, alpha=-group["lr"])
@@ -79,7 +89,11 @@ def orthogonal(matrix: Tensor) -> Tensor:
     """About the nearest matrix whose singular values are all the same, 1: five steps of Newton and Schulz, as Muon takes them."""
     wide = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
     x: Tensor = wide / wide.norm().clamp(min=1e-7)
-    a, b, c = 3.4445, -4.7750, 2.0315  # x -> a x + b x³ + c x⁵ on every singular value; steep at 0, near 1 ever after
+    a, b, c = (
+        3.4445,
+        -4.7750,
+        2.0315,
+    )  # x -> a x + b x³ + c x⁵ on every singular value; steep at 0, near 1 ever after
     for _ in range(5):
         square = x @ x.T
         x = torch.addmm(x, torch.addmm(square, square, square, beta=b, alpha=c), x, beta=a)
@@ -90,10 +104,16 @@ def freeze(model: nn.Module, patterns: Sequence[str]) -> list[str]:
     """Keep parameters as they are: those whose names, or whose modules' names, fit one of the patterns. Returns their names."""
     frozen: list[str] = []
     for pattern in patterns:
-        found = [name for name, _ in model.named_parameters() if any(fnmatchcase(start, pattern) for start in _starts(name))]
+        found = [
+            name
+            for name, _ in model.named_parameters()
+            if any(fnmatchcase(start, pattern) for start in _starts(name))
+        ]
         if not found:
             names = sorted({name.split(".")[0] for name, _ in model.named_parameters()})
-            raise InputError(f"freeze: {pattern!r} fits no parameter; the names begin with {', '.join(names)}")
+            raise InputError(
+                f"freeze: {pattern!r} fits no parameter; the names begin with {', '.join(names)}"
+            )
         frozen += found
     for name, parameter in model.named_parameters():
         if name in frozen:

@@ -37,4 +37,8 @@ def choose_precision(plan: Plan, device: torch.device, run: Callable[[Plan], obj
                 torch.cuda.synchronize(device)
             times[one.precision].append(time.perf_counter() - began)
     ratio = min(times["float32"][1:]) / min(times["bf16"][1:])  # the first round warms up
-    return (coarse, f"bf16: {ratio:.2f} × as fast") if ratio >= GAIN else (plain, f"float32: bf16 is {ratio:.2f} × as fast")
+    return (
+        (coarse, f"bf16: {ratio:.2f} × as fast")
+        if ratio >= GAIN
+        else (plain, f"float32: bf16 is {ratio:.2f} × as fast")
+    )

@@ -33,10 +33,17 @@ from glassformer.durable import hash_file, read_sealed, sync, write_sealed
 from glassformer.errors import CheckpointError, GlassError
 from glassformer.training.distributed import World
 
-WEIGHTS, TRAINING, STATE, MANIFEST = "weights.safetensors", "training.safetensors", "state.json", "manifest.json"
+WEIGHTS, TRAINING, STATE, MANIFEST = (
+    "weights.safetensors",
+    "training.safetensors",
+    "state.json",
+    "manifest.json",
+)
 NAME = re.compile(r"step-(\d{8,})")
 KEEP = 2  # the newest ones; the best is kept besides
-CRASH_AT = os.environ.get("GLASSFORMER_CRASH_AT", "").split(":")  # name of a failpoint, how often it is passed, what happens
+CRASH_AT = os.environ.get("GLASSFORMER_CRASH_AT", "").split(
+    ":"
+)  # name of a failpoint, how often it is passed, what happens
 passed: dict[str, int] = {}
 
 
@@ -66,15 +73,27 @@ class Keeper:
     identity: dict[str, Any]
     say: Callable[[str], object] = print
 
-    def save(self, model: nn.Module, optimizer: torch.optim.Optimizer, batches: HasCursor, state: State, world: World) -> Path:
+    def save(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        batches: HasCursor,
+        state: State,
+        world: World,
+    ) -> Path:
         """Write a checkpoint, whole or not at all, and remove those that are no longer needed."""
-        weights = {name: world.whole(p).contiguous() for name, p in model.named_parameters() if p.requires_grad}
+        weights = {
+            name: world.whole(p).contiguous() for name, p in model.named_parameters() if p.requires_grad
+        }
         training, scalars = _optimizer_state(model, optimizer, world)
         training |= _torch_random(world)
         target = self.path(state.step)
         if world.first:
             notes = asdict(state) | {"cursor": batches.cursor, "scalars": scalars, "identity": self.identity}
-            notes |= {"random": _random_state(), "versions": {name: machine.installed(name) for name in machine.LIBRARIES}}
+            notes |= {
+                "random": _random_state(),
+                "versions": {name: machine.installed(name) for name in machine.LIBRARIES},
+            }
             try:
                 self._write(target, {WEIGHTS: weights, TRAINING: training}, notes)
             except OSError as error:
@@ -86,7 +105,13 @@ class Keeper:
         return target
 
     def restore(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, batches: HasCursor, world: World, *, seed: int
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        batches: HasCursor,
+        world: World,
+        *,
+        seed: int,
     ) -> State:
         """Put everything back as the newest sound checkpoint has it; a fresh State if there is none."""
         found, notes = self._newest() if world.first else (None, {})
@@ -95,8 +120,13 @@ class Keeper:
             return State()
         failpoint("load.found")
         tensors = self._read(found) if found is not None else {}
-        described = json.loads(world.tell(json.dumps({n: [str(t.dtype), list(t.shape)] for n, t in tensors.items()})))
-        tensors = {n: tensors.get(n, torch.empty(s, dtype=getattr(torch, d.split(".")[1]))) for n, (d, s) in described.items()}
+        described = json.loads(
+            world.tell(json.dumps({n: [str(t.dtype), list(t.shape)] for n, t in tensors.items()}))
+        )
+        tensors = {
+            n: tensors.get(n, torch.empty(s, dtype=getattr(torch, d.split(".")[1])))
+            for n, (d, s) in described.items()
+        }
         failpoint("load.read")
         _put_back(model, optimizer, tensors, notes["scalars"], world)
         failpoint("load.applied")
@@ -139,7 +169,10 @@ class Keeper:
             write_sealed(fresh / STATE, notes)
             failpoint("save.state")
             names = [*tensors, STATE]
-            files = {name: {"size": (fresh / name).stat().st_size, "sha256": hash_file(fresh / name)} for name in names}
+            files = {
+                name: {"size": (fresh / name).stat().st_size, "sha256": hash_file(fresh / name)}
+                for name in names
+            }
             failpoint("save.hashed")
             write_sealed(fresh / MANIFEST, {"files": files})
             failpoint("save.manifest")
@@ -157,7 +190,9 @@ class Keeper:
 
     def _rotate(self, state: State) -> None:
         """Keep the newest two and the best."""
-        sound = [step for step in self.steps() if step <= state.step]  # newer ones are damaged and were passed over
+        sound = [
+            step for step in self.steps() if step <= state.step
+        ]  # newer ones are damaged and were passed over
         keep = {*sound[:KEEP], state.best_step if state.best is not None else -1}
         failpoint("rotate.begin")
         for step in self.steps():
@@ -190,7 +225,9 @@ class Keeper:
                 return folder, notes
             self.say(f"{folder} is damaged ({fault}) and is passed over")
         if steps:
-            raise CheckpointError(f"{self.folder}: every checkpoint is damaged; remove the folder to begin anew")
+            raise CheckpointError(
+                f"{self.folder}: every checkpoint is damaged; remove the folder to begin anew"
+            )
         return None, {}
 
     def _check_identity(self, folder: Path, theirs: dict[str, Any]) -> None:
@@ -254,7 +291,11 @@ def _optimizer_state(
 
 @torch.no_grad()
 def _put_back(
-    model: nn.Module, optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor], scalars: dict[str, float], world: World
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    tensors: dict[str, Tensor],
+    scalars: dict[str, float],
+    world: World,
 ) -> None:
     moving = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     missing = sorted(moving.keys() - tensors.keys())
@@ -283,7 +324,10 @@ def _torch_random(world: World) -> dict[str, Tensor]:
 def _random_state() -> dict[str, Any]:
     version, internal, gauss = random.getstate()
     name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
-    return {"python": [version, list(internal), gauss], "numpy": [name, np.asarray(keys).tolist(), position, has_gauss, cached]}
+    return {
+        "python": [version, list(internal), gauss],
+        "numpy": [name, np.asarray(keys).tolist(), position, has_gauss, cached],
+    }
 
 
 def _set_random(notes: dict[str, Any], tensors: dict[str, Tensor], world: World, seed: int) -> None:
@@ -291,7 +335,11 @@ def _set_random(notes: dict[str, Any], tensors: dict[str, Tensor], world: World,
     random.setstate((version, tuple(internal), gauss))
     name, keys, position, has_gauss, cached = notes["numpy"]
     np.random.set_state((name, np.array(keys, dtype=np.uint32), position, has_gauss, cached))
-    rows = {name: world.spread(tensors[name], tensors[name]).cpu() for name in ("random", "random on cuda") if name in tensors}
+    rows = {
+        name: world.spread(tensors[name], tensors[name]).cpu()
+        for name in ("random", "random on cuda")
+        if name in tensors
+    }
     if len(rows["random"]) != world.size:  # saved by another number of ranks: new, but always the same
         torch.manual_seed(seed * world.size + world.rank)
         return
