@@ -31,7 +31,7 @@ PICTURES = [
 out = lm.generate("Once upon a time", max_new_tokens=80, seed=3)
 look = out.probabilities()
 """,
-        "Every token in the colour of its probability: the model wavers where a thing is chosen, and not inside a phrase.",
+        "Every token in the color of its probability: the model wavers where a thing is chosen, and not inside a phrase.",
     ),
     Picture(
         "choices",
@@ -305,7 +305,7 @@ storyteller does. `.svg` is one of the forms: `.png`, `.pdf`, `.html` (live, in 
 
 
 def picture(name: str, title: str) -> str:
-    """In the reader's colours."""
+    """In the reader's colors."""
     dark = f'<source media="(prefers-color-scheme: dark)" srcset="gallery/{name}-dark.svg">'
     return f'<picture>{dark}<img src="gallery/{name}.svg" alt="{title}"></picture>\n'
 

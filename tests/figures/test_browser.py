@@ -163,7 +163,7 @@ def test_a_long_text_is_walked_through(page: Any, long: dict[str, Look], tmp_pat
 
 
 def test_dark_and_light_and_narrow(page: Any, looks: dict[str, Look], tmp_path: Path) -> None:
-    """It follows the reader's colours and the page's width."""
+    """It follows the reader's colors and the page's width."""
     show(page, looks["written"], tmp_path)
     ground = "document.querySelector('svg > rect').getAttribute('fill')"
     assert page.evaluate(ground) == "#ffffff"
@@ -233,7 +233,7 @@ def test_the_keyboard_stays_in_sight(page: Any, long: dict[str, Look], tmp_path:
     assert box["y"] - 5 <= tip["y"] <= box["y"] + box["height"] + 40
 
 
-def test_a_page_in_the_colours_that_were_asked_for(page: Any, looks: dict[str, Look], tmp_path: Path) -> None:
+def test_a_page_in_the_colors_that_were_asked_for(page: Any, looks: dict[str, Look], tmp_path: Path) -> None:
     """Whatever the reader's are."""
     looks["lens"].save(tmp_path / "dark.html", theme="dark")
     page.goto((tmp_path / "dark.html").as_uri())

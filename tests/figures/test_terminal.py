@@ -1,4 +1,4 @@
-"""Views as text: no line is longer than the terminal is wide, and without colours nothing is lost."""
+"""Views as text: no line is longer than the terminal is wide, and without colors nothing is lost."""
 
 import re
 
@@ -12,13 +12,13 @@ from glassformer.tasks.look import Look
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-@pytest.mark.parametrize("coloured", [True, False])
+@pytest.mark.parametrize("colored", [True, False])
 def test_lines_fit(
-    looks: dict[str, Look], hostile: dict[str, Look], long: dict[str, Look], width: int, coloured: bool
+    looks: dict[str, Look], hostile: dict[str, Look], long: dict[str, Look], width: int, colored: bool
 ) -> None:
     """At any width."""
     for name, spec in drawings(looks, hostile, long):
-        for line in lines(spec, width, coloured):
+        for line in lines(spec, width, colored):
             assert cell_len(line.plain.rstrip()) <= width, f"{name}: {line.plain!r}"
 
 
@@ -26,31 +26,31 @@ def shown(looks: dict[str, Look], kind: str, drawing: str | None = None, **how: 
     return looks[kind].view(drawing).to_text(80, **how)
 
 
-def test_colours_only_where_they_are_wanted(looks: dict[str, Look], hostile: dict[str, Look]) -> None:
-    """Escape codes with colours, none without, and never those of a text."""
+def test_colors_only_where_they_are_wanted(looks: dict[str, Look], hostile: dict[str, Look]) -> None:
+    """Escape codes with colors, none without, and never those of a text."""
     for kind in looks:
-        assert "\x1b" not in shown(looks, kind, colour=False), kind
-    assert "\x1b[" in shown(looks, "attention", colour=True)
+        assert "\x1b" not in shown(looks, kind, color=False), kind
+    assert "\x1b[" in shown(looks, "attention", color=True)
     for kind in hostile:
-        assert "\x1b[31m\u202e" not in shown(hostile, kind, colour=True), kind
-        assert "\x1b" not in shown(hostile, kind, colour=False), kind
+        assert "\x1b[31m\u202e" not in shown(hostile, kind, color=True), kind
+        assert "\x1b" not in shown(hostile, kind, color=False), kind
 
 
-def test_without_colours_there_are_digits(looks: dict[str, Look]) -> None:
+def test_without_colors_there_are_digits(looks: dict[str, Look]) -> None:
     """Attention in tenths, a token's share behind it, bars as blocks, curves as blocks."""
     first = [
-        line for line in shown(looks, "attention", colour=False).splitlines() if re.match(r"\s*0 +Once", line)
+        line for line in shown(looks, "attention", color=False).splitlines() if re.match(r"\s*0 +Once", line)
     ]
     assert first == [" 0   Once  9"]
-    assert re.search(r"[⁰-⁹]", shown(looks, "written", colour=False))
-    assert "█" in shown(looks, "parts", colour=False)
-    assert re.search(r"[▁-█]{5}", shown(looks, "watched", colour=False))
-    assert "[" in shown(looks, "merges", colour=False)
+    assert re.search(r"[⁰-⁹]", shown(looks, "written", color=False))
+    assert "█" in shown(looks, "parts", color=False)
+    assert re.search(r"[▁-█]{5}", shown(looks, "watched", color=False))
+    assert "[" in shown(looks, "merges", color=False)
 
 
 def test_cut_off_candidates_stand_below_a_line(looks: dict[str, Look]) -> None:
     """Five of twelve may be drawn."""
-    rows = [line for line in shown(looks, "top", colour=False).splitlines() if "%" in line or "─" in line]
+    rows = [line for line in shown(looks, "top", color=False).splitlines() if "%" in line or "─" in line]
     assert [n for n, line in enumerate(rows) if "─" in line] == [5]
 
 
@@ -73,11 +73,11 @@ def test_a_file_of_somebody_else(looks: dict[str, Look]) -> None:
         spec
         | {"title": "\x1b]0;x\x07", "caption": "\x1b[2J", "tokens": ["\x1b[31mred"] * len(spec["tokens"])}
     )
-    assert "\x1b" not in evil.to_text(80, colour=False)
-    assert "\x1b]0" not in evil.to_text(80, colour=True)
+    assert "\x1b" not in evil.to_text(80, color=False)
+    assert "\x1b]0" not in evil.to_text(80, color=True)
 
 
 def test_the_scale_is_said(looks: dict[str, Look]) -> None:
-    """What a full colour, or a 9, stands for."""
-    assert re.search(r"9 is 100 % of the attention", shown(looks, "attention", colour=False))
-    assert re.search(r"9 is [\d.]+ % share", shown(looks, "saliency", colour=False))
+    """What a full color, or a 9, stands for."""
+    assert re.search(r"9 is 100 % of the attention", shown(looks, "attention", color=False))
+    assert re.search(r"9 is [\d.]+ % share", shown(looks, "saliency", color=False))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from drawn import drawings
 
-from glassformer.figures.colour import HUES, SERIES, THEMES, at, ink_on, luminance, magnitude
+from glassformer.figures.color import HUES, SERIES, THEMES, at, ink_on, luminance, magnitude
 from glassformer.figures.curves import ticks
 from glassformer.figures.grids import numbers
 from glassformer.figures.labels import cells, cut, number, percent, tick, visible, wrap
@@ -94,7 +94,7 @@ def test_both_renderers_make_the_same_marks(
     room: float,
     theme: str,
 ) -> None:
-    """Every rectangle, text, line and arc, at the same place, in the same colour, saying the same."""
+    """Every rectangle, text, line and arc, at the same place, in the same color, saying the same."""
     chosen = list(drawings(looks, hostile, scripts, long))
     made = javascript([(spec, room, theme) for _, spec in chosen])
     for (name, spec), theirs in zip(chosen, made, strict=True):
@@ -103,7 +103,7 @@ def test_both_renderers_make_the_same_marks(
 
 
 def test_the_comparison_sees_a_difference(looks: dict[str, Look]) -> None:
-    """A mark that moved, one that has another colour and one that is gone do not pass."""
+    """A mark that moved, one that has another color and one that is gone do not pass."""
     spec = looks["attention"].view().spec
     ours = figure(spec)
     for change in ({"x": 1e3}, {"fill": "#123456"}, {"tip": "something else"}):
@@ -203,18 +203,18 @@ def test_numbers_survive_the_packing() -> None:
     assert any(mark.get("tip", "").endswith(": 1,000,000") for mark in made[0]["marks"])
 
 
-def test_colours_can_be_read() -> None:
+def test_colors_can_be_read() -> None:
     """Whatever is written, on paper or on a cell, has at least 4.5 : 1 to what is behind it."""
 
     def contrast(one: str, other: str) -> float:
         dark, bright = sorted((luminance(one), luminance(other)))
         return (bright + 0.05) / (dark + 0.05)
 
-    for theme, colours in THEMES.items():
+    for theme, colors in THEMES.items():
         for name in ("ink", "soft"):
-            assert contrast(colours[name], colours["paper"]) >= 4.5
-        for one in (*SERIES[theme], colours["mark"]):
-            assert contrast(one, colours["paper"]) >= 4.5
+            assert contrast(colors[name], colors["paper"]) >= 4.5
+        for one in (*SERIES[theme], colors["mark"]):
+            assert contrast(one, colors["paper"]) >= 4.5
     for hue in HUES.values():
         assert contrast("#000000", hue) >= 4.5
     for grey in range(0, 256, 5):
@@ -281,7 +281,7 @@ def test_views_with_gaps() -> None:
     for spec, theirs in zip(specs, javascript([(spec, 960.0, "light") for spec in specs]), strict=True):
         ours = figure(spec)
         near({"width": ours.width, "height": ours.height, "marks": ours.marks}, theirs, spec["kind"])
-        assert View(spec).to_text(80, colour=False)
+        assert View(spec).to_text(80, color=False)
     assert any(mark.get("text") == "–" for mark in figure(specs[-1]).marks)
 
 

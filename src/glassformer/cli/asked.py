@@ -265,7 +265,7 @@ def bar(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def _cell(value: Any, column: str) -> Text:
-    """A number of a scale in the colour of its size; one that has a sign in the colour of its sign."""
+    """A number of a scale in the color of its size; one that has a sign in the color of its sign."""
     if value is None:
         return Text("–")
     if isinstance(value, float):

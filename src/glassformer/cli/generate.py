@@ -101,7 +101,7 @@ def generate(
     glass generate --temperature 0 "The cat"     always the likeliest token
     glass generate -m gpt2 --num-beams 4 "In a"  beam search with GPT-2
     echo "One day" | glass generate --json       prompt from a pipe, result as JSON
-    glass generate -o story.svg "Once upon a"    also a picture: every token in the colour of its probability
+    glass generate -o story.svg "Once upon a"    also a picture: every token in the color of its probability
     glass generate --interactive                 prompt after prompt
     """
     if interactive and (prompt is not None or file is not None or as_json or num_return_sequences > 1):

@@ -2,7 +2,7 @@
 
 import math
 
-from glassformer.figures import colour
+from glassformer.figures import color
 from glassformer.figures.labels import cut, number, percent, ten, tick
 from glassformer.figures.marks import LABEL, SMALL, TEXT, Sheet, Spec, width_of, written
 
@@ -54,11 +54,11 @@ def lines(view: Spec, room: float, theme: str) -> Sheet:
     )
     for value in [mark for mark in marks if bottom - 1e-9 <= scaled(mark) <= top + 1e-9]:
         y = place(first, value)[1]
-        sheet.line([[left, y], [left + wide, y]], sheet.colour("line"))
+        sheet.line([[left, y], [left + wide, y]], sheet.color("line"))
         told = (
             percent(value) if view.get("unit") == "percent" else number(value) if log else tick(value, step)
         )
-        sheet.text(left - 5, y + 4, told, size=SMALL, anchor="end", fill=sheet.colour("soft"))
+        sheet.text(left - 5, y + 4, told, size=SMALL, anchor="end", fill=sheet.color("soft"))
     foot = tall + 8
     if named:
         skip = max(1, math.ceil(len(xs) * 13 / wide))
@@ -83,11 +83,11 @@ def lines(view: Spec, room: float, theme: str) -> Sheet:
                 tick(x, step),
                 size=SMALL,
                 anchor="middle",
-                fill=sheet.colour("soft"),
+                fill=sheet.color("soft"),
             )
         foot += 14
     for n, one in enumerate(series):
-        stroke = colour.SERIES[theme][n % len(colour.SERIES[theme])]
+        stroke = color.SERIES[theme][n % len(color.SERIES[theme])]
         points = [(x, value) for x, value in zip(places, one["values"], strict=True) if value is not None]
         look = {"width": 2, "keys": [f"s{n}"], **({"dash": True} if n % 2 else {})}
         sheet.line([place(x, value) for x, value in points], stroke, **look)
@@ -104,7 +104,7 @@ def lines(view: Spec, room: float, theme: str) -> Sheet:
         y = -math.inf
         for wanted, n in ends:
             y = max(wanted, y + SMALL + 2)
-            stroke = colour.SERIES[theme][n % len(colour.SERIES[theme])]
+            stroke = color.SERIES[theme][n % len(color.SERIES[theme])]
             sheet.text(
                 left + wide + 8,
                 y + 4,
@@ -119,7 +119,7 @@ def lines(view: Spec, room: float, theme: str) -> Sheet:
         (view.get("y_title"), left + wide, -4),
     ):
         if what:
-            sheet.text(x, y + (0 if y > 0 else 6), what, size=SMALL, anchor="end", fill=sheet.colour("soft"))
+            sheet.text(x, y + (0 if y > 0 else 6), what, size=SMALL, anchor="end", fill=sheet.color("soft"))
     sheet.reach(left + wide + 8, foot + 4)
     return sheet
 
@@ -131,7 +131,7 @@ def sparks(view: Spec, room: float, theme: str) -> Sheet:
     step = min(22.0, (room - left) / max(1, len(labels)))
     high, y = 30.0, 0.0
     for n, one in enumerate(series):
-        stroke = colour.SERIES[theme][n % len(colour.SERIES[theme])]
+        stroke = color.SERIES[theme][n % len(color.SERIES[theme])]
         there = [(at, value) for at, value in enumerate(one["values"]) if value is not None]
         most = max((value for _, value in there), default=0) or 1.0
         points = [[left + (at + 0.5) * step, y + high - value / most * (high - 4)] for at, value in there]

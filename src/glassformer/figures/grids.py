@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from glassformer.figures import colour
+from glassformer.figures import color
 from glassformer.figures.labels import cells, cut, wrap
 from glassformer.figures.marks import LABEL, SMALL, TEXT, Sheet, Spec, width_of, written
 
@@ -28,7 +28,7 @@ def numbers(given: Any) -> Rows:
 
 
 def matrix(view: Spec, room: float, theme: str) -> Sheet:
-    """Rows by columns, each cell in the colour of its value; too many of them are pooled, with a part in detail below."""
+    """Rows by columns, each cell in the color of its value; too many of them are pooled, with a part in detail below."""
     values = numbers(view["values"])
     rows, columns = view["rows"], view["columns"]
     left = (
@@ -79,7 +79,7 @@ def grid(
     if "banner" in view:
         hue, told = view["banner"]
         head = TEXT + 6
-        sheet.rect(left, 0, wide * len(across), head - 2, colour.HUES[hue])
+        sheet.rect(left, 0, wide * len(across), head - 2, color.HUES[hue])
         sheet.text(left + wide * len(across) / 2, head - 5, told, anchor="middle", mono=True, fill="#000000")
     for n, r in enumerate(down):
         y = head + n * high
@@ -92,28 +92,28 @@ def grid(
             if value is None:
                 where["tip"] += void
                 if not view.get("small"):
-                    sheet.rect(x, y, wide, high, sheet.colour("paper"), hatch=True, **where)
+                    sheet.rect(x, y, wide, high, sheet.color("paper"), hatch=True, **where)
                 if wide >= 20 and high >= 12:
-                    look = {"anchor": "middle", "fill": sheet.colour("hatch"), "keys": where["keys"]}
+                    look = {"anchor": "middle", "fill": sheet.color("hatch"), "keys": where["keys"]}
                     sheet.text(x + wide / 2, y + high / 2 + 4, void, size=SMALL, **look)
                 continue
             scale = scales[c] if scales else view["scale"]
             text = texts[r][c] if texts else ""
-            fill = colour.at(scale, value, theme)
+            fill = color.at(scale, value, theme)
             told = written(value, view.get("unit"))
             where["tip"] += text if view.get("numeric") else f"“{text}” {told}" if text else told
-            edge = {"stroke": sheet.colour("line")} if wide >= 8 and high >= 8 else {}
+            edge = {"stroke": sheet.color("line")} if wide >= 8 and high >= 8 else {}
             sheet.rect(x, y, wide, high, fill, **edge, **where)
             if text:
                 shown, look = (
                     cut(text, int((wide - 2) / width_of("x", SMALL))),
-                    {"mono": True, "fill": colour.ink_on(fill), "keys": where["keys"]},
+                    {"mono": True, "fill": color.ink_on(fill), "keys": where["keys"]},
                 )
                 sheet.text(x + wide / 2, y + high / 2 + 3.5, shown, size=SMALL, anchor="middle", **look)
     for r, c in view.get("outlined", []):
         if r in down and c in across:
             place = left + (c - across.start) * wide, head + (r - down.start) * high
-            sheet.rect(*place, wide, high, "none", stroke=sheet.colour("mark"))
+            sheet.rect(*place, wide, high, "none", stroke=sheet.color("mark"))
     return sheet
 
 
@@ -128,8 +128,8 @@ def columns_above(sheet: Sheet, view: Spec, across: Sequence[int], left: float, 
         middle = left + m * wide + wide / 2
         hue = hues.get(str(c))
         if hue:
-            sheet.rect(left + m * wide, 0, wide, head - 2, colour.HUES[hue])
-        ink = "#000000" if hue else sheet.colour("ink")
+            sheet.rect(left + m * wide, 0, wide, head - 2, color.HUES[hue])
+        ink = "#000000" if hue else sheet.color("ink")
         if flat:
             sheet.text(middle, head - 5, label, anchor="middle", mono=True, keys=[f"c{c}"], fill=ink)
         else:
@@ -164,21 +164,19 @@ def overview(sheet: Sheet, view: Spec, values: Rows, down: range, across: range,
             place = (c / by[1] * wide, r / by[0] * high, wide, high)
             if not patch:
                 look = {"hatch": True, "tip": view.get("void", "−∞"), "keys": ["overview", f"w{r}.{c}"]}
-                sheet.rect(*place, sheet.colour("paper"), **look)
+                sheet.rect(*place, sheet.color("paper"), **look)
             else:
                 strongest = max(patch, key=abs)
                 where = f"{r}–{min(rows, r + by[0]) - 1} · {c}–{min(columns, c + by[1]) - 1}"
                 tip = f"{where}: {written(strongest, view.get('unit'))}"
-                fill = colour.at(scales[c] if scales else view["scale"], strongest, sheet.theme)
+                fill = color.at(scales[c] if scales else view["scale"], strongest, sheet.theme)
                 sheet.rect(*place, fill, tip=tip, keys=["overview", f"w{r}.{c}"])
     tall = math.ceil(rows / by[0]) * high
-    sheet.rect(0, 0, room, tall, "none", stroke=sheet.colour("line"))
+    sheet.rect(0, 0, room, tall, "none", stroke=sheet.color("line"))
     x, y = across.start / by[1] * wide, down.start / by[0] * high
-    sheet.rect(
-        x, y, len(across) / by[1] * wide, len(down) / by[0] * high, "none", stroke=sheet.colour("mark")
-    )
+    sheet.rect(x, y, len(across) / by[1] * wide, len(down) / by[0] * high, "none", stroke=sheet.color("mark"))
     told = f"all {rows} × {columns}" + (f", the strongest of every {by[0]} × {by[1]}" if by != [1, 1] else "")
     told += f"; below: rows {down.start}–{down.stop - 1}, "
     told += f"columns {across.start}–{across.stop - 1}"
     for n, line in enumerate(wrap(told, int(given / width_of("x", SMALL)))):
-        sheet.text(0, tall + 14 + n * 13, line, size=SMALL, fill=sheet.colour("soft"))
+        sheet.text(0, tall + 14 + n * 13, line, size=SMALL, fill=sheet.color("soft"))

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from glassformer.figures import colour
+from glassformer.figures import color
 from glassformer.figures.curves import lines, sparks
 from glassformer.figures.grids import matrix
 from glassformer.figures.labels import wrap
@@ -22,7 +22,7 @@ def figure(view: Spec, room: float = ROOM, theme: str = "light") -> Sheet:
     y = MARGIN + body.height + 8
     for line in wrap(view["caption"], int(width / width_of("x", SMALL))):
         y += SMALL + 4
-        page.text(MARGIN, y, line, size=SMALL, fill=page.colour("soft"))
+        page.text(MARGIN, y, line, size=SMALL, fill=page.color("soft"))
     page.width, page.height = width + 2 * MARGIN, y + MARGIN
     return page
 
@@ -45,21 +45,21 @@ def part(view: Spec, room: float, theme: str) -> Sheet:
 
 
 def legend(sheet: Sheet, scale: Spec, unit: str | None, y: float, room: float) -> None:
-    """What the colours mean."""
+    """What the colors mean."""
     low, high = (written(scale[end], unit) for end in ("low", "high"))
     x = width_of(low, SMALL) + 4
-    sheet.text(0, y + 9, low, size=SMALL, fill=sheet.colour("soft"))
+    sheet.text(0, y + 9, low, size=SMALL, fill=sheet.color("soft"))
     for n in range(24):
         value = scale["low"] + (scale["high"] - scale["low"]) * n / 23
-        sheet.rect(x + n * 4, y, 4, 10, colour.at(scale, value, sheet.theme))
-    sheet.rect(x, y, 96, 10, "none", stroke=sheet.colour("line"))
+        sheet.rect(x + n * 4, y, 4, 10, color.at(scale, value, sheet.theme))
+    sheet.rect(x, y, 96, 10, "none", stroke=sheet.color("line"))
     told = f"{high}  {scale['name']}"
     if x + 100 + width_of(told, SMALL) <= room:
-        sheet.text(x + 100, y + 9, told, size=SMALL, fill=sheet.colour("soft"))
+        sheet.text(x + 100, y + 9, told, size=SMALL, fill=sheet.color("soft"))
         return
-    sheet.text(x + 100, y + 9, high, size=SMALL, fill=sheet.colour("soft"))
+    sheet.text(x + 100, y + 9, high, size=SMALL, fill=sheet.color("soft"))
     for n, line in enumerate(wrap(scale["name"], int(room / width_of("x", SMALL)))):
-        sheet.text(0, y + 23 + n * 13, line, size=SMALL, fill=sheet.colour("soft"))
+        sheet.text(0, y + 23 + n * 13, line, size=SMALL, fill=sheet.color("soft"))
 
 
 def panels(view: Spec, room: float, theme: str) -> Sheet:

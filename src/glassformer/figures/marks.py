@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from glassformer.figures.colour import THEMES
+from glassformer.figures.color import THEMES
 from glassformer.figures.labels import cells, number, percent
 
 Mark = dict[str, Any]
@@ -33,8 +33,8 @@ class Sheet:
     height: float = 0
     marks: list[Mark] = field(default_factory=list)
 
-    def colour(self, name: str) -> str:
-        """A colour of the theme."""
+    def color(self, name: str) -> str:
+        """A color of the theme."""
         return THEMES[self.theme][name]
 
     def reach(self, x: float, y: float) -> None:
@@ -57,7 +57,7 @@ class Sheet:
             "text": text,
             "size": size,
             "anchor": anchor,
-            "fill": self.colour("ink"),
+            "fill": self.color("ink"),
         }
         self.marks.append(mark | more)
         long = width_of(text, size)

@@ -18,14 +18,14 @@ def show(view: View) -> None:
         from rich.console import Console
 
         console = Console()
-        print(view.to_text(console.width, colour=console.color_system is not None and not console.no_color))
+        print(view.to_text(console.width, color=console.color_system is not None and not console.no_color))
 
 
 def bundle(view: View) -> dict[str, Any]:
     """One output in several forms: live where widgets are, a still picture where not, and text where nothing else is."""
     forms: dict[str, Any] = {
         "image/svg+xml": view.to_svg(width=WIDTH),
-        "text/plain": view.to_text(100, colour=False),
+        "text/plain": view.to_text(100, color=False),
     }
     if _in_notebook():
         try:

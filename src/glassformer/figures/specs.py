@@ -39,7 +39,7 @@ def bars(labels: Sequence[str], values: Any, **more: Any) -> Spec:
 
 
 def strip(tokens: Sequence[str], values: Any, scale: Spec, **more: Any) -> Spec:
-    """Tokens in colours."""
+    """Tokens in colors."""
     return {"kind": "tokens", "tokens": names(tokens), "values": plain(values), "scale": scale, **more}
 
 

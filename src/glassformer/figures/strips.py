@@ -1,14 +1,14 @@
-"""Tokens in a row, and what belongs to each: a colour, a bar, a bow to another one, the pieces that it is made of."""
+"""Tokens in a row, and what belongs to each: a color, a bar, a bow to another one, the pieces that it is made of."""
 
 from collections.abc import Sequence
 
-from glassformer.figures import colour
+from glassformer.figures import color
 from glassformer.figures.labels import cut
 from glassformer.figures.marks import LABEL, SMALL, TEXT, Sheet, Spec, width_of, written
 
 
 def tokens(view: Spec, room: float, theme: str) -> Sheet:
-    """A text, each token in the colour of its value."""
+    """A text, each token in the color of its value."""
     sheet, x, y = Sheet(theme), 0.0, 0.0
     size, high = 12.0, 22.0
     for at, (token, value) in enumerate(zip(view["tokens"], view["values"], strict=True)):
@@ -16,11 +16,11 @@ def tokens(view: Spec, room: float, theme: str) -> Sheet:
         wide = width_of(shown, size) + 6
         if x and x + wide > room:
             x, y = 0.0, y + high + 3
-        fill = colour.at(view["scale"], value, theme) if value is not None else "none"
+        fill = color.at(view["scale"], value, theme) if value is not None else "none"
         tip = f"{at} {token}" + (f": {written(value, view.get('unit'))}" if value is not None else "")
-        edge = {"stroke": sheet.colour("line")} if value is not None else {}
+        edge = {"stroke": sheet.color("line")} if value is not None else {}
         sheet.rect(x, y, wide, high, fill, **edge, tip=tip, keys=[f"t{at}"])
-        ink = sheet.colour("soft") if fill == "none" else colour.ink_on(fill)
+        ink = sheet.color("soft") if fill == "none" else color.ink_on(fill)
         sheet.text(x + 3, y + 15, shown, size=size, mono=True, fill=ink)
         x += wide + 2
         if token.endswith("⏎"):
@@ -44,24 +44,24 @@ def bars(view: Spec, room: float, theme: str) -> Sheet:
     if len(series) > 1:
         x = left
         for n, one in enumerate(series):
-            sheet.rect(x, 1, 10, 10, colour.SERIES[theme][n])
-            sheet.text(x + 14, 10, one["name"], size=SMALL, fill=sheet.colour("soft"))
+            sheet.rect(x, 1, 10, 10, color.SERIES[theme][n])
+            sheet.text(x + 14, 10, one["name"], size=SMALL, fill=sheet.color("soft"))
             x += width_of(one["name"], SMALL) + 28
         y = 18.0
     after = view.get("cut", {}).get("after", len(labels))
     for at, label in enumerate(labels):
         faint = at >= after
         if at == after:
-            sheet.line([[0, y + 2], [left + long + 60, y + 2]], sheet.colour("mark"), dash=True)
-            sheet.text(left, y + 13, view["cut"]["label"], size=SMALL, fill=sheet.colour("mark"))
+            sheet.line([[0, y + 2], [left + long + 60, y + 2]], sheet.color("mark"), dash=True)
+            sheet.text(left, y + 13, view["cut"]["label"], size=SMALL, fill=sheet.color("mark"))
             y += 16
-        ink = sheet.colour("soft" if faint else "ink")
+        ink = sheet.color("soft" if faint else "ink")
         sheet.text(left - 6, y + deep / 2 + 2, label, anchor="end", mono=True, fill=ink)
         for n, one in enumerate(series):
             value = one["values"][at]
             if value is None:
                 continue
-            fill = sheet.colour("line") if faint else colour.SERIES[theme][n]
+            fill = sheet.color("line") if faint else color.SERIES[theme][n]
             tip = f"{view['labels'][at]}: {written(value, view.get('unit'))}" + (
                 f" {one['name']}" if len(series) > 1 else ""
             )
@@ -72,7 +72,7 @@ def bars(view: Spec, room: float, theme: str) -> Sheet:
             sheet.text(end, top + thick - 3, written(value, view.get("unit")), size=SMALL, fill=ink)
         y += deep
     if low < 0:
-        sheet.line([[zero, 0], [zero, y]], sheet.colour("ink"))
+        sheet.line([[zero, 0], [zero, y]], sheet.color("ink"))
     sheet.reach(0, y)
     return sheet
 
@@ -105,12 +105,12 @@ def arcs(view: Spec, room: float, theme: str) -> Sheet:
         if source == target:  # a loop
             ends[0][not flat] -= 5
             ends[1][not flat] += 5
-        sheet.arc(ends[0], ends[1], lift, colour.at(view["scale"], weight, theme), **look)
+        sheet.arc(ends[0], ends[1], lift, color.at(view["scale"], weight, theme), **look)
         sheet.reach(0 if flat else left + 2 + lift, 0)
     for at, label in enumerate(labels):
         x, y = (starts[at], base) if flat else (left - widths[at], at * 19.0)
-        box = {"stroke": sheet.colour("line"), "tip": view["tokens"][at], "keys": [f"t{at}"]}
-        sheet.rect(x, y, widths[at], 18, sheet.colour("paper"), **box)
+        box = {"stroke": sheet.color("line"), "tip": view["tokens"][at], "keys": [f"t{at}"]}
+        sheet.rect(x, y, widths[at], 18, sheet.color("paper"), **box)
         sheet.text(x + 3, y + 13, label, size=size, mono=True)
     return sheet
 
@@ -129,22 +129,22 @@ def boxes(view: Spec, room: float, theme: str) -> Sheet:
     sheet, size, y = Sheet(theme), 12.0, 0.0
     left = max((width_of(row["note"], SMALL) for row in view["rows"]), default=0) + 12
     for n, row in enumerate(view["rows"]):
-        sheet.text(left - 8, y + 14, row["note"], size=SMALL, anchor="end", fill=sheet.colour("soft"))
+        sheet.text(left - 8, y + 14, row["note"], size=SMALL, anchor="end", fill=sheet.color("soft"))
         x = left
         for at, piece in enumerate(row["pieces"]):
             shown = cut(piece, int((room - left) / width_of("x", size)) - 1)
             wide = width_of(shown, size) + 8
             if x > left and x + wide > room:
                 x, y = left, y + 23
-            fill = colour.HUES["v"] if at == row.get("made") else "none"
-            sheet.rect(x, y, wide, 20, fill, stroke=sheet.colour("line"), tip=piece, keys=[f"r{n}", f"p{at}"])
+            fill = color.HUES["v"] if at == row.get("made") else "none"
+            sheet.rect(x, y, wide, 20, fill, stroke=sheet.color("line"), tip=piece, keys=[f"r{n}", f"p{at}"])
             sheet.text(
                 x + 4,
                 y + 14,
                 shown,
                 size=size,
                 mono=True,
-                fill="#000000" if fill != "none" else sheet.colour("ink"),
+                fill="#000000" if fill != "none" else sheet.color("ink"),
             )
             x += wide + 3
         y += 26

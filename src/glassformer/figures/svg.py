@@ -17,12 +17,12 @@ def svg(sheet: Sheet, sentence: str) -> str:
     told = sum("tip" in mark for mark in sheet.marks) <= TIPS
     hatch = (
         '<pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-        f'<path d="M0 0V5" stroke="{sheet.colour("hatch")}" stroke-width="1" opacity=".55"/></pattern>'
+        f'<path d="M0 0V5" stroke="{sheet.color("hatch")}" stroke-width="1" opacity=".55"/></pattern>'
     )
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{_text(sentence)}" font-family="{SANS}">',
         f"<title>{_text(sentence)}</title><defs>{hatch}</defs>",
-        f'<rect width="100%" height="100%" fill="{sheet.colour("paper")}"/>',
+        f'<rect width="100%" height="100%" fill="{sheet.color("paper")}"/>',
         *(_mark(mark, told) for mark in sheet.marks),
         "</svg>\n",
     ]

@@ -1,4 +1,4 @@
-"""A view as text: in colours where there are any, in digits and blocks where not."""
+"""A view as text: in colors where there are any, in digits and blocks where not."""
 
 import io
 import math
@@ -10,45 +10,45 @@ from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 
-from glassformer.figures import colour
+from glassformer.figures import color
 from glassformer.figures.grids import Rows, numbers
 from glassformer.figures.labels import cells, cut, readable, ten, wrap
 from glassformer.figures.marks import Spec, written
 
 BLOCKS, EIGHTHS = "▁▂▃▄▅▆▇█", " ▏▎▍▌▋▊▉"
 DIGITS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
-FAINT = 0.02  # of a scale: too little to colour
+FAINT = 0.02  # of a scale: too little to color
 LABEL, TEXT = 16, 9  # columns of a label and of a cell's text, at most
 TALL = 48  # rows of cells
 
 
-def drawn(view: Spec, width: int, coloured: bool) -> str:
+def drawn(view: Spec, width: int, colored: bool) -> str:
     """The drawing as one text."""
     out = io.StringIO()
     how: dict[str, Any] = {
-        "color_system": "truecolor" if coloured else None,
-        "force_terminal": coloured,
+        "color_system": "truecolor" if colored else None,
+        "force_terminal": colored,
         "force_jupyter": False,
     }
     console = Console(file=out, width=width, highlight=False, soft_wrap=True, **how)
     title, caption = (
         Text(readable(view[name]), style=style) for name, style in (("title", "bold"), ("caption", "dim"))
     )
-    for line in [title, *lines(view, width, coloured), caption]:
+    for line in [title, *lines(view, width, colored), caption]:
         console.print(line)
     return out.getvalue()
 
 
-def lines(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
+def lines(view: Spec, width: int, colored: bool) -> Iterator[Text]:
     """The drawing, line by line."""
-    for line in KINDS[view["kind"]](view, max(24, width), coloured):
+    for line in KINDS[view["kind"]](view, max(24, width), colored):
         line.rstrip()
         yield (
             line if line.plain.isprintable() else Text(readable(line.plain))
         )  # of a file that somebody else wrote
     if view.get("scale") and view.get("legend", True) and not view.get("numeric"):
         low, high = (written(view["scale"][end], view.get("unit")) for end in ("low", "high"))
-        told = f"{low} to {high}" if coloured else f"9 is {high}"
+        told = f"{low} to {high}" if colored else f"9 is {high}"
         yield Text(cut(f"{told} {view['scale']['name']}".rstrip(), width), style="dim")
 
 
@@ -66,13 +66,13 @@ def _theme() -> str:
 
 
 def _style(scale: Spec, value: float | None) -> Style:
-    """A background in the colour of a value."""
+    """A background in the color of a value."""
     span = scale["high"] - scale["low"]
     zero = 0.0 if scale["low"] < 0 else scale["low"]
     if value is None or abs(value - zero) < FAINT * span:
         return Style.null()
-    fill = colour.at(scale, value, _theme())
-    return Style(color=colour.ink_on(fill), bgcolor=fill)
+    fill = color.at(scale, value, _theme())
+    return Style(color=color.ink_on(fill), bgcolor=fill)
 
 
 def _digit(scale: Spec, value: float) -> str:
@@ -83,12 +83,12 @@ def _digit(scale: Spec, value: float) -> str:
     return ("-" if share < 0 and tenth else "") + str(tenth)
 
 
-def tokens(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
-    """A text, each token in its colour, or with a digit behind it."""
+def tokens(view: Spec, width: int, colored: bool) -> Iterator[Text]:
+    """A text, each token in its color, or with a digit behind it."""
     line = Text()
     for token, value in zip(view["tokens"], view["values"], strict=True):
-        piece = Text(cut(token, width - 3), style=_style(view["scale"], value) if coloured else "")
-        if not coloured and value is not None:
+        piece = Text(cut(token, width - 3), style=_style(view["scale"], value) if colored else "")
+        if not colored and value is not None:
             piece.append(
                 _digit(view["scale"], value)
                 .replace("-", "⁻")
@@ -104,7 +104,7 @@ def tokens(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
     yield line
 
 
-def bars(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
+def bars(view: Spec, width: int, colored: bool) -> Iterator[Text]:
     """Label, value, bar."""
     series, labels = view["series"], [cut(label, 26) for label in view["labels"]]
     wide = max((cells(label) for label in labels), default=0)
@@ -132,16 +132,16 @@ def bars(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
             yield Text(head, style="dim" if at >= after else "") + Text(bar, style=shade)
 
 
-def matrix(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
+def matrix(view: Spec, width: int, colored: bool) -> Iterator[Text]:
     """Rows of cells: with their texts, or two columns each."""
     values = numbers(view["values"])
     if view.get("texts"):
-        yield from _written(view, values, width, coloured)
+        yield from _written(view, values, width, colored)
     elif values:
-        yield from _cells(view, values, width, coloured)
+        yield from _cells(view, values, width, colored)
 
 
-def _written(view: Spec, values: Rows, width: int, coloured: bool) -> Iterator[Text]:
+def _written(view: Spec, values: Rows, width: int, colored: bool) -> Iterator[Text]:
     """Cells with texts, as many columns as there is room for, the last ones."""
     texts, rows = view["texts"], [cut(row, LABEL) for row in view["rows"]]
     across, widths, left = _across(view, width)
@@ -155,9 +155,7 @@ def _written(view: Spec, values: Rows, width: int, coloured: bool) -> Iterator[T
         line = Text(" " * (left - cells(row)) + row + " ")
         for c in across:
             scale = view["scales"][c] if view.get("scales") else view["scale"]
-            line.append(
-                _padded(texts[r][c], widths[c]), style=_style(scale, values[r][c]) if coloured else ""
-            )
+            line.append(_padded(texts[r][c], widths[c]), style=_style(scale, values[r][c]) if colored else "")
             line.append(" ")
         yield line
 
@@ -184,7 +182,7 @@ def _padded(text: str, room: int) -> str:
     return " " * (room - cells(shown)) + shown
 
 
-def _cells(view: Spec, values: Rows, width: int, coloured: bool) -> Iterator[Text]:
+def _cells(view: Spec, values: Rows, width: int, colored: bool) -> Iterator[Text]:
     """Cells without texts; where they are too many, the strongest of several."""
     wide = max(cells(cut(row, LABEL)) for row in view["rows"]) if view.get("row_labels", True) else 0
     left = wide + len(str(len(values))) + 2
@@ -210,8 +208,8 @@ def _cells(view: Spec, values: Rows, width: int, coloured: bool) -> Iterator[Tex
             if value is None:
                 line.append("  ")
             elif outlined:
-                line.append("[]", style="dark_orange" if coloured else "")
-            elif coloured:
+                line.append("[]", style="dark_orange" if colored else "")
+            elif colored:
                 line.append("  ", style=_style(scale, value))
             else:
                 line.append(f"{_digit(scale, value):>2}".replace(" 0", " ·"))
@@ -222,7 +220,7 @@ def _cells(view: Spec, values: Rows, width: int, coloured: bool) -> Iterator[Tex
             yield Text(text, style="dim")
 
 
-def arcs(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
+def arcs(view: Spec, width: int, colored: bool) -> Iterator[Text]:
     """Every token, and where it looks."""
     for at, token in enumerate(view["tokens"]):
         mine = sorted((edge for edge in view["edges"] if edge[0] == at), key=lambda edge: -edge[2])
@@ -231,12 +229,12 @@ def arcs(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
             told = f"{cut(view['tokens'][source], LABEL)} {written(weight, view.get('unit'))}"
             if line.cell_len + cells(told) + 2 > width:
                 break
-            line.append(told, style=_style(view["scale"], weight) if coloured else "")
+            line.append(told, style=_style(view["scale"], weight) if colored else "")
             line.append("  ")
         yield line
 
 
-def curves(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
+def curves(view: Spec, width: int, colored: bool) -> Iterator[Text]:
     """A line of blocks for each series, with its first and last value."""
     names = [cut(one["name"], LABEL) for one in view["series"]]
     left = max(map(cells, names), default=0)
@@ -261,7 +259,7 @@ def curves(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
         yield Text(f"{' ' * (left - cells(name))}{name} ") + Text(shown, style="cyan") + Text(f" {ends}")
 
 
-def sparks(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
+def sparks(view: Spec, width: int, colored: bool) -> Iterator[Text]:
     """A line of blocks over the tokens, and the tokens at which it is highest."""
     for one in view["series"]:
         values = [value or 0.0 for value in one["values"]]
@@ -274,29 +272,29 @@ def sparks(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
         yield Text(f"{cut(one['name'], LABEL)} ") + Text(shown, style="cyan") + Text(f" {named}", style="dim")
 
 
-def boxes(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
+def boxes(view: Spec, width: int, colored: bool) -> Iterator[Text]:
     """Pieces with gaps between; the new one stands out."""
     left = max((cells(row["note"]) for row in view["rows"]), default=0)
     for row in view["rows"]:
         line = Text(f"{_padded(row['note'], left)}  ", style="dim")
         for at, piece in enumerate(row["pieces"]):
             new = at == row.get("made")
-            shown = cut(piece if coloured or not new else f"[{piece}]", width - left - 3)
+            shown = cut(piece if colored or not new else f"[{piece}]", width - left - 3)
             if line.cell_len + cells(shown) > width:
                 yield line
                 line = Text(" " * (left + 2))
-            line.append(shown, style="black on cyan" if coloured and new else "not dim")
+            line.append(shown, style="black on cyan" if colored and new else "not dim")
             line.append(" ")
         yield line
 
 
-def panels(view: Spec, width: int, coloured: bool) -> Iterator[Text]:
+def panels(view: Spec, width: int, colored: bool) -> Iterator[Text]:
     """One below the other; many little ones are for pictures alone."""
     for one in view["panels"]:
         if not one.get("small"):
             for text in wrap(one["title"], width) if one.get("title") else []:
                 yield Text(text, style="bold")
-            yield from lines(one, width, coloured)
+            yield from lines(one, width, colored)
 
 
 KINDS: dict[str, Callable[[Spec, int, bool], Iterator[Text]]] = {

@@ -49,14 +49,14 @@ class View:
         """A vector picture that is at most so wide."""
         return svg(figure(self.spec, _width(width), _theme(theme)), self.spec["sentence"])
 
-    def to_text(self, width: int = 80, *, colour: bool = True) -> str:
+    def to_text(self, width: int = 80, *, color: bool = True) -> str:
         """The drawing for a terminal of so many columns; with escape codes, or with other marks in their place."""
         from glassformer.figures.terminal import drawn
 
-        return drawn(self.spec, width, colour)
+        return drawn(self.spec, width, color)
 
     def to_html(self, *, theme: str | None = None) -> str:
-        """One page that needs nothing else: the live drawing, its table, no network. Without a theme: in the reader's colours."""
+        """One page that needs nothing else: the live drawing, its table, no network. Without a theme: in the reader's colors."""
         from glassformer.figures.page import page
 
         return page(self.spec, None if theme is None else _theme(theme))
@@ -72,7 +72,7 @@ class View:
     def save(self, path: str | Path, *, width: float = ROOM, theme: str | None = None) -> Path:
         """Write a picture; its name says what kind: .svg, .png, .pdf, .html; .csv is its table, .json the view itself.
 
-        A page is as wide as its window, and in the reader's colours unless a theme is named; other pictures are light.
+        A page is as wide as its window, and in the reader's colors unless a theme is named; other pictures are light.
         """
         path = Path(path)
         kind = path.suffix.lower()

@@ -119,13 +119,13 @@ function range(start, stop, step = 1) {
   return found;
 }
 
-// Colours
+// Colors
 
 /** @param {string} stop */
 const parts = (stop) => [1, 3, 5].map((n) => parseInt(stop.slice(n, n + 2), 16));
 
 /** @param {Spec} scale @param {number} value @param {Theme} theme */
-function colourAt(scale, value, theme) {
+function colorAt(scale, value, theme) {
   const stops = scale.stops[theme];
   const share = (value - scale.low) / (scale.high - scale.low);
   const place = Math.min(Math.max(share, 0), 1) * (stops.length - 1);
@@ -153,7 +153,7 @@ class Sheet {
     this.marks = [];
   }
   /** @param {keyof typeof THEMES.light} name */
-  colour(name) {
+  color(name) {
     return THEMES[this.theme][name];
   }
   /** @param {number} x @param {number} y */
@@ -169,7 +169,7 @@ class Sheet {
   /** @param {number} x @param {number} y @param {string} text @param {Mark} [more] */
   text(x, y, text, more = {}) {
     /** @type {Mark} */
-    const mark = { mark: "text", x, y, text, size: 11, anchor: "start", fill: this.colour("ink"), ...more };
+    const mark = { mark: "text", x, y, text, size: 11, anchor: "start", fill: this.color("ink"), ...more };
     this.marks.push(mark);
     const long = widthOf(text, mark.size);
     if (!mark.turn) this.reach(x + { start: long, middle: long / 2, end: 0 }[/** @type {"start"} */ (mark.anchor)], y + mark.size * 0.25);
@@ -206,7 +206,7 @@ export function figure(view, room = ROOM, theme = "light") {
   let y = MARGIN + body.height + 8;
   for (const line of wrap(view.caption, Math.floor(width / widthOf("x", SMALL)))) {
     y += SMALL + 4;
-    page.text(MARGIN, y, line, { size: SMALL, fill: page.colour("soft") });
+    page.text(MARGIN, y, line, { size: SMALL, fill: page.color("soft") });
   }
   page.width = width + 2 * MARGIN;
   page.height = y + MARGIN;
@@ -232,12 +232,12 @@ function part(view, room, theme) {
 /** @param {Sheet} sheet @param {Spec} scale @param {string | undefined} unit @param {number} y @param {number} room */
 function legend(sheet, scale, unit, y, room) {
   const low = written(scale.low, unit), high = written(scale.high, unit), x = widthOf(low, SMALL) + 4;
-  sheet.text(0, y + 9, low, { size: SMALL, fill: sheet.colour("soft") });
+  sheet.text(0, y + 9, low, { size: SMALL, fill: sheet.color("soft") });
   for (const n of range(0, 24)) {
-    sheet.rect(x + n * 4, y, 4, 10, colourAt(scale, scale.low + ((scale.high - scale.low) * n) / 23, sheet.theme));
+    sheet.rect(x + n * 4, y, 4, 10, colorAt(scale, scale.low + ((scale.high - scale.low) * n) / 23, sheet.theme));
   }
-  sheet.rect(x, y, 96, 10, "none", { stroke: sheet.colour("line") });
-  const told = `${high}  ${scale.name}`, soft = { size: SMALL, fill: sheet.colour("soft") };
+  sheet.rect(x, y, 96, 10, "none", { stroke: sheet.color("line") });
+  const told = `${high}  ${scale.name}`, soft = { size: SMALL, fill: sheet.color("soft") };
   if (x + 100 + widthOf(told, SMALL) <= room) {
     sheet.text(x + 100, y + 9, told, soft);
     return;
@@ -272,11 +272,11 @@ function tokens(view, room, theme) {
     const value = view.values[at], shown = cut(token, Math.floor((room - 8) / widthOf("x", size)));
     const wide = widthOf(shown, size) + 6;
     if (x && x + wide > room) [x, y] = [0, y + high + 3];
-    const fill = value === null ? "none" : colourAt(view.scale, value, theme);
+    const fill = value === null ? "none" : colorAt(view.scale, value, theme);
     const tip = `${at} ${token}` + (value === null ? "" : `: ${written(value, view.unit)}`);
-    const edge = value === null ? {} : { stroke: sheet.colour("line") };
+    const edge = value === null ? {} : { stroke: sheet.color("line") };
     sheet.rect(x, y, wide, high, fill, { ...edge, tip, keys: [`t${at}`] });
-    sheet.text(x + 3, y + 15, shown, { size, mono: true, fill: fill === "none" ? sheet.colour("soft") : inkOn(fill) });
+    sheet.text(x + 3, y + 15, shown, { size, mono: true, fill: fill === "none" ? sheet.color("soft") : inkOn(fill) });
     x += wide + 2;
     if (token.endsWith("⏎")) [x, y] = [0, y + high + 3];
   });
@@ -297,7 +297,7 @@ function bars(view, room, theme) {
     let x = left;
     series.forEach((/** @type {Spec} */ one, /** @type {number} */ n) => {
       sheet.rect(x, 1, 10, 10, SERIES[theme][n]);
-      sheet.text(x + 14, 10, one.name, { size: SMALL, fill: sheet.colour("soft") });
+      sheet.text(x + 14, 10, one.name, { size: SMALL, fill: sheet.color("soft") });
       x += widthOf(one.name, SMALL) + 28;
     });
     y = 18;
@@ -306,16 +306,16 @@ function bars(view, room, theme) {
   labels.forEach((/** @type {string} */ label, /** @type {number} */ at) => {
     const faint = at >= after;
     if (at === after) {
-      sheet.line([[0, y + 2], [left + long + 60, y + 2]], sheet.colour("mark"), { dash: true });
-      sheet.text(left, y + 13, view.cut.label, { size: SMALL, fill: sheet.colour("mark") });
+      sheet.line([[0, y + 2], [left + long + 60, y + 2]], sheet.color("mark"), { dash: true });
+      sheet.text(left, y + 13, view.cut.label, { size: SMALL, fill: sheet.color("mark") });
       y += 16;
     }
-    const ink = sheet.colour(faint ? "soft" : "ink");
+    const ink = sheet.color(faint ? "soft" : "ink");
     sheet.text(left - 6, y + deep / 2 + 2, label, { anchor: "end", mono: true, fill: ink });
     series.forEach((/** @type {Spec} */ one, /** @type {number} */ n) => {
       const value = one.values[at];
       if (value === null) return;
-      const fill = faint ? sheet.colour("line") : SERIES[theme][n];
+      const fill = faint ? sheet.color("line") : SERIES[theme][n];
       const tip = `${view.labels[at]}: ${written(value, view.unit)}` + (series.length > 1 ? ` ${one.name}` : "");
       const [x, w] = value >= 0 ? [zero, value * unit] : [zero + value * unit, -value * unit];
       const top = y + 2 + n * thick;
@@ -325,7 +325,7 @@ function bars(view, room, theme) {
     });
     y += deep;
   });
-  if (low < 0) sheet.line([[zero, 0], [zero, y]], sheet.colour("ink"));
+  if (low < 0) sheet.line([[zero, 0], [zero, y]], sheet.color("ink"));
   sheet.reach(0, y);
   return sheet;
 }
@@ -385,15 +385,15 @@ function grid(view, values, down, across, left, [wide, high], theme) {
     across.forEach((c, m) => {
       const value = values[r][c], x = left + m * wide, keys = [`r${r}`, `c${c}`], where = `${view.rows[r]} · ${view.columns[c]}: `;
       if (value === null) {
-        if (!view.small) sheet.rect(x, y, wide, high, sheet.colour("paper"), { hatch: true, tip: where + empty, keys });
+        if (!view.small) sheet.rect(x, y, wide, high, sheet.color("paper"), { hatch: true, tip: where + empty, keys });
         if (wide >= 20 && high >= 12) {
-          sheet.text(x + wide / 2, y + high / 2 + 4, empty, { size: SMALL, anchor: "middle", fill: sheet.colour("hatch"), keys });
+          sheet.text(x + wide / 2, y + high / 2 + 4, empty, { size: SMALL, anchor: "middle", fill: sheet.color("hatch"), keys });
         }
         return;
       }
-      const text = texts ? texts[r][c] : "", fill = colourAt(scales ? scales[c] : view.scale, value, theme);
+      const text = texts ? texts[r][c] : "", fill = colorAt(scales ? scales[c] : view.scale, value, theme);
       const told = written(value, view.unit), tip = where + (view.numeric ? text : text ? `“${text}” ${told}` : told);
-      const edge = wide >= 8 && high >= 8 ? { stroke: sheet.colour("line") } : {};
+      const edge = wide >= 8 && high >= 8 ? { stroke: sheet.color("line") } : {};
       sheet.rect(x, y, wide, high, fill, { ...edge, tip, keys });
       if (text) {
         const shown = cut(text, Math.floor((wide - 2) / widthOf("x", SMALL)));
@@ -403,7 +403,7 @@ function grid(view, values, down, across, left, [wide, high], theme) {
   });
   for (const [r, c] of view.outlined ?? []) {
     if (down.includes(r) && across.includes(c)) {
-      sheet.rect(left + (c - across[0]) * wide, head + (r - down[0]) * high, wide, high, "none", { stroke: sheet.colour("mark") });
+      sheet.rect(left + (c - across[0]) * wide, head + (r - down[0]) * high, wide, high, "none", { stroke: sheet.color("mark") });
     }
   }
   return sheet;
@@ -416,7 +416,7 @@ function columnsAbove(sheet, view, across, left, wide) {
   across.forEach((c, m) => {
     const middle = left + m * wide + wide / 2, hue = view.column_hues?.[c];
     if (hue) sheet.rect(left + m * wide, 0, wide, head - 2, HUES[hue]);
-    const look = { mono: true, keys: [`c${c}`], fill: hue ? "#000000" : sheet.colour("ink") };
+    const look = { mono: true, keys: [`c${c}`], fill: hue ? "#000000" : sheet.color("ink") };
     if (flat) sheet.text(middle, head - 5, labels[m], { anchor: "middle", ...look });
     else sheet.text(middle + 4, head - 3, labels[m], { turn: true, ...look });
   });
@@ -442,22 +442,22 @@ function overview(sheet, view, values, down, across, given) {
       }
       const keys = ["overview", `w${r}.${c}`], at = [(c / by[1]) * wide, (r / by[0]) * high];
       if (strongest === null) {
-        sheet.rect(at[0], at[1], wide, high, sheet.colour("paper"), { hatch: true, tip: view.void ?? "−∞", keys });
+        sheet.rect(at[0], at[1], wide, high, sheet.color("paper"), { hatch: true, tip: view.void ?? "−∞", keys });
         continue;
       }
       const tip = `${r}–${Math.min(rows, r + by[0]) - 1} · ${c}–${Math.min(columns, c + by[1]) - 1}: ${written(strongest, view.unit)}`;
-      const fill = colourAt(view.scales ? view.scales[c] : view.scale, strongest, sheet.theme);
+      const fill = colorAt(view.scales ? view.scales[c] : view.scale, strongest, sheet.theme);
       sheet.rect(at[0], at[1], wide, high, fill, { tip, keys });
     }
   }
   const tall = Math.ceil(rows / by[0]) * high, [top, first] = [down[0], across[0]];
-  sheet.rect(0, 0, room, tall, "none", { stroke: sheet.colour("line") });
-  const frame = { stroke: sheet.colour("mark") };
+  sheet.rect(0, 0, room, tall, "none", { stroke: sheet.color("line") });
+  const frame = { stroke: sheet.color("mark") };
   sheet.rect((first / by[1]) * wide, (top / by[0]) * high, (across.length / by[1]) * wide, (down.length / by[0]) * high, "none", frame);
   const pooled = by[0] > 1 || by[1] > 1 ? `, the strongest of every ${by[0]} × ${by[1]}` : "";
   const told = `all ${rows} × ${columns}${pooled}; below: rows ${top}–${top + down.length - 1}, `;
   wrap(told + `columns ${first}–${first + across.length - 1}`, Math.floor(given / widthOf("x", SMALL))).forEach((line, n) => {
-    sheet.text(0, tall + 14 + n * 13, line, { size: SMALL, fill: sheet.colour("soft") });
+    sheet.text(0, tall + 14 + n * 13, line, { size: SMALL, fill: sheet.color("soft") });
   });
 }
 
@@ -486,12 +486,12 @@ function arcs(view, room, theme) {
       ends[0][flat ? 0 : 1] -= 5;
       ends[1][flat ? 0 : 1] += 5;
     }
-    sheet.arc(ends[0], ends[1], lifts[n], colourAt(view.scale, weight, theme), look);
+    sheet.arc(ends[0], ends[1], lifts[n], colorAt(view.scale, weight, theme), look);
     sheet.reach(flat ? 0 : left + 2 + lifts[n], 0);
   });
   labels.forEach((/** @type {string} */ label, /** @type {number} */ at) => {
     const [x, y] = flat ? [starts[at], base] : [left - widths[at], at * 19];
-    sheet.rect(x, y, widths[at], 18, sheet.colour("paper"), { stroke: sheet.colour("line"), tip: view.tokens[at], keys: [`t${at}`] });
+    sheet.rect(x, y, widths[at], 18, sheet.color("paper"), { stroke: sheet.color("line"), tip: view.tokens[at], keys: [`t${at}`] });
     sheet.text(x + 3, y + 13, label, { size, mono: true });
   });
   return sheet;
@@ -524,11 +524,11 @@ function lines(view, room, theme) {
     const share = (Math.min(Math.max(scaled(value), bottom), top) - bottom) / (top - bottom);
     return [left + ((x - first) / (last - first || 1)) * wide, (view.down ? share : 1 - share) * tall + 6];
   };
-  const soft = { size: SMALL, fill: sheet.colour("soft") };
+  const soft = { size: SMALL, fill: sheet.color("soft") };
   const [marks, step] = view.log ? [range(Math.floor(bottom), Math.ceil(top) + 1).map(ten), 1] : ticks(bottom, top);
   for (const value of marks.filter((mark) => bottom - 1e-9 <= scaled(mark) && scaled(mark) <= top + 1e-9)) {
     const y = place(first, value)[1];
-    sheet.line([[left, y], [left + wide, y]], sheet.colour("line"));
+    sheet.line([[left, y], [left + wide, y]], sheet.color("line"));
     const told = view.unit === "percent" ? percent(value) : view.log ? number(value) : tick(value, step);
     sheet.text(left - 5, y + 4, told, { anchor: "end", ...soft });
   }
@@ -608,14 +608,14 @@ function boxes(view, room, theme) {
   const left = max(view.rows.map((/** @type {Spec} */ row) => widthOf(row.note, SMALL))) + 12;
   let y = 0;
   view.rows.forEach((/** @type {Spec} */ row, /** @type {number} */ n) => {
-    sheet.text(left - 8, y + 14, row.note, { size: SMALL, anchor: "end", fill: sheet.colour("soft") });
+    sheet.text(left - 8, y + 14, row.note, { size: SMALL, anchor: "end", fill: sheet.color("soft") });
     let x = left;
     row.pieces.forEach((/** @type {string} */ piece, /** @type {number} */ at) => {
       const shown = cut(piece, Math.floor((room - left) / widthOf("x", size)) - 1), wide = widthOf(shown, size) + 8;
       if (x > left && x + wide > room) [x, y] = [left, y + 23];
       const fill = at === row.made ? HUES.v : "none";
-      sheet.rect(x, y, wide, 20, fill, { stroke: sheet.colour("line"), tip: piece, keys: [`r${n}`, `p${at}`] });
-      sheet.text(x + 4, y + 14, shown, { size, mono: true, fill: fill === "none" ? sheet.colour("ink") : "#000000" });
+      sheet.rect(x, y, wide, 20, fill, { stroke: sheet.color("line"), tip: piece, keys: [`r${n}`, `p${at}`] });
+      sheet.text(x + 4, y + 14, shown, { size, mono: true, fill: fill === "none" ? sheet.color("ink") : "#000000" });
       x += wide + 3;
     });
     y += 26;
@@ -727,10 +727,10 @@ function picture(sheet, sentence) {
   const svg = shape("svg", { width, height, viewBox: `0 0 ${place(width)} ${place(height)}`, role: "img", "aria-label": sentence, "font-family": SANS });
   svg.setAttribute("xmlns", SVG);
   const pattern = shape("pattern", { id: hatch, width: 5, height: 5, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" });
-  pattern.append(shape("path", { d: "M0 0V5", stroke: sheet.colour("hatch"), opacity: "0.55" }));
+  pattern.append(shape("path", { d: "M0 0V5", stroke: sheet.color("hatch"), opacity: "0.55" }));
   const defs = shape("defs", {});
   defs.append(pattern);
-  svg.append(defs, shape("rect", { width: "100%", height: "100%", fill: sheet.colour("paper") }));
+  svg.append(defs, shape("rect", { width: "100%", height: "100%", fill: sheet.color("paper") }));
   const drawn = sheet.marks.map((mark) => {
     const made = element(mark);
     svg.append(made);
@@ -768,7 +768,7 @@ function download(name, blob) {
 const field = (value) => (/[",\n\r]/.test(String(value ?? "")) ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? ""));
 
 /**
- * Draw a view into an element and keep it alive: it follows the element's width and the reader's colours.
+ * Draw a view into an element and keep it alive: it follows the element's width and the reader's colors.
  * @param {HTMLElement} host @param {Spec} view @param {{theme?: Theme}} [options] @returns {() => void} ends it
  */
 export function draw(host, view, options = {}) {
@@ -847,7 +847,7 @@ export function draw(host, view, options = {}) {
     if (mark < 0) return;
     if (sheet.marks[mark].mark === "rect") {
       const { x, y, w, h } = sheet.marks[mark];
-      ring = shape("rect", { x, y, width: w, height: h, fill: "none", stroke: sheet.colour("mark"), "stroke-width": 2, "pointer-events": "none" });
+      ring = shape("rect", { x, y, width: w, height: h, fill: "none", stroke: sheet.color("mark"), "stroke-width": 2, "pointer-events": "none" });
       svg.append(ring);
     }
     tip.textContent = spoken.textContent = sheet.marks[mark].tip;

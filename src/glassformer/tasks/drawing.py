@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glassformer.errors import InputError
-from glassformer.figures.colour import magnitude, signed
+from glassformer.figures.color import magnitude, signed
 from glassformer.figures.labels import number, percent, readable, visible
 from glassformer.figures.specs import bars, curves, matrix, names, panels, plain, strip
 from glassformer.figures.view import VERSION, View, short
@@ -146,7 +146,7 @@ def heads(look: "Look") -> Spec:
 
 
 def statistics(look: "Look") -> Spec:
-    """What kind of head each is, as a table in colours."""
+    """What kind of head each is, as a table in colors."""
     kinds = [name for name in look.columns[2:] if name not in ("entropy", "distance")]
     rows = [f"{row[0]}.{row[1]}" for row in look.rows]
     values = np.array([[row[look.columns.index(kind)] for kind in kinds] for row in look.rows])
@@ -230,7 +230,7 @@ def steps(look: "Look") -> Spec:
 
 
 def _lens(what: str) -> Callable[["Look"], Spec]:
-    """What every layer would say, the last one on top: the likeliest token, and in colour how sure, or how near it is."""
+    """What every layer would say, the last one on top: the likeliest token, and in color how sure, or how near it is."""
 
     def drawn(look: "Look") -> Spec:
         found = look.numbers

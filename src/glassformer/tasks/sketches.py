@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from glassformer.figures.colour import magnitude, signed
+from glassformer.figures.color import magnitude, signed
 from glassformer.figures.labels import cut, number, percent
 from glassformer.figures.specs import bars, curves, matrix, names, panels, strip
 
@@ -100,7 +100,7 @@ def cache(look: "Look") -> Spec:
 
 
 def written(look: "Look") -> Spec:
-    """What was written, each token in the colour of its probability."""
+    """What was written, each token in the color of its probability."""
     return strip(look.tokens, look.numbers["probability"], magnitude("probability"), unit="percent")
 
 

@@ -1,4 +1,4 @@
-"""Colours that everybody can tell apart, on white paper and on a dark screen."""
+"""Colors that everybody can tell apart, on white paper and on a dark screen."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -52,7 +52,7 @@ def signed(name: str, most: float) -> dict[str, Any]:
 
 
 def at(scale: dict[str, Any], value: float, theme: str) -> str:
-    """The colour of a value."""
+    """The color of a value."""
     stops: Sequence[str] = scale["stops"][theme]
     share = (value - scale["low"]) / (scale["high"] - scale["low"])
     place = min(max(share, 0.0), 1.0) * (len(stops) - 1)
@@ -63,12 +63,12 @@ def at(scale: dict[str, Any], value: float, theme: str) -> str:
 
 
 def ink_on(fill: str) -> str:
-    """Black or white, whichever reads better on a colour."""
+    """Black or white, whichever reads better on a color."""
     return "#000000" if luminance(fill) > 0.179 else "#ffffff"
 
 
 def luminance(fill: str) -> float:
-    """How bright a colour is, from 0 to 1 (WCAG)."""
+    """How bright a color is, from 0 to 1 (WCAG)."""
     parts = [int(fill[n : n + 2], 16) / 255 for n in (1, 3, 5)]
     red, green, blue = (
         part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
