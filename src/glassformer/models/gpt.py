@@ -16,7 +16,7 @@ They differ by their blocks, not by flags: each model makes its own in `make_blo
 import math
 import re
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -25,8 +25,8 @@ from glassformer.errors import InputError
 from glassformer.nn.attention import attend, attend_banded, cache_mask
 from glassformer.nn.cache import KVCache
 from glassformer.nn.feedforward import ACTIVATIONS, FeedForward
+from glassformer.nn.net import Net
 from glassformer.nn.stack import Stack
-from glassformer.nn.stepping import Stepping
 from glassformer.trace import Tapped
 
 
@@ -135,10 +135,12 @@ class Block(Tapped):
         return self.tap("out", x + self.drop(self.mlp(self.norm2(x))))
 
 
-class GPT(Stepping, Tapped):
+class GPT(Net):
     """Token ids in, a score for every token of the vocabulary out."""
 
-    capabilities: ClassVar[frozenset[str]] = frozenset({"writes", "causal", "attends"})
+    kind = "gpt2"
+    capabilities = frozenset({"writes", "causal", "attends"})
+    config: Config
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -226,18 +228,6 @@ class GPT(Stepping, Tapped):
         config = self.config
         return config.layers, rows, config.heads, capacity, config.head_width
 
-    def embed(self, ids: Tensor) -> Tensor:
-        """The token vectors alone, without positions: ids (B, T) -> (B, T, D)."""
-        return self.tokens(ids)  # type: ignore[no-any-return]
-
-    def unembed(self, x: Tensor) -> Tensor:
-        """What a vector of the residual stream scores as an output: (…, D) -> logits (…, V)."""
-        return self.head(self.norm(x))  # type: ignore[no-any-return]
-
-    def stream_norm(self, site: str) -> nn.LayerNorm | None:
-        """The norm that the residual stream passes at a site: none, parts are added and stay as they are."""
-        return None
-
 
 @dataclass(frozen=True, kw_only=True)
 class GPT1Config(Config):
@@ -271,6 +261,8 @@ class PostNormBlock(Block):
 
 class GPT1(GPT):
     """GPT-1: a block ends with a norm, so that none is left to do at the end."""
+
+    kind = "gpt1"
 
     def make_block(self, config: Config, layer: int) -> nn.Module:
         """The block of one layer."""
@@ -355,6 +347,8 @@ class BandedBlock(Block):
 
 class GPT3(GPT):
     """GPT-3: GPT-2's blocks, of which some attend in a band."""
+
+    kind = "gpt3"
 
     def make_block(self, config: Config, layer: int) -> nn.Module:
         """The block of one layer: dense or banded."""
