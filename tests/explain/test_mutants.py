@@ -1,4 +1,4 @@
-"""A test that cannot fail is none: each comparison with an independent implementation is shown a fault, and sees it."""
+"""A test that cannot fail is none: each comparison is shown a fault, and sees it."""
 
 import importlib
 import inspect
@@ -86,7 +86,8 @@ MUTANTS = [
         EDITS,
         "test_edits_hold_while_a_text_is_written",
     ),
-    # A post-norm model: a norm on the stream that is left out, a scale of the wrong stream, a bias that is lost.
+    # A post-norm model: a norm on the stream that is left out, a scale of the wrong stream, a bias that is
+    # lost.
     ("lens", "parts.pass_norm(norm, stream + added)", "pass", FAMILY, "test_parts_add_up"),
     (
         "lens",
