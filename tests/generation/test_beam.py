@@ -155,9 +155,7 @@ def test_the_ways_to_stop_differ(pairs: list[Pair]) -> None:
         def said(
             prompt: list[int] = prompt, end: int = end, case: int = case, **options: Any
         ) -> list[tuple[int, ...]]:
-            return [
-                beam.tokens for beam in search(pairs[case % 2][1], prompt, Options(**options), end=end)
-            ]
+            return [beam.tokens for beam in search(pairs[case % 2][1], prompt, Options(**options), end=end)]
 
         early += (
             len(
@@ -324,9 +322,7 @@ def test_more_beams_are_better_than_greedy() -> None:
     better = worse = 0
     for seed in range(30):
         model = Table(seed)
-        greedy = [
-            event.token for event in run(model, [[1, 2]], Options(do_sample=False, max_new_tokens=6))
-        ]
+        greedy = [event.token for event in run(model, [[1, 2]], Options(do_sample=False, max_new_tokens=6))]
         found = search(model, [1, 2], Options(num_beams=5, max_new_tokens=6))[0]
         ours, plain = (
             model.total([1, 2], found.tokens),

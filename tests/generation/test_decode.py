@@ -167,7 +167,9 @@ def test_sampling_is_the_choice_of_every_step(model: Any) -> None:
         want = []
         for position in range(len(prompt), len(prompt) + 10):
             raw = recompute(model, prompt + row)
-            row.append(choose(adjust(raw, options, prompt=prompt, answer=row), options, choice=0, position=position))
+            row.append(
+                choose(adjust(raw, options, prompt=prompt, answer=row), options, choice=0, position=position)
+            )
             want.append(float(log_softmax(raw)[row[-1]]))
         events = list(run(model, [prompt], options))
         assert [event.token for event in events] == row
@@ -582,9 +584,7 @@ def test_a_cancelled_run_ends_before_its_next_step() -> None:
         model = Mock()
         asked = iter(range(100))
         got = answers(
-            run(
-                model, [[1], [2]], GREEDY, cancelled=lambda asked=asked, after=after: next(asked) == after
-            )
+            run(model, [[1], [2]], GREEDY, cancelled=lambda asked=asked, after=after: next(asked) == after)
         )
         assert {finish for _, finish in got.values()} == {"cancelled"}
         assert {len(tokens) for tokens, _ in got.values()} == {after}

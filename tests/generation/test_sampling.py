@@ -413,7 +413,10 @@ def test_draws_follow_the_exact_distribution(
     options = replace(PLAIN, seed=11, **setting)
     want = exact(options)
     np.testing.assert_allclose(
-        distribution(adjust(LOGITS, options, prompt=PROMPT, answer=ANSWER), options), want, rtol=1e-5, atol=1e-12
+        distribution(adjust(LOGITS, options, prompt=PROMPT, answer=ANSWER), options),
+        want,
+        rtol=1e-5,
+        atol=1e-12,
     )
     counts = frequencies(choose, options, monkeypatch, draw)
     assert counts.sum() == DRAWS

@@ -97,7 +97,9 @@ def _room(model: Stepper, prompt: Sequence[int], options: Options, which: int) -
         raise InputError(f"prompt {which} is empty; an unconditional text starts from the end-of-text token")
     unknown = next((id for id in prompt if not 0 <= id < model.vocab), None)
     if unknown is not None:
-        raise InputError(f"prompt {which}: {unknown} is not a token id of this model (0 to {model.vocab - 1})")
+        raise InputError(
+            f"prompt {which}: {unknown} is not a token id of this model (0 to {model.vocab - 1})"
+        )
     if model.context is None or options.overflow == "slide":
         return options.max_new_tokens
     over = len(prompt) - model.context
