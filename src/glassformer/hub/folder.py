@@ -39,6 +39,7 @@ class Loaded:
     model: GPT
     tokenizer: Tokenizer | None
     folder: Path
+    kind: str = "gpt2"
 
 
 def load_folder(

@@ -28,5 +28,7 @@ def _end_tokens(given: Any, path: Path) -> frozenset[int]:
     """One id, or a list of them."""
     ids = given if isinstance(given, list) else [] if given is None else [given]
     if any(type(id) is not int or id < 0 for id in ids):
-        raise CheckpointError(f"{path}: eos_token_id must be a token id or a list of them, not {str(given)[:60]!r}")
+        raise CheckpointError(
+            f"{path}: eos_token_id must be a token id or a list of them, not {str(given)[:60]!r}"
+        )
     return frozenset(ids)

@@ -129,7 +129,7 @@ def fingerprint(net: "nn.Module") -> str:
     for name, parameter in net.named_parameters():
         values = parameter.detach()
         bits = values.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[values.itemsize])
-        sums = [bits] if bits.dim() < 2 else [bits.sum(axis, dtype=bits.dtype) for axis in (0, 1)]  # type: ignore[call-overload]
+        sums = [bits] if bits.dim() < 2 else [bits.sum(axis, dtype=bits.dtype) for axis in (0, 1)]
         digest.update(f"{name} {tuple(bits.shape)} {values.dtype}".encode())
         for part in sums:
             digest.update(part.contiguous().cpu().numpy().tobytes())

@@ -49,7 +49,9 @@ def load(
         return _native_handle(str(name), folder, *found, offline=offline)
 
     base = base_of(folder, offline=offline)
-    stamps = store.stamps([folder, base])  # before the weights are read: a file that changes meanwhile is noticed
+    stamps = store.stamps(
+        [folder, base]
+    )  # before the weights are read: a file that changes meanwhile is noticed
     loaded = load_torch(folder, device=device, dtype=dtype, offline=offline)
     if try_native:
         reason = native.unsupported(loaded.kind, asdict(loaded.model.config))
@@ -119,7 +121,9 @@ def _quantize(
     return reread or kept, loaded.tokenizer
 
 
-def load_torch(folder: Path, *, device: str = "cpu", dtype: str = "float32", offline: bool = False) -> "Loaded":
+def load_torch(
+    folder: Path, *, device: str = "cpu", dtype: str = "float32", offline: bool = False
+) -> "Loaded":
     """The torch model of a folder: a whole model, or a LoRA folder with its base."""
     from glassformer.hub.folder import load_folder, parse_dtype
     from glassformer.hub.lora import is_adapter

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,9 @@ class Model:
         self.name, self.tokenizer = name, tokenizer
         self.lock = threading.RLock()  # held by every run of the torch module, and while it is edited
         self._net, self._make = net, make
-        self._block: object | None = None  # the innermost `with edit()` or `with trace()`, and the thread that is in it
+        self._block: object | None = (
+            None  # the innermost `with edit()` or `with trace()`, and the thread that is in it
+        )
         self._thread = 0
 
     @property
@@ -66,7 +69,9 @@ class Model:
         if isinstance(prompt, str):
             ids = self._vocabulary().encode(prompt, special=special)
         elif isinstance(prompt, bytes | bytearray) or not hasattr(prompt, "__iter__"):
-            raise InputError(f"a prompt must be a text or a sequence of token ids, not {type(prompt).__name__}")
+            raise InputError(
+                f"a prompt must be a text or a sequence of token ids, not {type(prompt).__name__}"
+            )
         else:
             ids = list(prompt)
             if any(type(id) is not int for id in ids):
@@ -87,8 +92,7 @@ class Model:
 
     def text_of(self, ids: Sequence[int], after: int | None = None) -> str:
         """The text of token ids, special ones included, which follow the token `after`."""
-        before = [after, *ids[:-1]]
-        pieces = (self.bytes_of(id, last) for id, last in zip(ids, before, strict=True))
+        pieces = (self.bytes_of(id, before) for before, id in pairwise([after, *ids]) if id is not None)
         return b"".join(pieces).decode("utf-8", "replace")
 
     def _vocabulary(self) -> Tokenizer:
@@ -108,8 +112,8 @@ class Model:
 
         A stream that began inside must end inside; or give `edits` to the call instead.
         """
-        from glassformer.answers.edits import read_edits
-        from glassformer.explain.edits import edited
+        from glassformer.explain.surgery import edited
+        from glassformer.tasks.surgery import read_edits
 
         with self._exclusive(), edited(self._load(), read_edits(self, edits)):
             yield self
@@ -144,7 +148,9 @@ class Model:
 
         def check() -> None:
             if block is not None and self._block is not block:
-                raise GlassError("this stream began inside `with lm.edit(…)`, which has ended; give edits= to the call")
+                raise GlassError(
+                    "this stream began inside `with lm.edit(…)`, which has ended; give edits= to the call"
+                )
 
         return check
 

@@ -14,9 +14,8 @@ from glassformer.explain.difference import difference
 from glassformer.explain.faithfulness import agreement, faithfulness
 from glassformer.explain.memory import kept
 from glassformer.explain.saliency import METHODS, Target, saliency
-from glassformer.generation.decode import restrict
 from glassformer.generation.options import Options
-from glassformer.generation.sampling import adjust, distribution, log_softmax
+from glassformer.generation.sampling import adjust, distribution, log_softmax, restrict
 from glassformer.tasks.look import Array, Look, Progress, find_token, labels, places_of, words_of
 
 if TYPE_CHECKING:
@@ -274,7 +273,7 @@ def choices(lm: "LanguageModel", ids: Sequence[int], k: int, options: Options) -
     if k < 1:
         raise InputError(f"k must be at least 1, not {k}")
     check = Options(temperature=1.0, top_k=0, seed=options.seed)  # nothing is cut
-    logits = adjust(restrict(lm.logits(ids, last=True)[0], None, None, may_end=True), options, ids, [])
+    logits = adjust(restrict(lm.logits(ids)[-1]), options, prompt=ids, answer=[])
     known = len(logits) if lm.tokenizer is None else len(lm.tokenizer)
     warm = logits[:known].astype(np.float64) / (options.temperature or 1.0)
     chances = np.exp(log_softmax(warm))
@@ -284,7 +283,7 @@ def choices(lm: "LanguageModel", ids: Sequence[int], k: int, options: Options) -
     cut = (
         None
         if count == len(best)
-        else {"after": count, "label": f"cut: {options.told().rpartition(', seed')[0] or 'greedy'}"}
+        else {"after": count, "label": f"cut: {options.summary().rpartition(', seed')[0] or 'greedy'}"}
     )
     names = labels(lm, best.tolist())
     rows: list[list[Any]] = [
@@ -292,8 +291,8 @@ def choices(lm: "LanguageModel", ids: Sequence[int], k: int, options: Options) -
     ]
     numbers = {"ids": best, "probability": chances[best], "kept": kept, "cut": cut}
     caption = f"{lm.name}: what may come after …{lm.text_of(ids)[-40:]!r}"
-    if cut is None and options.told() != check.told():
-        caption += f"; all {k} may be drawn ({options.told().rpartition(', seed')[0]})"
+    if cut is None and options.summary() != check.summary():
+        caption += f"; all {k} may be drawn ({options.summary().rpartition(', seed')[0]})"
     return Look("top", caption, names, numbers, ["rank", "token", "probability", "may be drawn"], rows)
 
 
@@ -306,7 +305,7 @@ def parts(
 ) -> Look:
     """Who spoke for a token (the likeliest, unless one is named), or for its lead over another: the parts of its logit."""
     if token is None:
-        token = int(lm.logits(ids[: position % len(ids) + 1], last=True)[0].argmax())
+        token = int(lm.logits(ids[: position % len(ids) + 1])[-1].argmax())
     found = lensing.contributions(lm.model, ids, position, token, against=foil)
     order = np.argsort(-np.abs(found.values), kind="stable")
     rows: list[list[Any]] = [[found.parts[at], float(found.values[at])] for at in order]

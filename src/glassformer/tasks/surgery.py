@@ -150,10 +150,10 @@ def operate(
                 f"{one['from']!r} has not as many tokens as {prompt!r}: name the positions to patch by 'at'"
             )
     how: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
-    with lm.in_torch():  # as the edited model is: nothing but the edits tells them apart
-        before, plain = lm.logits(ids, last=True)[0], lm.generate(prompt, **how).text
+    with lm.edit([]):  # as the edited model is: nothing but the edits tells them apart
+        before, plain = lm.logits(ids)[-1], lm.generate(prompt, **how).text
     with surgery.edited(lm.model, chosen):
-        after, changed = lm.logits(ids, last=True)[0], lm.generate(prompt, **how).text
+        after, changed = lm.logits(ids)[-1], lm.generate(prompt, **how).text
     one, other = log_softmax(before), log_softmax(after)
     best = list(dict.fromkeys(int(id) for row in (one, other) for id in np.argsort(-row, kind="stable")[:k]))
     best.sort(key=lambda id: -max(one[id], other[id]))

@@ -124,8 +124,8 @@ class Completion:
         if (
             self._gap is None
             and self.tokens
-            and len(whole) <= self.lm.stepper.context
-            and self.lm.stepper is self.lm.engine
+            and len(whole) <= (self.lm.backend.context or len(whole))
+            and self.lm.backend is self.lm.engine
         ):
             rows = self.lm.logits(whole)[len(self.prompt_tokens) - 1 :]
             apart = [

@@ -77,10 +77,10 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; bytes that make no character become U+FFFD."""
-        return b"".join(map(self.bytes_of, ids)).decode("utf-8", "replace")
+        return b"".join(self.bytes_of(id) for id in ids).decode("utf-8", "replace")
 
-    def bytes_of(self, id: int) -> bytes:
-        """The bytes that one token stands for."""
+    def bytes_of(self, id: int, after: int | None = None) -> bytes:
+        """The bytes of one token; they do not depend on the token `after` which it comes."""
         if id not in self._bytes:
             try:
                 symbol = self._symbols[id]
