@@ -80,8 +80,8 @@ def ask(name: str, *about: Any, **how: Any) -> Any:
 def check(name: str, subject: Any) -> None:
     """Refuse a question that a model cannot answer, in one sentence that says what it lacks."""
     needs = QUESTIONS[name].needs
-    if not needs or not hasattr(subject, "net"):
+    if not needs or not hasattr(subject, "capabilities"):  # a tokenizer, files: nothing that could lack it
         return
-    missing = sorted(needs - subject.net.capabilities)
+    missing = sorted(needs - subject.capabilities)
     if missing:
         raise InputError(f"{name}: {subject.name} {LACKS[missing[0]]}")

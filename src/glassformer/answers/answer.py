@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -167,14 +167,14 @@ class Answer:
         """The names of its table's columns."""
         return self._table.names
 
-    def at(self, position: int) -> "Answer":
+    def at(self, position: int) -> Self:
         """The answer with the table of one position, counted from the end if it is below 0."""
         size = len(self.tokens)
         if not -size <= position < size:
             raise InputError(f"position {position} is out of range (0 to {size - 1})")
         return self.where("position", position % size)
 
-    def where(self, column: str, value: Cell) -> "Answer":
+    def where(self, column: str, value: Cell) -> Self:
         """The answer with only those rows of its table that have a value in a column."""
         self.table().where(column, value)
         return dataclasses.replace(self, filters=(*self.filters, (column, value)))
@@ -336,6 +336,8 @@ class Subject(Protocol):
     def tokenizer(self) -> "Tokenizer | None": ...
     @property
     def net(self) -> Any: ...
+    @property
+    def capabilities(self) -> frozenset[str]: ...
     def encode(self, prompt: str | Sequence[int], *, special: bool = False) -> list[int]: ...
     def reading(self, ids: Sequence[int], *, prompt: int = 0) -> "Reading": ...
     def logits(self, ids: Sequence[int], *, last: bool = False) -> Array: ...
@@ -361,6 +363,11 @@ class Text:
     def name(self) -> str:
         """The name of the model."""
         return self.lm.name
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What the model can do."""
+        return self.lm.capabilities
 
     @property
     def generated(self) -> list[int]:

@@ -135,12 +135,12 @@ def attention(
     reading = text.reading()
     if head is not None:
         reading.check_head(head)
+    what = "attention"
+    heads_of = attending.patterns(reading, layers=[layer])[0]  # (H, T, T)
     if values:
-        heads_of = attending.value_weighted(reading, layer=layer)  # (H, T, T)
-    else:
-        heads_of = attending.patterns(reading, layers=[layer])[0]
+        what = "attention × length of what is handed over"
+        heads_of = attending.value_weighted(reading, layer=layer)
 
-    what = "attention × length of what is handed over" if values else "attention"
     which = "mean of all heads" if head is None else f"head {head}"
     tokens, joined = _by_word(text, by_word)
     visible = attending.masks(reading, layers=[layer])[0]

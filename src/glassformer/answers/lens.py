@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 
 from glassformer.answers.answer import Answer, Array, Cell, Column, Drawing, Table, Text, answer
 from glassformer.errors import InputError
@@ -251,10 +252,7 @@ def attribution(
     """Which parts raise the logit of a token (the likeliest, unless one is named), or its lead over a foil."""
     reading = text.reading()
     at = reading.check_position(position)
-    if token is None:
-        chosen = int(text.lm.logits(text.ids[: at + 1], last=True)[-1].argmax())
-    else:
-        chosen = text.find_token(token)
+    chosen = _likeliest(text, at) if token is None else text.find_token(token)
     other = None if foil is None else text.find_token(foil)
     found = lensing.attribution(reading, position=at, token=chosen, foil=other)
 
@@ -262,6 +260,13 @@ def attribution(
     lead = " less that of ".join(repr(name) for name in compared)
     caption = f"{text.name}: the logit of {lead}, {found.logit:.3f}, part by part"
     return Attribution(caption=caption, tokens=text.labels, **vars(found))
+
+
+@torch.inference_mode()
+def _likeliest(text: Text, position: int) -> int:
+    """The token that the model itself predicts after a position."""
+    seen = text.reading().until(position).run("logits")
+    return int(seen["logits"][0, -1].argmax())
 
 
 # residual: one position's vector through the layers

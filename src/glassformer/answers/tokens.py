@@ -99,9 +99,8 @@ def top(text: Text, *, k: int = 10, options: Options = UNFILTERED) -> Top:
 
     logprobs = log_softmax(logits.astype(np.float64) / (options.temperature or 1.0))
     best = np.argsort(-logprobs[:known], kind="stable")[:k]
-    if options.greedy:
-        kept = np.arange(len(best)) == 0
-    else:
+    kept = np.arange(len(best)) == 0  # greedy: the likeliest alone
+    if not options.greedy:
         kept = distribution(logits[:known], options)[best] > 0
 
     settings = _without_seed(options)
