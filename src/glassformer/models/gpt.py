@@ -8,9 +8,8 @@ Relatives differ by their block, not by a flag: a `GPT` takes its blocks from th
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,6 +17,8 @@ from glassformer.errors import InputError
 from glassformer.nn.attention import attend, cache_mask
 from glassformer.nn.cache import KVCache
 from glassformer.nn.feedforward import ACTIVATIONS, FeedForward
+from glassformer.nn.stack import Stack
+from glassformer.nn.stepping import Stepping
 from glassformer.trace import Tapped
 
 
@@ -113,9 +114,10 @@ class Block(Tapped):
         return self.tap("out", x + self.drop(self.mlp(self.norm2(x))))
 
 
-class GPT(Tapped):
-    """Token ids in, a score for every word of the vocabulary out."""
+class GPT(Stepping, Tapped):
+    """Token ids in, a score for every token of the vocabulary out."""
 
+    capabilities: ClassVar[frozenset[str]] = frozenset({"writes", "causal", "attends"})
     block = Block
 
     def __init__(self, config: Config) -> None:
@@ -176,31 +178,32 @@ class GPT(Tapped):
             parameter.normal_(0.0, std, generator=generator)
         return self
 
-    # What `generation/` knows of a model: its numbers, a cache, and one step.
+    # What other rooms ask of a model without knowing which model it is.
+
+    @property
+    def stacks(self) -> tuple[Stack, ...]:
+        """The stacks of blocks: one, whose positions see themselves and earlier ones."""
+        config = self.config
+        return (Stack(layers=config.layers, heads=config.heads, causal=True, neurons=config.neurons),)
 
     @property
     def context(self) -> int:
+        """How many positions the model can read at once."""
         return self.config.context
 
-    @property
-    def vocab(self) -> int:
-        return self.config.vocab
+    def cache_shape(self, rows: int, capacity: int) -> tuple[int, ...]:
+        """The shape (L, B, H, S, K) of the keys, or of the values, that are kept for `rows` sequences."""
+        config = self.config
+        return config.layers, rows, config.heads, capacity, config.width // config.heads
 
-    def new_cache(self, rows: int, capacity: int, padding: "np.ndarray[Any, Any] | None" = None) -> KVCache:
-        """An empty cache for `rows` sequences of up to `capacity` positions, of which `padding` at the left are void."""
-        config, weight = self.config, self.tokens.weight
-        shape = (config.layers, rows, config.heads, capacity, config.width // config.heads)
-        cache = KVCache.empty(shape, dtype=weight.dtype, device=weight.device)
-        if padding is not None and padding.any():
-            cache.padding = torch.as_tensor(padding, device=weight.device)
-        return cache
+    def embed(self, ids: Tensor) -> Tensor:
+        """The token vectors alone, without positions: ids (B, T) -> (B, T, D)."""
+        return self.tokens(ids)  # type: ignore[no-any-return]
 
-    def cache_size(self, rows: int, capacity: int) -> int:
-        """Bytes of such a cache."""
-        return 2 * self.config.layers * self.config.width * self.tokens.weight.itemsize * rows * capacity
+    def unembed(self, x: Tensor) -> Tensor:
+        """What a vector of the residual stream scores as an output: (…, D) -> logits (…, V)."""
+        return self.head(self.norm(x))  # type: ignore[no-any-return]
 
-    @torch.inference_mode()
-    def step(self, ids: "np.ndarray[Any, Any]", cache: KVCache) -> "np.ndarray[Any, np.dtype[np.float32]]":
-        """Read ids (B, T) behind the cache; float32 logits (B, V) of the token that comes next."""
-        logits = self(torch.as_tensor(ids, device=self.tokens.weight.device), cache, last=True)
-        return np.asarray(logits[:, 0].float().cpu().numpy())
+    def stream_norm(self, site: str) -> nn.LayerNorm | None:
+        """The norm that the residual stream passes at a site: none, parts are added and stay as they are."""
+        return None
