@@ -299,13 +299,13 @@ def arrays(value: Any) -> Any:
         names = [one.name for one in dataclasses.fields(value[0])]
         columns = {name: [getattr(record, name) for record in value] for name in names}
         return {name: _stacked(column) for name, column in columns.items()}
-    return value if value is None else np.asarray(value)
+    return value if value is None else _stacked(value)
 
 
-def _stacked(column: list[Any]) -> Any:
+def _stacked(column: Any) -> Any:
     """One array, or the list itself where its parts have several lengths."""
     try:
-        return np.array(column)
+        return np.asarray(column)
     except ValueError:
         return column
 
