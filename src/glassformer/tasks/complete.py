@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glassformer import machine
+from glassformer.answers import ask
+from glassformer.answers.answer import Text
 from glassformer.errors import InputError
 from glassformer.generation.beam import Beam, beam_search
 from glassformer.generation.decode import Event, check_prompts, generate
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import log_softmax, restrict
+from glassformer.generation.stepper import Logits
 from glassformer.tasks.backends import Backend, TorchBackend, fingerprint, has_hooks
-from glassformer.tasks.later import Later
+from glassformer.tasks.completion import Candidate, Completion
 from glassformer.tasks.model import Model, Prompt
-from glassformer.tasks.written import Candidate, Completion
 from glassformer.tokenizers import TextStream, Tokenizer
 
 if TYPE_CHECKING:
+    from glassformer.answers.diff import Diff
+    from glassformer.answers.edits import Edits, Sweep
+    from glassformer.answers.neurons import Examples, Promotes
+    from glassformer.answers.tokens import Embedding, Merges, Tokens, Top
+    from glassformer.answers.training import TrainingRows, Update
     from glassformer.engine.native import Engine
-    from glassformer.explain import surgery as operating
-    from glassformer.tasks import neurons, pictures, questions, surgery
-    from glassformer.tasks.look import Look
-    from glassformer.tasks.surgery import Edits
-else:
-    operating = Later("glassformer.explain.surgery")
-    questions, pictures = Later("glassformer.tasks.questions"), Later("glassformer.tasks.pictures")
-    neurons, surgery = Later("glassformer.tasks.neurons"), Later("glassformer.tasks.surgery")
 
+NATIVE = frozenset({"writes", "causal", "attends"})  # what the models of the native engine can do
 Pieces = Iterator[tuple[Completion, str]]
 # Given one of these, a user wants to draw, whatever the model's own settings say.
 SAMPLING = ("temperature", "top_k", "top_p", "min_p")
@@ -135,22 +135,20 @@ class LanguageModel(Model):
             settings.pop("do_sample", None)
         return check_options(settings | given)
 
-    def logits(self, ids: Sequence[int]) -> "np.ndarray[Any, np.dtype[np.float32]]":
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What the model can do, known without loading torch: the native engine runs decoders alone."""
+        return NATIVE if self.engine is not None else super().capabilities
+
+    def logits(self, ids: Sequence[int]) -> Logits:
         """Scores of the next token after every position (T, V), by the torch module."""
         backend = TorchBackend(self._load(), lock=self.lock)
         return np.asarray(backend.logits(np.array([list(ids)], dtype=np.int64))[0])
 
-    def next_logits(self, ids: Sequence[int], backend: Backend) -> "np.ndarray[Any, np.dtype[np.float32]]":
-        """Scores of the next token after a text (V,)."""
-        row = np.array([list(ids)], dtype=np.int64)
+    def next_logits(self, ids: Sequence[int]) -> Logits:
+        """Scores of the next token after a text (V,), by the backend that generates."""
+        backend, row = self.backend, np.array([list(ids)], dtype=np.int64)
         return np.asarray(backend.step(row, backend.new_cache(1, len(ids)))[0])
-
-    def top(self, prompt: Prompt = "", k: int = 10) -> list[Candidate]:
-        """The k likeliest next tokens."""
-        ids = self.encode(prompt)
-        backend = self.backend
-        check_prompts(backend, [ids], Options())
-        return self.candidates(self.next_logits(ids, backend), k)
 
     def candidates(self, logits: "np.ndarray[Any, Any]", k: int) -> list[Candidate]:
         """The k likeliest tokens of one row of logits."""
@@ -161,35 +159,62 @@ class LanguageModel(Model):
         best = np.argsort(-logp[:known], kind="stable")[:k]
         return [Candidate(int(i), self.piece(int(i)), float(np.exp(logp[i])), float(logp[i])) for i in best]
 
-    def choices(self, prompt: Prompt = "", k: int = 20, **options: Any) -> "Look":
-        """The likeliest next tokens as a picture: from which of them a token is drawn, and which are cut off. See `Options`."""
+    # Questions: see `glassformer.answers.QUESTIONS`.
+
+    def top(self, prompt: Prompt = "", k: int = 10, **options: Any) -> "Top":
+        """The k likeliest next tokens, also as a picture; with options, which of them may be drawn. See `Options`."""
         ids = self.encode(prompt)
         check_prompts(self.backend, [ids], Options())
-        return questions.choices(self, ids, k, check_options({"temperature": 1.0, "top_k": 0} | options))
+        chosen = check_options({"temperature": 1.0, "top_k": 0} | options)
+        found: Top = ask("top", Text(self, ids), k=k, options=chosen)
+        return found
 
-    def merges(self, text: str) -> "Look":
+    def tokens(self, text: str) -> "Tokens":
+        """The tokens that a text is made of."""
+        found: Tokens = ask("tokens", self._vocabulary(), text)
+        return found
+
+    def merges(self, text: str) -> "Merges":
         """How the words of a text become tokens, merge by merge."""
-        return pictures.merges(self._vocabulary(), text)
+        found: Merges = ask("merges", self._vocabulary(), text)
+        return found
 
-    def embedding(self, text: Prompt) -> "Look":
+    def embedding(self, text: Prompt) -> "Embedding":
         """What goes into the first block: the row of each token, and that of its position."""
-        return questions.embedded(self, self.encode(text))
+        found: Embedding = ask("embedding", Text(self, self.encode(text)))
+        return found
 
-    def diff(self, other: "LanguageModel", text: str) -> "Look":
+    def diff(self, other: "LanguageModel", text: Prompt) -> "Diff":
         """This model and another one on a text, token by token."""
-        return questions.compare(self, other, text)
+        found: Diff = ask("diff", self, text, other=other)
+        return found
 
-    def sweep(self, clean: str, broken: str, answer: str, foil: str, **how: Any) -> "Look":
+    def sweep(self, clean: str, broken: str, *, answer: str | int, foil: str | int, **how: Any) -> "Sweep":
         """Which places carry what tells two texts apart: each `sites` and position is patched from one into the other."""
-        return surgery.trace_back(self, clean, broken, answer, foil, **how)
+        found: Sweep = ask("sweep", self, clean, broken=broken, answer=answer, foil=foil, **how)
+        return found
 
-    def pushes(self, layer: int, neuron: int, k: int = 10) -> "Look":
+    def promotes(self, layer: int, neuron: int, *, k: int = 10) -> "Promotes":
         """The tokens that a neuron makes likelier when it fires."""
-        return neurons.pushes(self, layer, neuron, k)
+        found: Promotes = ask("promotes", self, layer=layer, neuron=neuron, k=k)
+        return found
 
-    def passages(self, texts: Iterable[str], layer: int, neuron: int, k: int = 5, **how: Any) -> "Look":
+    def examples(
+        self, texts: Iterable[str], *, layer: int, neuron: int, k: int = 5, **how: Any
+    ) -> "Examples":
         """Where in many texts a neuron fires most."""
-        return neurons.passages(self, texts, layer, neuron, k, **how)
+        found: Examples = ask("examples", self, texts, layer=layer, neuron=neuron, k=k, **how)
+        return found
+
+    def training_rows(self, text: str, *, window: int = 8) -> "TrainingRows":
+        """The rows of features and label that a text becomes for training."""
+        found: TrainingRows = ask("training_rows", self._vocabulary(), text, window=window)
+        return found
+
+    def update(self, text: Prompt, *, lr: float = 0.01, k: int = 5) -> "Update":
+        """One training step toward the last token of a text, with its numbers; the model itself is not changed."""
+        found: Update = ask("update", Text(self, self.encode(text)), lr=lr, k=k)
+        return found
 
     def _run(
         self,

@@ -13,9 +13,9 @@ from glassformer.tokenizers import Tokenizer
 if TYPE_CHECKING:
     import torch
 
+    from glassformer.answers.edits import Edits
     from glassformer.explain.reading import Reading
     from glassformer.hub.transformerlens import Activations
-    from glassformer.tasks.surgery import Edits
     from glassformer.trace import Tracer
 
 Prompt = str | Sequence[int]
@@ -112,10 +112,16 @@ class Model:
 
         A stream that began inside must end inside; or give `edits` to the call instead.
         """
-        from glassformer.explain.surgery import edited
-        from glassformer.tasks.surgery import read_edits
+        from glassformer.answers.edits import read_edits
+        from glassformer.explain.edits import edited
 
         with self._exclusive(), edited(self._load(), read_edits(self, edits)):
+            yield self
+
+    @contextmanager
+    def in_torch(self) -> "Iterator[Model]":
+        """Inside, this thread generates by torch, not by the native engine: to compare with what only torch can do."""
+        with self._exclusive():
             yield self
 
     @contextmanager
