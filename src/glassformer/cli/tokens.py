@@ -145,7 +145,7 @@ def learn(files: list[Path], vocab_size: int, output: Path | None) -> None:
         def advance(size: int) -> None:
             progress.advance(reading, size)
 
-        made = task.train(files, vocab_size, output, progress=advance)
+        made = task.train(files, vocab_size, folder=output, progress=advance)
         progress.update(reading, completed=sum(path.stat().st_size for path in files), description="learned")
     fewer = (
         ""
