@@ -18,8 +18,7 @@ from glassformer.hub.folder import load_folder, save_folder
 from glassformer.hub.locate import locate
 from glassformer.hub.lora import CONFIG, WEIGHTS, Detour, is_adapter, read_adapter, save_adapter
 from glassformer.models.gpt import GPT
-from glassformer.tasks.complete import load
-from glassformer.tasks.loading import load_adapted
+from glassformer.tasks.load import load, load_adapted
 from glassformer.training.lora import adapted_layers, attach, merge
 
 IDS = torch.randint(0, 97, (2, 11), generator=torch.Generator().manual_seed(2))

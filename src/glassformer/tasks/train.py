@@ -34,7 +34,7 @@ from glassformer.hub.lora import Detour, is_adapter, read_adapter, save_adapter
 from glassformer.hub.vocabulary import load_tokenizer
 from glassformer.models.gpt import GPT, Config
 from glassformer.tasks.complete import LanguageModel
-from glassformer.tasks.loading import base_folder, find_device, load_adapted
+from glassformer.tasks.load import base_folder, find_device, load_adapted
 from glassformer.tasks.metrics import Diary
 from glassformer.tasks.recipe import Recipe
 from glassformer.tokenizers import Tokenizer, train_tokenizer
