@@ -193,9 +193,7 @@ class Completion:
         if not 0 <= number < len(self.tokens):
             raise InputError(f"token {number} is out of range (0 to {len(self.tokens) - 1} were generated)")
         position = len(self.prompt_tokens) - 1 + number
-        found: Attribution = self._ask(
-            "attribution", position=position, token=self.tokens[number], foil=foil
-        )
+        found: Attribution = self._ask("attribution", position=position, token=self.tokens[number], foil=foil)
         return found
 
     def residual(self, position: int = -1) -> "Residual":
