@@ -98,11 +98,11 @@ class Table:
         return max(self.rows, key=size_of)
 
 
-Kind = TypeVar("Kind", bound="type[Answer]")
+Kind = TypeVar("Kind", bound="Answer")
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False)
-def answer(kind: Kind) -> Kind:
+def answer(kind: type[Kind]) -> type[Kind]:
     """Make a class an answer: a frozen dataclass, compared by identity because it holds arrays."""
     return dataclass(frozen=True, kw_only=True, repr=False, eq=False)(kind)
 

@@ -1,6 +1,6 @@
 """Tokens: which a text is made of, how they are merged, what goes into the first block, and which come next."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, overload
 
@@ -194,6 +194,7 @@ class Merge:
 class MergedWord:
     """A word from its bytes to its ids; `omitted` merges of a very long one are left out."""
 
+    text: str
     symbols: list[str]
     merges: list[Merge]
     pieces: list[str]
@@ -225,10 +226,9 @@ class Merges(Answer):
         ]
         rows: list[list[Cell]] = []
         for word in self.words:
-            whole = "".join(word.symbols)
             for merge in word.merges:
                 left, right = merge.pair
-                rows.append([whole, merge.rank, left, right, " ".join(merge.pieces)])
+                rows.append([word.text, merge.rank, left, right, " ".join(merge.pieces)])
         return Table(columns, rows)
 
     def draw(self) -> Spec:
@@ -255,16 +255,15 @@ class Merges(Answer):
 
 def merges(tokenizer: "Tokenizer", text: str, *, special: bool = False) -> Merges:
     """How the words of a text become tokens, merge by merge."""
-    words = [merged(tokenizer, word) for word in tokenizer.watch(text, special=special)]
+    words = [merged(word, shown=tokenizer.shown) for word in tokenizer.watch(text, special=special)]
     if not words:
         raise InputError("there is nothing to merge: the text is empty")
     pieces = [piece for word in words for piece in word.pieces]
     return Merges(caption=f"byte pair encoding of {text[:60]!r}", tokens=pieces, words=words)
 
 
-def merged(tokenizer: "Tokenizer", word: "WatchedWord") -> MergedWord:
-    """A word with the pieces after every merge, as people read them."""
-    shown = tokenizer.shown
+def merged(word: "WatchedWord", *, shown: Callable[[str], str]) -> MergedWord:
+    """A word with the pieces after every merge; `shown` makes people's text of the vocabulary's symbols."""
     now = list(word.symbols)
     most = MOST_PIECES // max(1, len(now))
 
@@ -273,6 +272,7 @@ def merged(tokenizer: "Tokenizer", word: "WatchedWord") -> MergedWord:
         now[at : at + 2] = ["".join(pair)]
         found.append(Merge((shown(pair[0]), shown(pair[1])), rank, [shown(one) for one in now], at))
     return MergedWord(
+        text=shown(word.symbols),
         symbols=[shown(one) for one in word.symbols],
         merges=found,
         pieces=[shown(one) for one in word.pieces],

@@ -225,7 +225,7 @@ class Update(Answer):
     @property
     def target(self) -> Array:
         """What the prediction should have been: 1 for the label, 0 for the others."""
-        return (np.array(self.ids) == self.label).astype(float)
+        return np.array([float(id == self.label) for id in self.ids])
 
     @property
     def error(self) -> Array:

@@ -161,59 +161,62 @@ class LanguageModel(Model):
 
     # Questions: see `glassformer.answers.QUESTIONS`.
 
+    def _ask(self, name: str, *about: Any, **how: Any) -> Any:
+        return ask(name, *about, **how)
+
     def top(self, prompt: Prompt = "", k: int = 10, **options: Any) -> "Top":
         """The k likeliest next tokens, also as a picture; with options, which of them may be drawn. See `Options`."""
         ids = self.encode(prompt)
         check_prompts(self.backend, [ids], Options())
         chosen = check_options({"temperature": 1.0, "top_k": 0} | options)
-        found: Top = ask("top", Text(self, ids), k=k, options=chosen)
+        found: Top = self._ask("top", Text(self, ids), k=k, options=chosen)
         return found
 
     def tokens(self, text: str) -> "Tokens":
         """The tokens that a text is made of."""
-        found: Tokens = ask("tokens", self._vocabulary(), text)
+        found: Tokens = self._ask("tokens", self._vocabulary(), text)
         return found
 
     def merges(self, text: str) -> "Merges":
         """How the words of a text become tokens, merge by merge."""
-        found: Merges = ask("merges", self._vocabulary(), text)
+        found: Merges = self._ask("merges", self._vocabulary(), text)
         return found
 
     def embedding(self, text: Prompt) -> "Embedding":
         """What goes into the first block: the row of each token, and that of its position."""
-        found: Embedding = ask("embedding", Text(self, self.encode(text)))
+        found: Embedding = self._ask("embedding", Text(self, self.encode(text)))
         return found
 
     def diff(self, other: "LanguageModel", text: Prompt) -> "Diff":
         """This model and another one on a text, token by token."""
-        found: Diff = ask("diff", self, text, other=other)
+        found: Diff = self._ask("diff", self, text, other=other)
         return found
 
     def sweep(self, clean: str, broken: str, *, answer: str | int, foil: str | int, **how: Any) -> "Sweep":
         """Which places carry what tells two texts apart: each `sites` and position is patched from one into the other."""
-        found: Sweep = ask("sweep", self, clean, broken=broken, answer=answer, foil=foil, **how)
+        found: Sweep = self._ask("sweep", self, clean, broken=broken, answer=answer, foil=foil, **how)
         return found
 
     def promotes(self, layer: int, neuron: int, *, k: int = 10) -> "Promotes":
         """The tokens that a neuron makes likelier when it fires."""
-        found: Promotes = ask("promotes", self, layer=layer, neuron=neuron, k=k)
+        found: Promotes = self._ask("promotes", self, layer=layer, neuron=neuron, k=k)
         return found
 
     def examples(
         self, texts: Iterable[str], *, layer: int, neuron: int, k: int = 5, **how: Any
     ) -> "Examples":
         """Where in many texts a neuron fires most."""
-        found: Examples = ask("examples", self, texts, layer=layer, neuron=neuron, k=k, **how)
+        found: Examples = self._ask("examples", self, texts, layer=layer, neuron=neuron, k=k, **how)
         return found
 
     def training_rows(self, text: str, *, window: int = 8) -> "TrainingRows":
         """The rows of features and label that a text becomes for training."""
-        found: TrainingRows = ask("training_rows", self._vocabulary(), text, window=window)
+        found: TrainingRows = self._ask("training_rows", self._vocabulary(), text, window=window)
         return found
 
     def update(self, text: Prompt, *, lr: float = 0.01, k: int = 5) -> "Update":
         """One training step toward the last token of a text, with its numbers; the model itself is not changed."""
-        found: Update = ask("update", Text(self, self.encode(text)), lr=lr, k=k)
+        found: Update = self._ask("update", Text(self, self.encode(text)), lr=lr, k=k)
         return found
 
     def _run(
