@@ -11,9 +11,9 @@ from rich.style import Style
 from rich.text import Text
 
 from glassformer.figures import color
-from glassformer.figures.grids import Rows, numbers
-from glassformer.figures.labels import cells, cut, readable, ten, wrap
-from glassformer.figures.marks import Spec, written
+from glassformer.figures.labels import cells, cut, quantity, readable, ten, wrap
+from glassformer.figures.marks import Spec
+from glassformer.figures.packing import Rows, numbers
 
 BLOCKS, EIGHTHS = "▁▂▃▄▅▆▇█", " ▏▎▍▌▋▊▉"
 DIGITS = "⁰¹²³⁴⁵⁶⁷⁸⁹"
@@ -47,7 +47,7 @@ def lines(view: Spec, width: int, colored: bool) -> Iterator[Text]:
             line if line.plain.isprintable() else Text(readable(line.plain))
         )  # of a file that somebody else wrote
     if view.get("scale") and view.get("legend", True) and not view.get("numeric"):
-        low, high = (written(view["scale"][end], view.get("unit")) for end in ("low", "high"))
+        low, high = (quantity(view["scale"][end], view.get("unit")) for end in ("low", "high"))
         told = f"{low} to {high}" if colored else f"9 is {high}"
         yield Text(cut(f"{told} {view['scale']['name']}".rstrip(), width), style="dim")
 
@@ -109,7 +109,7 @@ def bars(view: Spec, width: int, colored: bool) -> Iterator[Text]:
     series, labels = view["series"], [cut(label, 26) for label in view["labels"]]
     wide = max((cells(label) for label in labels), default=0)
     told = [
-        ["–" if value is None else written(value, view.get("unit")) for value in one["values"]]
+        ["–" if value is None else quantity(value, view.get("unit")) for value in one["values"]]
         for one in series
     ]
     digits = max((len(one) for row in told for one in row), default=0)
@@ -226,7 +226,7 @@ def arcs(view: Spec, width: int, colored: bool) -> Iterator[Text]:
         mine = sorted((edge for edge in view["edges"] if edge[0] == at), key=lambda edge: -edge[2])
         line = Text(f"{_padded(token, LABEL)} → ")
         for _, source, weight in mine:
-            told = f"{cut(view['tokens'][source], LABEL)} {written(weight, view.get('unit'))}"
+            told = f"{cut(view['tokens'][source], LABEL)} {quantity(weight, view.get('unit'))}"
             if line.cell_len + cells(told) + 2 > width:
                 break
             line.append(told, style=_style(view["scale"], weight) if colored else "")
@@ -255,7 +255,7 @@ def curves(view: Spec, width: int, colored: bool) -> Iterator[Text]:
         size = min(room, len(there))
         picked = [there[int(n * len(there) / size)] for n in range(size - 1)] + [there[-1]]
         shown = "".join(BLOCKS[min(7, int(share(value) * 8))] for value in picked)
-        ends = f"{written(there[0], view.get('unit'))} → {written(there[-1], view.get('unit'))}"
+        ends = f"{quantity(there[0], view.get('unit'))} → {quantity(there[-1], view.get('unit'))}"
         yield Text(f"{' ' * (left - cells(name))}{name} ") + Text(shown, style="cyan") + Text(f" {ends}")
 
 
