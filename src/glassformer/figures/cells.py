@@ -11,7 +11,7 @@ from functools import cached_property
 from glassformer.figures.color import Color
 from glassformer.figures.labels import quantity
 from glassformer.figures.marks import SMALL, TEXT, Mark, Sheet, Spec, tenth
-from glassformer.figures.packing import masked, unpacked
+from glassformer.figures.packing import Rows, masked, unpacked
 
 
 def flat(sheet: Sheet, view: Spec) -> Iterator[Mark]:
@@ -106,16 +106,17 @@ class Grid:
         for m in range(self.across):
             c = self.first + m
             x = self.mark["x"] + m * wide
-            value = self.values[r][c]
+            value = self.values[n][m]
             if value is None:
                 yield from self._void((x, y), r, c)
             else:
                 yield from self._cell((x, y), r, c, value)
 
     @cached_property
-    def values(self) -> list[list[float | None]]:
-        """The numbers of the matrix; None is masked."""
-        return masked(unpacked(self.view["values"]))
+    def values(self) -> Rows:
+        """The numbers of the visible cells; None is masked."""
+        every = unpacked(self.view["values"])
+        return masked(every[self.top : self.top + self.down, self.first : self.first + self.across])
 
     def _void(self, corner: tuple[float, float], r: int, c: int) -> Iterator[Mark]:
         """A masked cell."""

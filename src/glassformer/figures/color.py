@@ -50,12 +50,6 @@ SIGNED = {  # negative, zero, positive
 }
 
 
-def palette(theme: str) -> dict[str, str]:
-    """Every color that a mark can name, in one theme."""
-    lines = {series(n): shade for n, shade in enumerate(SERIES[theme])}
-    return {**THEMES[theme], **lines, **HUES, "black": BLACK}
-
-
 def series(n: int) -> str:
     """The name of the color of a line; after the last they start over."""
     return f"s{n % len(SERIES['light'])}"
@@ -71,10 +65,21 @@ def signed(name: str, most: float) -> Scale:
     return {"name": name, "low": -(most or 1.0), "high": most or 1.0, "stops": SIGNED}
 
 
+PALETTES = {  # every color that a mark can name
+    theme: {
+        **THEMES[theme],
+        **{series(n): line for n, line in enumerate(SERIES[theme])},
+        **HUES,
+        "black": BLACK,
+    }
+    for theme in THEMES
+}
+
+
 def resolve(named: Color, scales: Sequence[Scale], theme: str) -> str:
     """The color of a mark in a theme, as SVG has it."""
     if isinstance(named, str):
-        return named if named == "none" else palette(theme)[named]
+        return named if named == "none" else PALETTES[theme][named]
 
     scale = named["scale"] if isinstance(named["scale"], dict) else scales[named["scale"]]
     fill = at(scale, named["value"], theme)

@@ -113,13 +113,17 @@ def _rulers(sheet: Sheet, view: Spec, axes: Axes) -> None:
     for value in values:
         if not axes.bottom - 1e-9 <= axes.scaled(value) <= axes.top + 1e-9:
             continue
-        if view.get("unit") == "percent":
-            shown = percent(value)
-        else:
-            shown = number(value) if axes.log else tick(value, step)
+        shown = _on_axis(view, value, step)
         y = axes.y(value)
         sheet.line([[axes.left, y], [axes.left + axes.wide, y]], "line")
         sheet.note(axes.left - 5, y + 4, text=shown, anchor="end")
+
+
+def _on_axis(view: Spec, value: float, step: float) -> str:
+    """A round number as it stands on an axis."""
+    if view.get("unit") == "percent":
+        return percent(value)
+    return number(value) if view.get("log") else tick(value, step)
 
 
 def _names_below(sheet: Sheet, view: Spec, axes: Axes) -> float:

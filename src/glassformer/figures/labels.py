@@ -2,6 +2,7 @@
 
 import math
 import unicodedata
+from functools import lru_cache
 
 MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 WIDE = (  # two columns: East Asian scripts and emoji
@@ -33,6 +34,7 @@ def _printable(word: str) -> str:
     return "".join(char if char.isprintable() else visible(char) for char in word)
 
 
+@lru_cache(maxsize=4096)  # a long text asks for the same few characters again and again
 def width(char: str) -> int:
     """Columns of one character: 0, 1 or 2."""
     if unicodedata.category(char) in ("Mn", "Me"):
@@ -47,7 +49,7 @@ def is_wide(char: str) -> bool:
 
 def cells(text: str) -> int:
     """Columns of a text."""
-    return sum(map(width, text))
+    return len(text) if text.isascii() else sum(map(width, text))
 
 
 def cut(text: str, room: int) -> str:

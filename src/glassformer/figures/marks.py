@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from glassformer.figures import color
-from glassformer.figures.color import Color, Scale
+from glassformer.figures.color import PALETTES, Color, Scale
 from glassformer.figures.labels import MARKS, cells, is_wide
 
 Mark = dict[str, Any]
@@ -119,8 +118,7 @@ class Sheet:
     def to_json(self) -> Spec:
         """The sheet as plain data, with the colors of both themes."""
         size = {"version": VERSION, "width": self.width, "height": self.height}
-        palettes = {theme: color.palette(theme) for theme in color.THEMES}
-        return {**size, "palettes": palettes, "scales": self.scales, "marks": self.marks}
+        return {**size, "palettes": PALETTES, "scales": self.scales, "marks": self.marks}
 
 
 def _moved(mark: Mark, x: float, y: float) -> Mark:

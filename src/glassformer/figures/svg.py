@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from html import escape
 
 from glassformer.figures.cells import flat
-from glassformer.figures.color import palette, resolve
+from glassformer.figures.color import PALETTES, resolve
 from glassformer.figures.labels import readable
 from glassformer.figures.marks import Mark, Sheet, Spec
 
@@ -18,7 +18,7 @@ def svg(sheet: Sheet, view: Spec, *, theme: str = "light") -> str:
     """The picture, with a sentence for those who cannot see it."""
     marks = list(flat(sheet, view))
     with_tips = sum("tip" in mark for mark in marks) <= TIPS
-    colors, sentence = palette(theme), _text(view["sentence"])
+    colors, sentence = PALETTES[theme], _text(view["sentence"])
     width, height = _number(sheet.width), _number(sheet.height)
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     hatch = (
@@ -39,9 +39,11 @@ def svg(sheet: Sheet, view: Spec, *, theme: str = "light") -> str:
 def _elements(marks: list[Mark], sheet: Sheet, theme: str, with_tips: bool) -> Iterator[str]:
     """Every mark as an element, in its colors."""
     for mark in marks:
-        named = {key: mark[key] for key in ("fill", "stroke") if key in mark}
-        found = {key: resolve(name, sheet.scales, theme) for key, name in named.items()}
-        yield _element({**mark, **found}, with_tips)
+        colored = dict(mark)
+        for key in ("fill", "stroke"):
+            if key in mark:
+                colored[key] = resolve(mark[key], sheet.scales, theme)
+        yield _element(colored, with_tips)
 
 
 def _element(mark: Mark, with_tips: bool) -> str:

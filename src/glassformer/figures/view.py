@@ -16,7 +16,18 @@ from glassformer.figures.marks import Spec
 from glassformer.figures.packing import packed, short, unpacked
 from glassformer.figures.svg import svg
 
-__all__ = ["PICTURES", "VERSION", "View", "check_format", "csv_text", "frame", "packed", "script", "short", "write"]
+__all__ = [
+    "PICTURES",
+    "VERSION",
+    "View",
+    "check_format",
+    "csv_text",
+    "frame",
+    "packed",
+    "script",
+    "short",
+    "write",
+]
 
 VERSION = 1  # of the JSON of a view; marks have their own
 PICTURES = (".svg", ".png", ".pdf", ".html")
@@ -117,10 +128,12 @@ class View:
             raise InputError(f"{path}: is not JSON") from None
         if isinstance(spec, dict) and isinstance(spec.get("view"), dict):
             spec = spec["view"]  # the file is that of an answer, which holds its view
-        if not isinstance(spec, dict) or not REQUIRED <= set(spec) or spec["kind"] not in KINDS:
+        if not isinstance(spec, dict) or not set(spec) >= REQUIRED or spec["kind"] not in KINDS:
             raise InputError(f"{path}: is not a view that this version can draw")
         if spec.get("view") != VERSION:
-            raise InputError(f"{path}: is a view of version {spec.get('view')!r}; this one draws version {VERSION}")
+            raise InputError(
+                f"{path}: is a view of version {spec.get('view')!r}; this one draws version {VERSION}"
+            )
         return cls(spec)
 
 
