@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, dataclass_transform
 
@@ -16,11 +15,11 @@ import numpy as np
 from glassformer.errors import InputError
 from glassformer.figures.labels import number, readable
 from glassformer.figures.marks import Spec
-from glassformer.figures.view import PICTURES, VERSION, View, csv_text, frame, write
 from glassformer.tokenizers.words import words
 
 if TYPE_CHECKING:
     from glassformer.explain.reading import Reading
+    from glassformer.figures.view import View
     from glassformer.tokenizers import Tokenizer
 
 SCHEMA = 1  # of `Answer.to_dict`; grows when a field changes its name or meaning
@@ -69,10 +68,14 @@ class Table:
 
     def to_csv(self) -> str:
         """As a .csv file has it."""
+        from glassformer.figures.view import csv_text
+
         return csv_text(self.names, self.rows)
 
     def to_frame(self) -> Any:
         """As pandas has it."""
+        from glassformer.figures.view import frame
+
         return frame(self.names, self.rows)
 
     def where(self, column: str, value: Cell) -> "Table":
@@ -221,8 +224,13 @@ class Answer:
         found = {name: arrays(value) for name, value in self.data().items() if not _is_label(value)}
         return next(iter(found.values())) if len(found) == 1 else found
 
-    def view(self, drawing: str | None = None) -> View:
+    def view(self, drawing: str | None = None) -> "View":
         """The picture, as data; some kinds of answers have several."""
+        # Here and below, not at the top: `glass generate` draws nothing and must start fast.
+        from importlib.metadata import version
+
+        from glassformer.figures.view import VERSION, View
+
         drawing = next(iter(self.views)) if drawing is None else drawing
         if drawing not in self.views:
             known = ", ".join(self.views)
@@ -249,6 +257,8 @@ class Answer:
 
     def save(self, path: str | Path, *, drawing: str | None = None, **how: Any) -> Path:
         """Write a picture (.svg, .png, .pdf, .html) or the values (.json, .csv). How: `width`, `theme` ("dark")."""
+        from glassformer.figures.view import check_format, write
+
         path = Path(path)
         check_format(path)
         kind = path.suffix.lower()
@@ -271,12 +281,6 @@ class Answer:
     def title_of_some(self, shown: int, total: int, what: str) -> Spec:
         """A title that says so when a drawing does not show everything; nothing when it does."""
         return {} if shown >= total else {"title": f"{self.caption}; the first {shown} of {total} {what}"}
-
-
-def check_format(path: Path) -> None:
-    """Refuse a file that is neither a picture nor values."""
-    if path.suffix.lower() not in (*PICTURES, ".json", ".csv"):
-        raise InputError(f"{path}: a picture is saved as {', '.join(PICTURES)}, numbers as .json or .csv")
 
 
 def _described(value: Cell) -> str:

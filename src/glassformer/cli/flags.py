@@ -60,14 +60,13 @@ class Option(click.Option):
         return record
 
 
-class Text(click.ParamType):
+class Text(click.types.StringParamType):
     """Text of an argument, which may be any bytes: those that are not UTF-8 become U+FFFD."""
 
-    name = "text"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """As text that can be encoded."""
-        return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        text: str = super().convert(value, param, ctx)
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 TEXT = Text()
@@ -101,9 +100,9 @@ def collect(kind: type[Any], name: str = "flags") -> Decorator:
 
     def decorate(function: Function) -> Function:
         @functools.wraps(function)
-        def collected(**given: Any) -> Any:
+        def collected(*first: Any, **given: Any) -> Any:
             mine = {key: given.pop(key) for key in own & given.keys()}
-            return function(**given, **{name: kind(**mine)})
+            return function(*first, **given, **{name: kind(**mine)})
 
         return collected
 
@@ -202,7 +201,7 @@ class Picture:
     def check_format(self) -> None:
         """Refuse a file that is neither a picture nor numbers, before anything is computed."""
         if self.output is not None:
-            from glassformer.answers.answer import check_format
+            from glassformer.figures.view import check_format
 
             check_format(self.output)
 

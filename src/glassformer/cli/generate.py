@@ -125,7 +125,10 @@ def generate(way: Way, loading: Loading, picture: Picture, **given: Any) -> None
     from glassformer.tasks.complete import check_options
 
     options = options_of(given)
-    calls = {key: options.pop(key) for key in ("special", "stop", "edits") if key in options}
+    calls: dict[str, Any] = {}  # what is no option of choosing tokens
+    for key in ("special", "stop", "edits"):
+        if key in options:
+            calls[key] = options.pop(key)
     chosen = check_options(options)  # what is wrong is said before the model is loaded
     way.check(picture, several=chosen.num_return_sequences > 1)
     text = "" if way.interactive else flags.read_text(way.prompt, way.file)
