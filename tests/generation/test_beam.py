@@ -13,7 +13,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
 from glassformer.errors import GlassError, InputError
-from glassformer.generation.beam import Beam
+from glassformer.generation.beam import Beam, beam_search
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import log_softmax
 from glassformer.hub.folder import load_folder
@@ -426,3 +426,28 @@ def test_cancelled_in_the_middle() -> None:
     beams = search(model, [1, 2, 3], options, cancelled=lambda: next(asked))
     assert [len(beam.tokens) for beam in beams] == [2, 2]
     assert {beam.finish for beam in beams} == {"cancelled"}
+
+
+def test_several_end_tokens_are_theirs(pairs: list[Pair]) -> None:
+    """Any of them ends a beam; more candidates are kept, so that enough go on."""
+    rng = np.random.default_rng(77)
+    stopped = 0
+    for case in range(12):
+        theirs, ours = pairs[case % 3]
+        prompt, _, options = a_case(rng, theirs, num_beams=4)
+        ends = [int(id) for id in rng.choice(ours.vocab, size=3, replace=False)]
+        out = theirs.generate(
+            torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), eos_token_id=ends, pad_token_id=0,
+            do_sample=False, return_dict_in_generate=True, output_scores=True, **options,
+        )  # fmt: skip
+        lengths = (out.beam_indices >= 0).sum(1).tolist()
+        rows = [
+            row[len(prompt) : len(prompt) + length]
+            for row, length in zip(out.sequences.tolist(), lengths, strict=True)
+        ]
+        want = [tuple(row[:-1] if row[-1] in ends else row) for row in rows]
+        (got,) = beam_search(ours, [prompt], options=Options(**options), ends=ends)
+        assert [beam.tokens for beam in got] == want
+        np.testing.assert_allclose([beam.score for beam in got], out.sequences_scores.tolist(), rtol=1e-4)
+        stopped += sum(beam.finish == "stop" for beam in got)
+    assert stopped

@@ -14,11 +14,12 @@ import torch
 from decoding import log_sums, run, search
 
 from glassformer.errors import GlassError, InputError
-from glassformer.generation.decode import Continuation, Event, check_prompts, prefill
+from glassformer.generation.beam import beam_search
+from glassformer.generation.decode import Continuation, Event, check_prompts, generate, prefill
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import adjust, choose, log_softmax
 from glassformer.models.gpt import GPT, Config
-from glassformer.tokenizers import TextStream, Tokenizer
+from glassformer.tokenizers import ByteBPE, TextStream
 from glassformer.tokenizers.bpe import END_OF_TEXT, SYMBOL_OF
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -289,6 +290,72 @@ def test_nothing_is_computed_after_the_last_token() -> None:
     assert model.steps == [(1, 3), (1, 1), (1, 1), (1, 1)]
 
 
+def test_any_of_several_end_tokens_ends_a_text(model: Any) -> None:
+    """And none of them comes before the least number of tokens."""
+    options = Options(max_new_tokens=12, temperature=1.5, seed=3)
+    free, _ = alone(model, [1, 2], options)
+    ends = {free[5], free[8]}
+    first = next(at for at, token in enumerate(free) if token in ends)
+    events = list(generate(model, [[1, 2]], options=options, ends=ends))
+    assert [event.token for event in events] == [*free[:first], None]
+    assert events[-1].finish == "stop"
+    late = [
+        event.token
+        for event in generate(model, [[1, 2]], options=replace(options, min_new_tokens=10), ends=ends)
+    ]
+    assert not ends & set(late[:10])
+
+
+def test_whoever_consumes_the_events_ends_a_text(model: Any) -> None:
+    """After any token of any row; the others go on as if nothing had happened."""
+    options = replace(GREEDY, max_new_tokens=9)
+    whole = answers(run(model, [[1], [2, 3], [4]], options))
+    tokens: dict[int, list[int]] = defaultdict(list)
+    for event in generate(model, [[1], [2, 3], [4]], options=options):
+        if event.token is not None:
+            tokens[event.prompt].append(event.token)
+        if event.prompt == 1 and len(tokens[1]) == 4:
+            event.continuation.stop()
+    assert tokens[1] == whole[1, 0][0][:4]
+    assert (tokens[0], tokens[2]) == (whole[0, 0][0], whole[2, 0][0])
+
+
+class Endless(Mock):
+    """A model without a limit, as a recurrent network is."""
+
+    context = None  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__(context=400)
+        self.limit = self.__dict__.pop("context")
+
+    def scores(self, row: Sequence[int] | Array) -> Array:
+        logits = self.places[len(row) % 64].copy()
+        for back, id in enumerate(row[-1:-4:-1]):
+            logits += self.weights[back, id]
+        return logits
+
+
+def test_a_model_without_a_limit_is_never_full() -> None:
+    """Prompts and texts of any length, whatever happens at the edge of a context; nothing is read twice."""
+    for overflow in ("stop", "slide"):
+        model = Endless()
+        options = replace(GREEDY, max_new_tokens=150, overflow=overflow)
+        tokens, finish = alone(model, [1, 2] * 300, options)
+        assert (len(tokens), finish) == (150, "length")
+        assert model.steps == [(1, 600)] + [(1, 1)] * 149
+    found = search(Endless(), [1, 2] * 300, Options(num_beams=3, max_new_tokens=20))
+    assert len(found[0].tokens) == 20
+
+
+def test_bad_prompts_are_refused_before_the_first_token_is_asked_for() -> None:
+    """By the call itself, so that a stream fails where it is made."""
+    with pytest.raises(InputError, match="is empty"):
+        generate(Mock(), [[]], options=GREEDY)
+    with pytest.raises(InputError, match="is empty"):
+        beam_search(Mock(), [[]], options=Options(num_beams=2))
+
+
 # The cache.
 
 
@@ -553,7 +620,7 @@ def test_a_halt_at_the_last_token_is_a_stop() -> None:
 
 def test_a_text_of_bytes_halts_at_its_stop_string() -> None:
     """A byte tokenizer, a text stream and the loop together: nothing of the stop string is shown."""
-    tokenizer = Tokenizer({SYMBOL_OF[byte]: byte for byte in range(256)}, [], special={END_OF_TEXT: 256})
+    tokenizer = ByteBPE({SYMBOL_OF[byte]: byte for byte in range(256)}, [], special={END_OF_TEXT: 256})
     model = Mock(vocab=257, seed=3)
     model.weights[:, :, 97:101] += 9  # it likes the letters a to d
     options = Options(max_new_tokens=50, temperature=1.0, seed=1)

@@ -155,7 +155,7 @@ def train(files: list[Path], vocab_size: int, *, folder: Path | None) -> None:
             done += size
             progress(done, total)
 
-        made = task.train(files, vocab_size, folder, progress=advance)
+        made = task.train(files, vocab_size, folder=folder, progress=advance)
 
     fewer = ""
     if len(made) < vocab_size:

@@ -54,7 +54,7 @@ def load(
     )  # before the weights are read: a file that changes meanwhile is noticed
     loaded = load_torch(folder, device=device, dtype=dtype, offline=offline)
     if try_native:
-        reason = native.unsupported(loaded.kind, asdict(loaded.model.config))
+        reason = native.unsupported(loaded.family.kind, asdict(loaded.model.config))
         if not reason:
             found = _quantize(folder, loaded, base=base, stamps=stamps, say=say)
             return _native_handle(str(name), folder, *found, offline=offline)
@@ -137,11 +137,11 @@ def load_adapted(folder: Path, *, offline: bool = False, **how: Any) -> "Loaded"
     import torch
 
     from glassformer.hub.folder import load_folder
-    from glassformer.hub.lora import read_adapter
+    from glassformer.hub.lora import read_adapter, read_base
     from glassformer.training.lora import fold, insert
 
-    adapter = read_adapter(folder)
-    loaded = load_folder(base_folder(folder, adapter.base, offline=offline), **how)
+    loaded = load_folder(base_folder(folder, read_base(folder), offline=offline), **how)
+    adapter = read_adapter(folder, family=loaded.family)
     try:
         insert(loaded.model, adapter.detours)
     except InputError as error:
@@ -159,9 +159,9 @@ def base_of(folder: Path, *, offline: bool = False) -> Path:
     """The folder that holds the vocabulary and the configuration: its own, or that of a LoRA folder's base."""
     if not (folder / "adapter_config.json").is_file():
         return folder
-    from glassformer.hub.lora import is_adapter, read_adapter
+    from glassformer.hub.lora import is_adapter, read_base
 
-    return base_folder(folder, read_adapter(folder).base, offline=offline) if is_adapter(folder) else folder
+    return base_folder(folder, read_base(folder), offline=offline) if is_adapter(folder) else folder
 
 
 def base_folder(folder: Path, name: str, *, offline: bool = False) -> Path:

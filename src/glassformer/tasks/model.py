@@ -177,4 +177,4 @@ class Model:
         from glassformer.hub.folder import parse_dtype, save_folder
 
         kind = None if dtype is None else parse_dtype(dtype)
-        save_folder(Path(folder), self._load(), self.tokenizer, dtype=kind)
+        save_folder(Path(folder), self._load(), tokenizer=self.tokenizer, dtype=kind)

@@ -16,22 +16,23 @@ class TextStream:
         *,
         after: int | None = None,
     ) -> None:
-        """`bytes_of` gives the bytes of a token and the one before it; the first token follows `after`."""
+        """`bytes_of` is a tokenizer's; `after` is the last token of the prompt, which the first piece follows."""
         if any(not isinstance(s, str) for s in stop):
             raise InputError("stop: a stop string must be text")
         if any(not s for s in stop):
             raise InputError("stop: an empty string would stop everything before it begins")
         self.stop = tuple(stop)
         self.stopped = False
-        self._bytes_of, self._last = bytes_of, after
+        self._bytes_of = bytes_of
+        self._after = after
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""  # text that may yet turn out to begin a stop string
 
     def push(self, id: int) -> str:
         """The text that became certain with this token; often a little, sometimes nothing."""
-        data = self._bytes_of(id, self._last)
-        self._last = id
-        return self._emit(self._decoder.decode(data), last=False)
+        raw = self._bytes_of(id, self._after)
+        self._after = id
+        return self._emit(self._decoder.decode(raw), last=False)
 
     def finish(self) -> str:
         """What was held back, now that nothing follows."""
