@@ -125,9 +125,10 @@ def call(name: str, arguments: list[str]) -> int:
     verb = VERBS[name]
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     try:
-        app.command(context_settings={"help_option_names": ["-h", "--help"]})(
-            getattr(import_module(verb.module), verb.function)
-        )
+        function = getattr(import_module(verb.module), verb.function)
+        if hasattr(function, "for_arguments"):  # its flags depend on what was typed
+            function = function.for_arguments(arguments)
+        app.command(context_settings={"help_option_names": ["-h", "--help"]})(function)
         code = app(arguments, prog_name=f"glass {name}", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except GlassError as error:
