@@ -213,7 +213,7 @@ def test_every_key_is_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_panel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """On a terminal one panel shows step, loss, held-out loss, learning rate, speed and time left."""
-    from glassformer.tasks.train import Measured, Preview, Started, Stepped
+    from glassformer.tasks.train import Evaluated, Preview, Started, Stepped
 
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, color_system=None)
@@ -226,7 +226,7 @@ def test_the_panel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         for step in range(1, 11):
             follower.shown = -math.inf
             follower.show(Stepped(step, 5.0 / step, 1e-3, 1.0, 100 * step, 1234.0))
-        follower.show(Measured(10, 0.75, True))
+        follower.show(Evaluated(10, 0.75, True))
         follower.show(Preview(10, "The big dog"))
     shown = screen.getvalue()
     for word in ("tokenizing text.txt: 50%", "500 of them trained", "10 of 20", "0.5000", "0.7500 at step 10", "1.00e-03",

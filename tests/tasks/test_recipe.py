@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from glassformer.errors import InputError
 from glassformer.tasks.recipe import SECTIONS, Lora, Numbers, Recipe, Shape, Show, Strings, Text, hints
-from glassformer.training.plan import OPTIMIZERS, SCHEDULES, Plan, Watch
+from glassformer.training.hyperparameters import OPTIMIZERS, SCHEDULES, EvalSchedule, Hyperparameters
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"])) | st.text(
     "\"'\\\n\r\t#[]= {}\0\x1b\x7f\x85\u2028\ufeffé😀", max_size=20
@@ -27,10 +27,10 @@ KINDS: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
-def sections(kind: Any, **bounded: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def sections(section: Any, /, **bounded: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """A section with any values of the right kind, each there or left as usual."""
-    values = {key: KINDS[hint] for key, hint in hints(kind).items()} | bounded
-    return st.fixed_dictionaries({}, optional=values).map(lambda given: kind(**given))
+    values = {key: KINDS[hint] for key, hint in hints(section).items()} | bounded
+    return st.fixed_dictionaries({}, optional=values).map(lambda given: section(**given))
 
 
 COUNTS = {name: st.integers(1, 2**40) for name in ("steps", "batch", "window", "micro_batch", "warmup")} | {
@@ -45,14 +45,14 @@ RECIPES = st.builds(
     Recipe,
     about=TEXTS,
     text=sections(Text),
-    model=sections(Shape),
+    model=sections(Shape, kind=st.just("gpt2")),
     lora=sections(Lora),
-    train=sections(Plan, **COUNTS, **RATES),
-    watch=sections(
-        Watch,
+    train=sections(Hyperparameters, **COUNTS, **RATES),
+    evaluation=sections(
+        EvalSchedule,
         **{
             key: st.integers(0, 9**9) if hint is int else st.floats(0, 9e9)
-            for key, hint in hints(Watch).items()
+            for key, hint in hints(EvalSchedule).items()
         },
     ),
     show=sections(Show),
@@ -100,7 +100,7 @@ def test_only_what_is_not_usual_is_written() -> None:
     recipe = Recipe(
         about="A try",
         show=Show(tensorboard=False),
-        train=Plan(lr=1e-5, lr_end=0.0, steps=2000),
+        train=Hyperparameters(lr=1e-5, lr_end=0.0, steps=2000),
         text=Text(data=("a.txt", "é"), weights=(1.0, 0.5)),
     )
     assert recipe.to_toml() == (
@@ -119,7 +119,7 @@ def test_a_file_by_hand(file: Path) -> None:
     assert recipe == Recipe(
         about="by hand",
         text=Text(data=("a.txt", "b"), weights=(1.0, 2.5), held_out=0.0),
-        train=Plan(lr=1e-4, lr_end=0.0, steps=1000),
+        train=Hyperparameters(lr=1e-4, lr_end=0.0, steps=1000),
         model=Shape(bias=False),
     )
     assert {type(value) for value in (*recipe.text.weights, recipe.text.held_out, recipe.train.lr_end)} == {
@@ -130,14 +130,14 @@ def test_a_file_by_hand(file: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("[trian]\nsteps = 1", ["unknown section 'trian'", "text, model, lora, train, watch, show"]),
+        ("[trian]\nsteps = 1", ["unknown section 'trian'", "text, model, lora, train, evaluation, show"]),
         ("train = 5", ["'train'"]),
         ("[[train]]\nsteps = 1", ["'train'"]),
         ("steps = 5", ["unknown section 'steps'"]),
         ("[train]\nstep = 5", ["unknown key 'step' in [train]", "there are steps, batch,"]),
         ("[train]\nrank = 5", ["unknown key 'rank' in [train]", "it belongs into [lora]"]),
         ("[model]\nlr = 0.1", ["unknown key 'lr' in [model]", "it belongs into [train]"]),
-        ("[text]\npatience = 1", ["it belongs into [watch]"]),
+        ("[text]\npatience = 1", ["it belongs into [evaluation]"]),
         ("[train]\nsteps = 5.0", ["steps should be a whole number, not 5.0"]),
         ("[train]\nsteps = true", ["steps should be a whole number, not True"]),
         ("[train]\nsteps = '5'", ["steps should be a whole number, not '5'"]),
@@ -201,17 +201,17 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 def test_flags_change_a_recipe() -> None:
     """Each finds its section; the rest stays, and so does the recipe that was changed."""
-    before = Recipe(about="x", train=Plan(seed=7), lora=Lora(alpha=3.0))
+    before = Recipe(about="x", train=Hyperparameters(seed=7), lora=Lora(alpha=3.0))
     after = before.changed(steps=10, lr=1, rank=4, data=["a", "b"], weights=[1, 2], preview="Once")
     assert after == Recipe(
         about="x",
-        train=Plan(seed=7, steps=10, lr=1.0),
+        train=Hyperparameters(seed=7, steps=10, lr=1.0),
         lora=Lora(alpha=3.0, rank=4),
         text=Text(data=("a", "b"), weights=(1.0, 2.0)),
         show=Show(preview="Once"),
     )
     assert type(after.train.lr) is float
-    assert before == Recipe(about="x", train=Plan(seed=7), lora=Lora(alpha=3.0))
+    assert before == Recipe(about="x", train=Hyperparameters(seed=7), lora=Lora(alpha=3.0))
     assert before.changed() == before
     assert (
         before.changed(lr=1e-5, lr_end=1e-6).train.lr_end == 1e-6
@@ -222,7 +222,7 @@ def test_flags_change_a_recipe() -> None:
     ("flags", "words"),
     [
         ({"step": 1}, "unknown key 'step'"),
-        ({"train": Plan()}, "unknown key 'train'"),
+        ({"train": Hyperparameters()}, "unknown key 'train'"),
         ({"steps": "1"}, "steps should be a whole number, not '1'"),
         ({"data": "a.txt"}, r"data should be a list, not 'a\.txt'"),
         ({"steps": 0}, "steps must be at least 1, not 0"),
@@ -251,7 +251,7 @@ def test_every_key_is_a_flag_that_explains_itself() -> None:
 
 def test_to_dict_is_everything() -> None:
     """Every section with every key, and it is a recipe again."""
-    recipe = Recipe(train=Plan(steps=3), text=Text(data=("a",)))
+    recipe = Recipe(train=Hyperparameters(steps=3), text=Text(data=("a",)))
     whole = recipe.to_dict()
     assert {name: set(keys) for name, keys in whole.items()} == {
         name: set(hints(kind)) for name, kind in SECTIONS.items()
