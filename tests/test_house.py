@@ -27,6 +27,7 @@ MAY_IMPORT = {
     "explain": {"trace"},
     "figures": set(),
     "tasks": {
+        "nn",
         "hub",
         "models",
         "tokenizers",

@@ -15,7 +15,7 @@ from glassformer import machine
 from glassformer.errors import InputError, InsufficientMemory
 from glassformer.hub.files import MEGABYTE
 from glassformer.hub.folder import CONFIG, load_folder
-from glassformer.hub.gpt2 import Place
+from glassformer.hub.mapping import Place
 from glassformer.tasks.library import describe
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from glassformer import machine
 from glassformer.errors import CheckpointError, InputError, NetworkError
+from glassformer.hub.families import model_types
 from glassformer.hub.files import MEGABYTE, read_json
 from glassformer.hub.known import KNOWN, Known, by_repository
 
@@ -254,7 +255,7 @@ def _cached() -> list[Kept]:
         for commit in sorted(repo.revisions, key=lambda commit: commit.commit_hash):
             config = commit.snapshot_path / "config.json"
             try:
-                mine = repo.repo_type == "model" and read_json(config).get("model_type") == "gpt2"
+                mine = repo.repo_type == "model" and read_json(config).get("model_type") in model_types()
             except CheckpointError:
                 continue
             if mine:

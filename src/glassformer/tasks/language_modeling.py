@@ -18,9 +18,9 @@ from glassformer.errors import InputError
 from glassformer.hub.families import family
 from glassformer.hub.folder import load_folder, parse_dtype, save_folder
 from glassformer.hub.locate import locate, shipped
-from glassformer.hub.lora import Detour, is_adapter, read_adapter, save_adapter
+from glassformer.hub.lora import Detour, is_adapter, read_base, save_adapter
 from glassformer.hub.vocabulary import load_tokenizer
-from glassformer.models.gpt import GPT
+from glassformer.nn.net import Net
 from glassformer.tasks.complete import LanguageModel
 from glassformer.tasks.jobs import Progress
 from glassformer.tasks.loading import base_folder, load_adapted
@@ -69,7 +69,7 @@ class LanguageModeling:
         """Cross-entropy of every next token."""
         return next_token
 
-    def build(self, device: torch.device) -> GPT:
+    def build(self, device: torch.device) -> Net:
         """The model before the first step, the same one every time."""
         lora, seed = self.recipe.lora, self.recipe.train.seed
         net = self._base() if self.recipe.model.base else self._new()
@@ -85,7 +85,7 @@ class LanguageModeling:
         freeze(net, self.recipe.model.freeze)
         return net.to(device)
 
-    def _new(self) -> GPT:
+    def _new(self) -> Net:
         shape, dtype = self.recipe.model, self._dtype()
         kind = family(shape.kind)
         keys = {one.name for one in fields(kind.config)} & {one.name for one in fields(shape)}
@@ -94,10 +94,9 @@ class LanguageModeling:
         # Four numbers for each parameter: itself, its gradient, and the optimizer's two.
         needed = 4 * config.parameters * dtype.itemsize
         machine.check_memory(needed, what=f"training {config.parameters:,} parameters")
-        net: GPT = kind.build(config).initialise(self.recipe.train.seed).to(dtype)
-        return net
+        return kind.build(config).initialise(self.recipe.train.seed).to(dtype)
 
-    def _base(self) -> GPT:
+    def _base(self) -> Net:
         name = self.recipe.model.base
         folder = locate(name, offline=self.offline)
         how: dict[str, Any] = {"dtype": self._dtype(), "dropout": self.recipe.model.dropout}
@@ -117,7 +116,7 @@ class LanguageModeling:
     def _dtype(self) -> torch.dtype:
         return parse_dtype("float64" if self.recipe.train.precision == "float64" else "float32")
 
-    def batches(self, net: GPT) -> Stream:
+    def batches(self, net: Net) -> Stream:
         """Shuffled windows of the text, of the model's context or shorter."""
         return Stream(
             [corpus.train for corpus in self.corpora],
@@ -127,7 +126,7 @@ class LanguageModeling:
             beginning=self.tokenizer.end if self.recipe.text.aligned else None,
         )
 
-    def held_out(self, net: GPT, *, rows: int) -> HeldOut | None:
+    def held_out(self, net: Net, *, rows: int) -> HeldOut | None:
         """The held-out text in order, or an even selection of `eval_tokens` of it."""
         held_out = self._held_out_rows()
         if not held_out:
@@ -139,9 +138,11 @@ class LanguageModeling:
         rows = [corpus.held_out for corpus in self.corpora]
         return [row for row in rows if row is not None and len(row) > 1]  # a single token has no next one
 
-    def _window(self, net: GPT) -> int:
+    def _window(self, net: Net) -> int:
         window = self.recipe.train.window or net.context
-        if window > net.context:
+        if window is None:
+            raise InputError("window: this model has no limit of its own, so give the tokens of a row")
+        if net.context is not None and window > net.context:
             raise InputError(f"window: {window} tokens are more than the model's context of {net.context}")
         return window
 
@@ -154,34 +155,38 @@ class LanguageModeling:
         learned = sum(len(corpus.train) for corpus in self.corpora)
         return learned, sum(map(len, self._held_out_rows()))
 
-    def check_preview(self, net: GPT) -> None:
+    def check_preview(self, net: Net) -> None:
         """Refuse a prompt that fills the context."""
         show = self.recipe.show
-        if show.preview_tokens and len(self.tokenizer.encode(show.preview)) >= net.context:
+        if not show.preview_tokens or net.context is None:
+            return
+        if len(self.tokenizer.encode(show.preview)) >= net.context:
             raise InputError(f"preview: the text leaves no room in a context of {net.context} tokens")
 
-    def preview(self, net: GPT) -> str:
+    def preview(self, net: Any) -> str:
         """The prompt, continued by the model."""
         show = self.recipe.show
-        room = net.context - max(1, len(self.tokenizer.encode(show.preview)))
-        out = LanguageModel(net, self.tokenizer).generate(
-            show.preview, max_new_tokens=min(show.preview_tokens, room), seed=0
-        )
+        tokens = show.preview_tokens
+        if net.context is not None:
+            used = max(1, len(self.tokenizer.encode(show.preview)))  # an empty prompt begins with the end token
+            tokens = min(tokens, net.context - used)
+        out = LanguageModel(net, self.tokenizer).generate(show.preview, max_new_tokens=tokens, seed=0)
         return show.preview + out.text
 
-    def export(self, folder: Path, net: GPT, *, step: int, loss: float | None = None) -> None:
+    def export(self, folder: Path, net: Net, *, step: int, loss: float | None = None) -> None:
         """Write the model, or what LoRA learned, as a folder that `glass generate` loads."""
         remove_leftovers(folder)
         card = self._card(folder.parent.name, step, loss)
         if not self.recipe.lora.rank:
-            save_folder(folder, net, self.tokenizer, card=card)
+            save_folder(folder, net, tokenizer=self.tokenizer, card=card)
             return
         layers = adapted_layers(net)
         detours = {name: Detour(layer.lora_a, layer.lora_b, layer.scale) for name, layer in layers}
         base = self.recipe.model.base
         if Path(base).is_dir() and not shipped(base):
             base = str(locate(base).resolve())
-        save_adapter(folder, detours, base, dropout=self.recipe.lora.lora_dropout, card=card)
+        dropout = self.recipe.lora.lora_dropout
+        save_adapter(folder, detours, base=base, family=family(net.kind), dropout=dropout, card=card)
 
     def _card(self, name: str, step: int, loss: float | None) -> str:
         evaluated = "" if loss is None else f" Loss on held-out text: {loss:.4f} nats a token."
@@ -206,7 +211,7 @@ def _tokenizer(recipe: Recipe, out: Path, *, offline: bool, progress: Progress) 
         return _own_vocabulary(recipe, out, progress)
     folder = locate(name, offline=offline)
     if recipe.model.base and is_adapter(folder):
-        folder = base_folder(folder, read_adapter(folder).base, offline=offline)
+        folder = base_folder(folder, read_base(folder), offline=offline)
     found = load_tokenizer(folder)
     if found is None:
         raise InputError(f"{name}: the model has no vocabulary")
@@ -245,8 +250,7 @@ def _learn_vocabulary(recipe: Recipe, sources: list[list[Path]], progress: Progr
         progress("learning the vocabulary", done, max(done, total))
 
     texts = (text for files in sources for text in _first_texts(files, recipe.text.field))
-    learned: Tokenizer = family(recipe.model.kind).train_tokenizer(texts, recipe.text.vocab, progress=count)
-    return learned
+    return family(recipe.model.kind).train_tokenizer(texts, recipe.text.vocab, progress=count)
 
 
 def _first_texts(files: list[Path], field: str) -> Iterator[str]:

@@ -13,6 +13,7 @@ import numpy as np
 from glassformer.errors import InputError
 from glassformer.figures.labels import readable
 from glassformer.figures.view import PICTURES, View, csv_text, frame, write
+from glassformer.tokenizers.tokenizer import pieces
 from glassformer.tokenizers.words import words
 
 if TYPE_CHECKING:
@@ -153,10 +154,10 @@ def words_of(lm: "LanguageModel", ids: Sequence[int]) -> tuple[list[range], list
     """The words of a text: which tokens each is made of, and its text."""
     if lm.tokenizer is None:
         raise InputError("this model has no vocabulary, so its tokens make no words")
-    pieces = [lm.tokenizer.bytes_of(id) for id in ids]
-    groups = words(pieces)
+    parts = pieces(lm.tokenizer, ids)
+    groups = words(parts)
     return groups, [
-        b"".join(pieces[at] for at in group).decode("utf-8", "backslashreplace") for group in groups
+        b"".join(parts[at] for at in group).decode("utf-8", "backslashreplace") for group in groups
     ]
 
 
