@@ -9,7 +9,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from glassformer.errors import InputError
-from glassformer.tasks.recipe import SECTIONS, Lora, Numbers, Recipe, Shape, Show, Strings, Text, hints
+from glassformer.hub.families import family
+from glassformer.tasks.recipe import (
+    SECTIONS,
+    Lora,
+    Numbers,
+    Recipe,
+    Shape,
+    Show,
+    Strings,
+    Text,
+    hints,
+    shape_of,
+)
 from glassformer.training.hyperparameters import OPTIMIZERS, SCHEDULES, EvalSchedule, Hyperparameters
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"])) | st.text(
@@ -33,6 +45,7 @@ def sections(section: Any, /, **bounded: st.SearchStrategy[Any]) -> st.SearchStr
     return st.fixed_dictionaries({}, optional=values).map(lambda given: section(**given))
 
 
+KINDS_OF_MODELS = ("gpt2", "gpt1", "gpt3")
 COUNTS = {name: st.integers(1, 2**40) for name in ("steps", "batch", "window", "micro_batch", "warmup")} | {
     "seed": st.integers(0, 2**32 - 1)
 }
@@ -45,7 +58,9 @@ RECIPES = st.builds(
     Recipe,
     about=TEXTS,
     text=sections(Text),
-    model=sections(Shape, kind=st.just("gpt2")),
+    model=st.sampled_from(KINDS_OF_MODELS).flatmap(
+        lambda kind: sections(shape_of(kind), kind=st.just(kind)).filter(lambda shape: shape.kind == kind)
+    ),
     lora=sections(Lora),
     train=sections(Hyperparameters, **COUNTS, **RATES),
     evaluation=sections(
@@ -137,6 +152,11 @@ def test_a_file_by_hand(file: Path) -> None:
         ("[train]\nstep = 5", ["unknown key 'step' in [train]", "there are steps, batch,"]),
         ("[train]\nrank = 5", ["unknown key 'rank' in [train]", "it belongs into [lora]"]),
         ("[model]\nlr = 0.1", ["unknown key 'lr' in [model]", "it belongs into [train]"]),
+        ("[model]\nstride = 2", ["unknown key 'stride' in [model]", "kind gpt2 has kind, base, layers,"]),
+        ("[model]\nkind = 'gpt3'\ndepth = 2", ["unknown key 'depth'", "kind gpt3 has kind, base, layers,", "stride"]),
+        ("[model]\nkind = 'gpt9'", ["kind 'gpt9' is not known; known: gpt2, gpt1, gpt3"]),
+        ("[model]\nkind = 2", ["kind should be a text, not 2"]),
+        ("[model]\nkind = 'gpt3'\nstride = 'x'", ["stride should be a whole number, not 'x'"]),
         ("[text]\npatience = 1", ["it belongs into [evaluation]"]),
         ("[train]\nsteps = 5.0", ["steps should be a whole number, not 5.0"]),
         ("[train]\nsteps = true", ["steps should be a whole number, not True"]),
@@ -233,6 +253,37 @@ def test_wrong_flags_are_refused(flags: dict[str, Any], words: str) -> None:
     """By the key."""
     with pytest.raises(InputError, match=words):
         Recipe().changed(**flags)
+
+
+@pytest.mark.parametrize("old", ["watch", "evaluation"])
+def test_recipes_of_an_earlier_version(file: Path, old: str) -> None:
+    """The section of evaluation and saving had another name; it is written under the new one."""
+    file.write_text(f"[{old}]\neval_every = 7\n")
+    recipe = Recipe.read(file)
+    assert recipe == Recipe(evaluation=EvalSchedule(eval_every=7))
+    assert recipe.to_toml() == "[evaluation]\neval_every = 7\n"
+
+
+def test_a_kind_has_the_keys_of_its_family() -> None:
+    """Common keys have the usual defaults, its own keys those of its Config; changing the kind keeps what both have."""
+    assert shape_of("gpt2") is Shape
+    for kind in KINDS_OF_MODELS[1:]:
+        config = {one.name for one in fields(family(kind).config)}
+        keys = {one.name for one in fields(shape_of(kind))}
+        assert keys == config - {"vocab", "neurons", "activation", "norm_eps", "tied"} | {
+            "kind",
+            "base",
+            "freeze",
+        }
+        assert (shape_of(kind)().layers, shape_of(kind)().kind) == (4, kind)
+    recipe = Recipe(model=Shape(layers=3)).changed(kind="gpt3", head_width=8, model_window=5, window=7)
+    assert (recipe.model.kind, recipe.model.layers, recipe.model.head_width) == ("gpt3", 3, 8)
+    assert (recipe.model.window, recipe.train.window) == (5, 7)
+    assert recipe.model.stride == family("gpt3").config().stride
+    again = recipe.changed(kind="gpt2")
+    assert again.model == Shape(layers=3)
+    with pytest.raises(InputError, match="unknown key 'stride'"):
+        again.changed(stride=2)
 
 
 def test_every_key_is_a_flag_that_explains_itself() -> None:

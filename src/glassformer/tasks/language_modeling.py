@@ -168,7 +168,9 @@ class LanguageModeling:
         show = self.recipe.show
         tokens = show.preview_tokens
         if net.context is not None:
-            used = max(1, len(self.tokenizer.encode(show.preview)))  # an empty prompt begins with the end token
+            used = max(
+                1, len(self.tokenizer.encode(show.preview))
+            )  # an empty prompt begins with the end token
             tokens = min(tokens, net.context - used)
         out = LanguageModel(net, self.tokenizer).generate(show.preview, max_new_tokens=tokens, seed=0)
         return show.preview + out.text

@@ -212,13 +212,12 @@ def _key(one: Any, kind: Any) -> tuple[str, Any, Any]:
 
 def flag_homes(sections: dict[str, Any]) -> dict[str, tuple[str, str]]:
     """Flag -> its section and key. A key of [model] that another section has too becomes `model_KEY`."""
+    others = {one.name for name, kind in sections.items() if name != "model" for one in fields(kind)}
     homes: dict[str, tuple[str, str]] = {}
     for section, kind in sections.items():
-        if section != "model":
-            homes |= {one.name: (section, one.name) for one in fields(kind)}
-    for one in fields(sections["model"]):
-        flag = f"model_{one.name}" if one.name in homes else one.name
-        homes[flag] = ("model", one.name)
+        for one in fields(kind):
+            doubled = section == "model" and one.name in others
+            homes[f"model_{one.name}" if doubled else one.name] = (section, one.name)
     return homes
 
 

@@ -208,7 +208,8 @@ class CheckpointManager:
 
     def _check_identity(self, folder: Path, identity: dict[str, Any]) -> None:
         theirs, ours = self.defaults | identity, self.defaults | self.identity
-        for name in sorted({*theirs, *ours}):
+        # Keys that both have come first: one that only one of them has follows from another kind of model.
+        for name in sorted({*theirs, *ours}, key=lambda name: (name not in theirs or name not in ours, name)):
             if theirs.get(name) != ours.get(name):
                 raise CheckpointError(
                     f"{folder} was made with {name} = {theirs.get(name)}, now it is {ours.get(name)};"
