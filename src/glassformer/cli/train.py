@@ -32,7 +32,7 @@ Command = Callable[..., None]
 
 
 def with_recipe_flags(verb: str) -> Callable[[Command], Command]:
-    """Give a verb a flag for every key of a recipe, those of the kind of model that the command line names."""
+    """Give a verb a flag for every key of a recipe, with the keys of the kind of model that is named."""
 
     def decorate(function: Command) -> Command:
         signature = inspect.signature(function)
@@ -40,7 +40,8 @@ def with_recipe_flags(verb: str) -> Callable[[Command], Command]:
 
         def for_arguments(arguments: list[str]) -> Command:
             flags = _flags(verb, _kind(arguments) if verb == "train" else DEFAULT_KIND)
-            function.__signature__ = signature.replace(parameters=[*own, *flags])  # type: ignore[attr-defined]
+            parameters = [*own, *flags]
+            function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
             function.__annotations__ |= {flag.name: flag.annotation for flag in flags}
             return function
 
@@ -128,8 +129,8 @@ def train(
     glass train runs/shakespeare                   go on after a crash, bit by bit as if there had been none
     torchrun --nproc-per-node 2 -m glassformer train recipes/shakespeare.toml
 
-    Everything is kept in a folder (--out): checkpoints, metrics.jsonl, and the model, which `glass generate -m FOLDER` runs.
-    Ctrl-C saves and stops; the same command again goes on. Defaults are in [brackets].
+    Everything is kept in a folder (--out): checkpoints, metrics.jsonl, and the model, which `glass generate
+    -m FOLDER` runs. Ctrl-C saves and stops; the same command again goes on. Defaults are in [brackets].
     """
     chosen, folder = _recipe(recipe, flags)
     _run(chosen, out or folder or Path("runs") / _name(recipe, chosen), device, offline, as_json)
@@ -145,7 +146,7 @@ def finetune(
         bool,
         typer.Option(
             "--lora",
-            help=f"Train thin matrices beside the layers (LoRA), rank {DEFAULT_RANK} if --rank says no other.",
+            help=f"Train thin matrices beside the layers (LoRA); --rank is {DEFAULT_RANK} unless given.",
         ),
     ] = False,
     out: Out = None,
@@ -161,8 +162,9 @@ def finetune(
     glass finetune gpt2 --data mails/ --lora --targets attn.qkv --targets mlp.up
     glass finetune storyteller --data tales.txt --freeze tokens --freeze "blocks.[01].*"
 
-    Lines of JSON with a prompt and a completion teach the completion only. What --lora makes is a folder in PEFT's layout, which
-    names its base; `glass generate -m FOLDER` runs it. Gentle defaults: a learning rate of 1e-4 (LoRA: 1e-3), 500 steps.
+    Lines of JSON with a prompt and a completion teach the completion only. What --lora makes is a folder in
+    PEFT's layout, which names its base; `glass generate -m FOLDER` runs it. Gentle defaults: a learning rate
+    of 1e-4 (LoRA: 1e-3), 500 steps.
     """
     if lora and not flags.get("rank"):
         flags["rank"] = DEFAULT_RANK
@@ -172,7 +174,7 @@ def finetune(
 
 
 def _recipe(path: Path | None, flags: dict[str, Any], base: str = "") -> tuple[Recipe, Path | None]:
-    """The recipe of a file or of a run's folder, changed by the flags that were given; and the run's folder."""
+    """The recipe of a file or of a run's folder, changed by the given flags; and the run's folder."""
     folder = path if path is not None and path.is_dir() else None
     if folder is not None and not (folder / "recipe.toml").is_file():
         raise InputError(f"{folder}: holds no recipe.toml, so it is not the folder of a run")

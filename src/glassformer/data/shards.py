@@ -1,7 +1,8 @@
 """Documents to rows of tokens on disk: written once, checked by hash, read through memory maps.
 
-A row is `<|endoftext|>`, document, `<|endoftext|>`, document, `<|endoftext|>` …: nothing is padded and nothing is lost. Beside
-the tokens lies a mask, but only where something is to be read and not learned: a prompt, the end of a cut document.
+A row is `<|endoftext|>`, document, `<|endoftext|>`, document, `<|endoftext|>` …: nothing is padded and
+nothing is lost. Beside the tokens lies a mask, but only where something is to be read and not learned: a
+prompt, the end of a cut document.
 """
 
 import contextlib
@@ -59,7 +60,7 @@ class Row:
         return self.stop - self.start
 
     def read(self, start: int, count: int) -> tuple[Ids, Mask | None]:
-        """`count` tokens from `start` on, and which of them are to be learned; behind its end the row begins again."""
+        """`count` tokens from `start` on, and which of them are to be learned. The row is a ring."""
         start %= len(self)
         tokens, masks = self._parts(start, min(count, len(self) - start))
         while (have := sum(map(len, tokens))) < count:
@@ -135,8 +136,8 @@ def prepare(
 ) -> Corpus:
     """Tokenize a file or a folder, or find that it was done before and is unharmed.
 
-    Every n-th document is held out, so that `held_out` is their share; where there are too few documents for that, the
-    end of the row is.
+    Every n-th document is held out, so that `held_out` is their share; where there are too few documents for
+    that, the end of the row is.
     """
     if tokenizer.end is None:
         raise InputError(
@@ -180,7 +181,7 @@ def _not_written(folder: Path, error: OSError) -> InputError:
 
 
 def _remove_abandoned(parent: Path) -> None:
-    """Remove what killed processes left of other texts, once it is old: a younger one may still be at work."""
+    """Remove what killed processes left of other texts, once it is old: another may still be at work."""
     for left in parent.glob(".*.*"):
         with contextlib.suppress(FileNotFoundError):  # another process has just finished it
             if time.time() - left.stat().st_mtime > ABANDONED:
@@ -237,7 +238,8 @@ class _CorpusWriter:
         notes |= {"tokens": {name: row.tokens for name, row in rows.items()}}
         notes |= {"text_bytes": {name: row.text_bytes for name, row in rows.items()}}
         if self.share and not shards["held_out"]:
-            # Too few documents to hold one out: the end of the row is, not counting the tokens between documents.
+            # Too few documents to hold one out: the end of the row is, not counting the tokens between
+            # documents.
             notes["cut"] = 1 + int((1 - self.share) * (rows["train"].tokens - 1 - self.documents))
         write_sealed(folder / INDEX, notes)
 

@@ -1,4 +1,4 @@
-"""Training jobs: what is trained, on what, to do what. The loop, the checkpoints and the recipe are the same for all."""
+"""Training jobs: what is trained, on what, to do what. Loop, checkpoints and recipe are the same for all."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -52,8 +52,9 @@ class Job(Protocol):
 def prepare_job(recipe: Recipe, out: Path, *, offline: bool, progress: Progress) -> Job:
     """The job of a recipe, with its data prepared.
 
-    Every kind of today is a decoder that learns to predict the next token of a text. A kind that learns something
-    else (pairs to translate, masked words) brings a class of its own, which is chosen here by `recipe.model.kind`.
+    Every kind of today is a decoder that learns to predict the next token of a text. A kind that learns
+    something else (pairs to translate, masked words) brings a class of its own, which is chosen here by
+    `recipe.model.kind`.
     """
     from glassformer.tasks.language_modeling import LanguageModeling
 

@@ -104,12 +104,14 @@ class LanguageModeling:
             net = load_folder(folder, **how).model
         elif self.recipe.lora.rank:
             raise InputError(
-                f"{name} is a LoRA folder, and LoRA beside LoRA cannot be kept; train without it, or merge first"
+                f"{name} is a LoRA folder, and LoRA beside LoRA cannot be kept;"
+                " train without it, or merge first"
             )
         else:
             net = load_adapted(folder, offline=self.offline, **how).model
         for parameter in net.parameters():
-            # One layout in memory, whatever the file had: sums run in the same order, the same bits at every start.
+            # One layout in memory, whatever the file had: sums run in the same order, the same bits at every
+            # start.
             parameter.data = parameter.data.contiguous()
         return net
 
@@ -202,7 +204,8 @@ def _describe(corpus: Corpus) -> str:
     hashes = ", ".join(hash[:16] for hash in corpus.notes["sha256"][:8])
     return (
         f"- `{corpus.notes['source']}`: {corpus.notes['documents']:,} documents,"
-        f" {len(corpus.train):,} tokens to learn from, {len(corpus.held_out or ()):,} held out; sha256 {hashes}"
+        f" {len(corpus.train):,} tokens to learn from, {len(corpus.held_out or ()):,} held out;"
+        f" sha256 {hashes}"
     )
 
 
@@ -229,7 +232,8 @@ def _own_vocabulary(recipe: Recipe, out: Path, progress: Progress) -> Tokenizer:
         stats = [[file.name, file.stat().st_size] for files in sources for file in files]
         wanted = hash_json([recipe.text.vocab, recipe.text.field, stats])
 
-        # Once there is a checkpoint the vocabulary must stay; whether the text still fits it is checked by hash.
+        # Once there is a checkpoint the vocabulary must stay; whether the text still fits it is checked by
+        # hash.
         begun = any((out / "checkpoints").glob("step-*"))
         fits = begun or (note.is_file() and note.read_text() == wanted)
         if not path.is_file() or not fits:

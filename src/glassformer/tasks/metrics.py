@@ -25,7 +25,8 @@ class MetricsLog:
     def write(self, step: int, **facts: Any) -> None:
         """Log what happened at a step."""
         if self.file is None:
-            # Only now is it known from which step the training goes on: lines from there on are written again.
+            # Only now is it known from which step the training goes on: lines from there on are written
+            # again.
             self._truncate(step)
             self.file = self.path.open("a", encoding="utf-8")
         self.file.write(json.dumps({"step": step, **facts}, ensure_ascii=False) + "\n")

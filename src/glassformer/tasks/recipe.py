@@ -1,4 +1,4 @@
-"""Recipes: everything that decides a training, as a dataclass, as a small TOML file, and as flags. No torch here."""
+"""Recipes: everything that decides a training, as a dataclass, a TOML file, and flags. No torch here."""
 
 import dataclasses
 import tomllib
@@ -25,7 +25,7 @@ class Text:
 
     data: Strings = option(
         (),
-        "Text, .jsonl (a `text`, or a `prompt` and a `completion` a line), both also .gz or .zst, or folders.",
+        "Text, .jsonl (a `text`, or `prompt` and `completion` a line), both also .gz or .zst, or folders.",
     )
     weights: Numbers = option((), "How much of each in the mix; none: by their size.")
     field: str = option("text", "The key under which a line of JSON has its text.")

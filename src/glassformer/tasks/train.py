@@ -1,4 +1,4 @@
-"""Train: a recipe becomes a job, and a job a model that can be loaded, in a folder from which it can be resumed.
+"""Train: a recipe becomes a job, and a job a model, in a folder from which the training can be resumed.
 
 runs/shakespeare/
   recipe.toml       everything that decides the training
@@ -84,7 +84,7 @@ def train(
     progress: Progress = lambda what, done, total: None,
     stop: Callable[[], bool] = lambda: False,
 ) -> Iterator[TrainingEvent]:
-    """Train as the recipe says, into the folder `out`; go on where it stopped, if it did. Under torchrun: together."""
+    """Train as the recipe says, into the folder `out`; a training that was stopped there is resumed."""
     if not recipe.text.data:
         raise InputError("data: name at least one text to learn from")
     find_device(device)
@@ -134,7 +134,8 @@ class _Run:
                 yield from self._react(event)
         except OSError as error:
             raise GlassError(
-                f"{self.out} cannot be written to ({error.strerror or error}); give the same command again to go on"
+                f"{self.out} cannot be written to ({error.strerror or error});"
+                " give the same command again to go on"
             ) from None
         finally:
             if self.metrics is not None:

@@ -3,12 +3,12 @@
     step-00000500/
       weights.safetensors     every parameter that is trained, under our names
       training.safetensors    the optimizer's state, and the state of torch's random numbers of every rank
-      state.json              step, cursor of the data, best evaluation, Python's and NumPy's random numbers, versions
+      state.json              step, cursor of the data, best evaluation, random states of Python and NumPy
       manifest.json           sizes and hashes of the three, and of itself
 
-A checkpoint is written into a folder of another name, synced, and only then renamed: a folder with the name of a
-checkpoint is complete. On loading every hash is checked; a damaged checkpoint is skipped for the one before it, and
-that is reported.
+A checkpoint is written into a folder of another name, synced, and only then renamed: a folder with the name
+of a checkpoint is complete. On loading every hash is checked; a damaged checkpoint is skipped for the one
+before it, and that is reported.
 """
 
 import json
@@ -84,8 +84,8 @@ class Trainee:
 class CheckpointManager:
     """Saves, finds and removes the checkpoints of a run, in one folder.
 
-    `identity` is what must not change between one start and the next; `defaults` are the values of keys that a
-    checkpoint of an earlier version does not have.
+    `identity` is what must not change between one start and the next; `defaults` are the values of keys that
+    a checkpoint of an earlier version does not have.
     """
 
     folder: Path
@@ -164,11 +164,9 @@ class CheckpointManager:
                     raise OSError(str(error)) from None
             write_sealed(fresh / STATE, notes)
 
-            # Last, because it describes the others: a checkpoint without its manifest is never taken for whole.
-            files = {
-                name: {"size": (fresh / name).stat().st_size, "sha256": hash_file(fresh / name)}
-                for name in (*tensors, STATE)
-            }
+            # Last, because it describes the others: a checkpoint without its manifest is never taken for
+            # whole.
+            files = {name: _describe(fresh / name) for name in (*tensors, STATE)}
             write_sealed(fresh / MANIFEST, {"files": files})
 
     def _rotate(self, state: State) -> None:
@@ -186,7 +184,7 @@ class CheckpointManager:
                 shutil.rmtree(trash)
 
     def _remove_leftovers(self) -> None:
-        """Remove what a crash left half written or half removed: hidden folders with the name of a checkpoint."""
+        """Remove hidden folders of checkpoints: a crash left them half written or half removed."""
         for path in self.folder.glob(".*step-*"):
             shutil.rmtree(path)
 
@@ -238,8 +236,14 @@ def find_fault(folder: Path) -> str | None:
     return None
 
 
+def _describe(path: Path) -> dict[str, Any]:
+    return {"size": path.stat().st_size, "sha256": hash_file(path)}
+
+
 def _read(folder: Path) -> dict[str, Tensor]:
-    return safetensors.torch.load_file(folder / WEIGHTS) | safetensors.torch.load_file(folder / TRAINING)
+    weights = safetensors.torch.load_file(folder / WEIGHTS)
+    training = safetensors.torch.load_file(folder / TRAINING)
+    return weights | training
 
 
 def _share_shapes(tensors: dict[str, Tensor], world: World) -> dict[str, Tensor]:

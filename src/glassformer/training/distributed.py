@@ -1,7 +1,8 @@
 """One process, or many that train one model together: the same loop, the same numbers.
 
-Under `torchrun` every process is a rank. Each takes its part of every batch; gradients are averaged over all (DDP), or
-parameters, gradients and optimizer are also sharded among them (FSDP). Nothing but numbers travels: no pickle.
+Under `torchrun` every process is a rank. Each takes its part of every batch; gradients are averaged over all
+(DDP), or parameters, gradients and optimizer are also sharded among them (FSDP). Nothing but numbers travels:
+no pickle.
 """
 
 import faulthandler
@@ -99,7 +100,7 @@ class World:
         return model.no_sync()
 
     def reshard(self, model: nn.Module) -> None:
-        """Let go of the shards of other ranks, which FSDP keeps after a forward pass without a backward pass."""
+        """Let go of other ranks' shards, which FSDP keeps after a forward pass without a backward pass."""
         if self.size == 1:
             return
         from torch.distributed.fsdp import FSDPModule
@@ -166,13 +167,14 @@ class World:
         except RuntimeError as error:
             if self.size == 1 or not LOST.search(str(error)):
                 raise
-            # What is left of the connections may hang the process for good: a thread outside Python ends it then.
+            # What is left of the connections may hang the process for good: a thread outside Python ends it
+            # then.
             nowhere = open(os.devnull, "w")  # noqa: SIM115
             faulthandler.dump_traceback_later(EXIT_TIMEOUT, exit=True, file=nowhere)
             reason = str(error).splitlines()[0][:120]
             raise LostRank(
-                f"rank {self.rank}: another process of this training has gone; give the same command again to go on"
-                f" from the last checkpoint ({reason})"
+                f"rank {self.rank}: another process of this training has gone;"
+                f" give the same command again to go on from the last checkpoint ({reason})"
             ) from None
 
 
@@ -188,7 +190,7 @@ def _connect(rank: int, size: int, backend: str) -> None:
 
 
 def _local_store(rank: int, size: int) -> Any:
-    """A meeting point for the ranks of one machine, on loopback alone (torch's own listens on all interfaces)."""
+    """A meeting point for the ranks of one machine, on loopback (torch's own listens on all interfaces)."""
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     port = int(os.environ["MASTER_PORT"])
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":

@@ -3,8 +3,9 @@
     for event in fit(model, batches, objective=next_token, hyperparameters=Hyperparameters(steps=1000)):
         print(event)
 
-It trains while it is iterated over: the caller gets every step, every evaluation and every checkpoint as an event,
-prints, draws, samples, and stops when it likes. Nothing that the caller does in between changes the training.
+It trains while it is iterated over: the caller gets every step, every evaluation and every checkpoint as an
+event, prints, draws, samples, and stops when it likes. Nothing that the caller does in between changes the
+training.
 """
 
 import contextlib
@@ -101,7 +102,7 @@ Event = Stepped | Evaluated | Saved | Finished
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """Everything that a training needs. Without `held_out` nothing is evaluated, without `checkpoints` none saved."""
+    """Everything that a training needs; without `held_out` or `checkpoints` it evaluates or saves nothing."""
 
     model: nn.Module
     batches: Batches
@@ -126,7 +127,7 @@ def fit(
 ) -> Iterator[Event]:
     """Train a model in place, in this process; from the newest checkpoint if there is one.
 
-    `run(Setup(…))` is the same with more to choose: several processes (`world`) and a request to stop (`stop`).
+    `run(Setup(…))` is the same with more to choose: several processes (`world`), a request to stop (`stop`).
     """
     return run(
         Setup(
@@ -142,7 +143,7 @@ def fit(
 
 
 def run(setup: Setup) -> Iterator[Event]:
-    """Train in place, from the newest checkpoint if there is one, until all steps are done or `stop` says so."""
+    """Train in place, from the newest checkpoint if there is one, until all steps are done or `stop()`."""
     device = setup.world.device
     setup.model.train()
     try:
@@ -164,11 +165,13 @@ class _Training:
         seed, ranks = self.hyperparameters.seed, self.world.size
         if self.hyperparameters.batch % ranks:
             raise InputError(
-                f"batch must be a multiple of the {ranks} processes that share it, not {self.hyperparameters.batch}"
+                f"batch must be a multiple of the {ranks} processes that share it,"
+                f" not {self.hyperparameters.batch}"
             )
 
-        # The order matters: sharding replaces the parameters, so the optimizer comes after it, and a checkpoint
-        # fills both; the seed comes before the checkpoint, which restores the random state of its step.
+        # The order matters: sharding replaces the parameters, so the optimizer comes after it, and a
+        # checkpoint fills both; the seed comes before the checkpoint, which restores the random state of its
+        # step.
         torch.manual_seed(seed * ranks + self.world.rank)
         self.forward = self.world.wrap(setup.model, self.hyperparameters.parallel)
         self.optimizer = optimizer_of(setup.model, self.hyperparameters)
@@ -288,7 +291,7 @@ def evaluate(
     hyperparameters: Hyperparameters,
     world: World | None = None,
 ) -> float:
-    """The mean loss over all targets of some batches. Leaves the model in evaluation mode; draws no random number."""
+    """The mean loss over all targets of some batches. Leaves the model in evaluation mode."""
     world = world or World()
     model.eval()
     total, count = 0.0, 0

@@ -7,7 +7,7 @@ IGNORED = -100  # the target that cross_entropy leaves out
 
 
 def next_token(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-    """Cross-entropy, in nats, of every next token of `ids` (B, T + 1); a `mask` (B, T) selects the targets."""
+    """Cross-entropy, in nats, of every next token of `ids` (B, T + 1) that `mask` (B, T) selects."""
     ids = batch["ids"]
     targets = ids[:, 1:]  # (B, T)
     if "mask" in batch:

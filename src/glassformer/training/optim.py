@@ -15,7 +15,7 @@ MOMENTUM = 0.95  # decay rate of Muon's mean gradient
 
 
 def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> torch.optim.Optimizer:
-    """The optimizer of a training. Matrices decay, biases and gains do not; frozen parameters are left out."""
+    """The optimizer of a training. Matrices decay, biases and gains do not; frozen ones are left out."""
     trained = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not trained:
         raise InputError("freeze leaves no parameter to train")
@@ -54,9 +54,10 @@ def _block_parameters(model: nn.Module) -> set[nn.Parameter]:
 class Muon(torch.optim.AdamW):
     """Muon (Jordan et al., 2024) for the matrices inside the blocks, AdamW for everything else.
 
-    A matrix is updated by its mean gradient with all singular values set to about 1, so that no direction dominates.
-    Scaled as in Moonlight (Liu et al., 2025), the step is as long as AdamW's, and one learning rate serves both.
-    `parts` of a group is how many matrices lie in each of its parameters, one below the other; 0 leaves them to AdamW.
+    A matrix is updated by its mean gradient with all singular values set to about 1, so that no direction
+    dominates. Scaled as in Moonlight (Liu et al., 2025), the step is as long as AdamW's, and one learning
+    rate serves both. `parts` of a group is how many matrices lie in each of its parameters, one below the
+    other; 0 leaves them to AdamW.
 
     torch.optim.Muon is the same in bf16, which takes 30 times as long on a CPU that only emulates bf16.
     """
@@ -99,7 +100,7 @@ def _moonlight_scale(matrix: Tensor) -> float:
 
 
 def orthogonal(matrix: Tensor) -> Tensor:
-    """About the nearest matrix whose singular values are all 1: five Newton-Schulz steps, as Muon takes them."""
+    """About the nearest matrix whose singular values are all 1: five Newton-Schulz steps, as in Muon."""
     wide = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
     x: Tensor = wide / wide.norm().clamp(min=1e-7)
     # x -> a x + b x³ + c x⁵ on every singular value: steep at 0, near 1 ever after.
@@ -111,7 +112,7 @@ def orthogonal(matrix: Tensor) -> Tensor:
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> list[str]:
-    """Freeze the parameters whose names, or whose modules' names, match one of the patterns; returns their names."""
+    """Freeze the parameters whose names, or whose modules' names, match a pattern; returns their names."""
     names = [name for name, _ in model.named_parameters()]
     frozen: set[str] = set()
     for pattern in patterns:
