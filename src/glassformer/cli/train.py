@@ -139,7 +139,7 @@ def _with_recipe_flags(command: click.Command, verb: str, kind: str) -> click.Co
     whole = copy.copy(command)
     whole.params = list(command.params)
     for flag, (section, key) in flag_homes(sections).items():
-        if not _concerns(verb, flag, section):
+        if not _concerns(verb, flag, section, key):
             continue
         one = next(one for one in fields(sections[section]) if one.name == key)
         default = usual.get(flag, one.default)
@@ -149,10 +149,10 @@ def _with_recipe_flags(command: click.Command, verb: str, kind: str) -> click.Co
     return whole
 
 
-def _concerns(verb: str, flag: str, section: str) -> bool:
+def _concerns(verb: str, flag: str, section: str, key: str) -> bool:
     if verb == "train":
         return flag not in NOT_FOR_TRAIN
-    return flag not in NOT_FOR_FINETUNE and (section != "model" or flag in KEPT_BY_FINETUNE)
+    return flag not in NOT_FOR_FINETUNE and (section != "model" or key in KEPT_BY_FINETUNE)
 
 
 def recipe_option(flag: str, kind: Any, *, help: str, default: Any) -> Option:
