@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from glassformer.answers.answer import Answer as Look
 from glassformer.figures.layout import figure
 from glassformer.figures.view import script
-from glassformer.tasks.look import Look
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed, which drives the browser"
@@ -164,7 +164,7 @@ def test_a_long_text_is_walked_through(page: Any, long: dict[str, Look], tmp_pat
 
 def test_dark_and_light_and_narrow(page: Any, looks: dict[str, Look], tmp_path: Path) -> None:
     """It follows the reader's colors and the page's width."""
-    show(page, looks["written"], tmp_path)
+    show(page, looks["probabilities"], tmp_path)
     ground = "document.querySelector('svg > rect').getAttribute('fill')"
     assert page.evaluate(ground) == "#ffffff"
     page.emulate_media(color_scheme="dark")
@@ -200,7 +200,7 @@ def test_as_a_widget(page: Any, looks: dict[str, Look]) -> None:
     """What a notebook calls: `render` with a model and a place; a new view is drawn anew."""
     page.goto("about:blank")
     source = base64.b64encode(script().encode()).decode()
-    views = [json.loads(json.dumps(looks[kind].view().spec)) for kind in ("lens", "parts")]
+    views = [json.loads(json.dumps(looks[kind].view().spec)) for kind in ("lens", "attribution")]
     shown = page.evaluate(
         """async ([source, first, second]) => {
           const { default: widget } = await import(`data:text/javascript;base64,${source}`);
