@@ -57,7 +57,7 @@ def show(
     update: Annotated[
         str | None, typer.Option(help="Instead: one training step toward this text's last token, in numbers.")
     ] = None,
-    lr: Annotated[float, typer.Option(help="With --update: the learning rate.")] = 0.01,
+    lr: Annotated[float, typer.Option(help="With --update: the learning rate.")] = 0.001,
     output: Output = None,
     dark: Dark = False,
     width: Width = 960,

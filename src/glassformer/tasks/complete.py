@@ -264,7 +264,7 @@ class LanguageModel:
         found: TrainingRows = self._ask("training_rows", self._text(), text, window=window)
         return found
 
-    def update(self, text: Prompt, *, lr: float = 0.01, k: int = 5) -> "Update":
+    def update(self, text: Prompt, *, lr: float = 0.001, k: int = 5) -> "Update":
         """One training step toward the last token of a text, with its numbers; the model itself is not changed."""
         found: Update = self._ask("update", Text(self, self.encode(text)), lr=lr, k=k)
         return found
