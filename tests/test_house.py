@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "nn": {"trace"},
     "models": {"trace", "nn"},
     "tokenizers": set(),
-    "hub": {"models", "tokenizers"},
+    "hub": {"nn", "models", "tokenizers"},
     "data": {"tokenizers"},
     "training": {"trace", "nn"},
     "generation": set(),

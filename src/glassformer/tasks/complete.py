@@ -301,7 +301,10 @@ class LanguageModel:
         from glassformer.hub.folder import parse_dtype, save_folder
 
         save_folder(
-            Path(folder), self.model, self.tokenizer, dtype=None if dtype is None else parse_dtype(dtype)
+            Path(folder),
+            self.model,
+            tokenizer=self.tokenizer,
+            dtype=None if dtype is None else parse_dtype(dtype),
         )
 
     def _run(
@@ -340,7 +343,8 @@ class LanguageModel:
             if stops:
                 raise InputError("stop: beam search looks at whole answers and knows no stop strings")
             return completions, self._search(stepper, completions, ids, options, cancelled)
-        streams = [TextStream(self.bytes_of, stops) for _ in completions]
+        ends = [tokens[-1] for tokens in ids for _ in range(options.num_return_sequences)]
+        streams = [TextStream(self.bytes_of, stops, after=end) for end in ends]
         return completions, self._sample(stepper, completions, ids, options, streams, cancelled)
 
     def _sample(
@@ -406,13 +410,14 @@ class LanguageModel:
             raise InputError("this model has no vocabulary; give token ids, or convert it with --tokenizer")
         return self.tokenizer
 
-    def bytes_of(self, id: int) -> bytes:
-        """The bytes of one token."""
-        return f"<{id}>".encode() if self.tokenizer is None else self.tokenizer.bytes_of(id)
+    def bytes_of(self, id: int, after: int | None = None) -> bytes:
+        """The bytes that a token adds to a text behind the token `after`."""
+        return f"<{id}>".encode() if self.tokenizer is None else self.tokenizer.bytes_of(id, after)
 
     def text_of(self, ids: Sequence[int]) -> str:
         """The text of token ids, special ones included."""
-        return b"".join(map(self.bytes_of, ids)).decode("utf-8", "replace")
+        before = [None, *ids[:-1]]
+        return b"".join(map(self.bytes_of, ids, before)).decode("utf-8", "replace")
 
 
 def load(
