@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import NamedTuple
 
 from glassformer.answers import QUESTIONS, ask
 from glassformer.answers.answer import Answer, Text
@@ -9,9 +10,21 @@ from glassformer.tasks import library
 from glassformer.tasks.complete import LanguageModel
 
 
-def every(lm: LanguageModel, text: str, folder: Path) -> dict[str, Answer]:
+class Swept(NamedTuple):
+    """Two texts of as many tokens, and the token that each makes likelier than the other does."""
+
+    clean: str | list[int] = "The girl lost"
+    broken: str | list[int] = "The boy lost"
+    answer: str | int = " her"
+    foil: str | int = " his"
+
+
+GIRL_AND_BOY = Swept()
+
+
+def every(lm: LanguageModel, text: str, folder: Path, *, swept: Swept = GIRL_AND_BOY) -> dict[str, Answer]:
     """An answer of every kind, by its kind."""
-    found = [*_about(lm, text), *_of_model(lm, text), *_of_files(folder)]
+    found = [*_about(lm, text), *_of_model(lm, text, swept), *_of_files(folder)]
     by_kind = {one.kind: one for one in found}
     assert set(by_kind) == set(QUESTIONS)
     return by_kind
@@ -40,7 +53,7 @@ def _about(lm: LanguageModel, text: str) -> list[Answer]:
     ]
 
 
-def _of_model(lm: LanguageModel, text: str) -> list[Answer]:
+def _of_model(lm: LanguageModel, text: str, swept: Swept) -> list[Answer]:
     """Asked of a model."""
     other = LanguageModel(lm.net, lm.tokenizer, "the other")
     off = [{"site": "blocks.0.attn", "do": "zero"}]
@@ -53,7 +66,7 @@ def _of_model(lm: LanguageModel, text: str) -> list[Answer]:
         lm.examples([text], layer=1, neuron=3),
         ask("edit", Text(lm, lm.encode(text)), edits=off, k=3, max_new_tokens=2),
         lm.diff(other, text),
-        lm.sweep("The girl lost", "The boy lost", answer=" her", foil=" his"),
+        lm.sweep(swept.clean, swept.broken, answer=swept.answer, foil=swept.foil),
         lm.training_rows(text),
         lm.update(text),
     ]

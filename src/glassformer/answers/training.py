@@ -303,7 +303,7 @@ def update(text: Text, *, lr: float = 0.001, k: int = 5) -> Update:
         gradient_norm=found.gradient_norm,
         step_norm=found.step_norm,
         ids=ids,
-        words=text.labels_of(ids),
+        words=text.labels_of(ids, after=text.ids[-2]),
         logits=found.before[ids],
         logits_after=found.after[ids],
         probability=before[ids],

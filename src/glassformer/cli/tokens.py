@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from glassformer.answers import ask
+from glassformer.answers.answer import labels
 from glassformer.cli.asked import Drawing, answer, check_file
 from glassformer.cli.options import (
     DEFAULT_MODEL,
@@ -106,7 +107,7 @@ def tokenize(
             _print_merges(merged(word, shown=tokenizer.shown))
     else:
         console = out()
-        shown = [visible(tokenizer.bytes_of(id).decode("utf-8", "backslashreplace")) for id in tokens]
+        shown = [visible(token) for token in labels(tokenizer, tokens)]
         console.print("".join(f"[{token}]" for token in shown))
         console.print(f"{len(tokens)} tokens, {len(prompt.encode('utf-8', 'replace'))} bytes")
         for id, token in zip(tokens, shown, strict=True):

@@ -242,7 +242,9 @@ class LanguageModel:
         found: Diff = self._ask("diff", self, text, other=other)
         return found
 
-    def sweep(self, clean: str, broken: str, *, answer: str | int, foil: str | int, **how: Any) -> "Sweep":
+    def sweep(
+        self, clean: Prompt, broken: Prompt, *, answer: str | int, foil: str | int, **how: Any
+    ) -> "Sweep":
         """Which places carry what tells two texts apart: each `sites` and position is patched from one into the other."""
         found: Sweep = self._ask("sweep", self, clean, broken=broken, answer=answer, foil=foil, **how)
         return found
