@@ -16,7 +16,7 @@ import numpy as np
 from glassformer.errors import InputError
 from glassformer.figures.labels import number, readable
 from glassformer.figures.marks import Spec
-from glassformer.figures.view import PICTURES, VERSION, View, csv_text, frame, write
+from glassformer.figures.view import VERSION, View, check_format, csv_text, frame, write
 from glassformer.tokenizers.words import words
 
 if TYPE_CHECKING:
@@ -250,8 +250,7 @@ class Answer:
     def save(self, path: str | Path, *, drawing: str | None = None, **how: Any) -> Path:
         """Write a picture (.svg, .png, .pdf, .html) or the values (.json, .csv). How: `width`, `theme` ("dark")."""
         path = Path(path)
-        check_format(path)
-        kind = path.suffix.lower()
+        kind = check_format(path)
         if kind == ".csv":
             write(path, self.to_csv().encode())
         elif kind == ".json":
@@ -271,12 +270,6 @@ class Answer:
     def title_of_some(self, shown: int, total: int, what: str) -> Spec:
         """A title that says so when a drawing does not show everything; nothing when it does."""
         return {} if shown >= total else {"title": f"{self.caption}; the first {shown} of {total} {what}"}
-
-
-def check_format(path: Path) -> None:
-    """Refuse a file that is neither a picture nor values."""
-    if path.suffix.lower() not in (*PICTURES, ".json", ".csv"):
-        raise InputError(f"{path}: a picture is saved as {', '.join(PICTURES)}, numbers as .json or .csv")
 
 
 def _described(value: Cell) -> str:

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as Grid
 from rich.text import Text
 
-from glassformer.answers.answer import Column, Table, check_format
+from glassformer.answers.answer import Column, Table
 from glassformer.answers.answer import Text as About
 from glassformer.cli.options import (
     DEFAULT_MODEL,
@@ -37,6 +37,7 @@ from glassformer.cli.options import (
 from glassformer.errors import InputError
 from glassformer.figures.labels import readable, visible
 from glassformer.figures.terminal import lines, says_all
+from glassformer.figures.view import check_format
 
 if TYPE_CHECKING:
     from glassformer.answers.answer import Answer

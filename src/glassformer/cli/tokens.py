@@ -28,6 +28,7 @@ from glassformer.cli.options import (
 )
 from glassformer.errors import InputError
 from glassformer.figures.labels import cells, visible
+from glassformer.figures.terminal import bar
 
 if TYPE_CHECKING:
     from glassformer.answers.tokens import MergedWord, Top
@@ -238,10 +239,10 @@ def _print_top(found: "Top") -> None:
     width = max(cells(visible(name)) for name in found.tokens)
     for n, (token, kept) in enumerate(zip(found.tokens, found.kept, strict=True)):
         rank, chance = n + 1, found[n].probability
-        eighths = round(chance * BAR * 8)
-        bar = "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
         shown = visible(token)
-        line = f"{rank:>3}  {shown}{' ' * (width - cells(shown))}  {chance:>6.1%}  {bar}".rstrip()
+        line = (
+            f"{rank:>3}  {shown}{' ' * (width - cells(shown))}  {chance:>6.1%}  {bar(chance, BAR)}".rstrip()
+        )
         console.print(line if kept else f"{line}  (cut off)", style="" if kept else "dim")
 
 
