@@ -65,6 +65,7 @@ class Tracer(dict[str, Tensor]):
         self.outer: dict[nn.Module, Tracer] = {}
         self.met: dict[str, None] = {}  # an ordered set
         self._names = {module: name for name, module in model.named_modules()}
+        self._tapped = [module for module in self._names if isinstance(module, Tapped)]
         self._sites = [parse_address(site) for site in sites]
         pairs = edits.items() if isinstance(edits, Mapping) else edits
         self._edits = [(*parse_address(site), edit) for site, edit in pairs]
@@ -112,6 +113,17 @@ class Tracer(dict[str, Tensor]):
                 value.retain_grad()
             self._values.setdefault(path, []).append(value if self.grad else value.detach())
         return value
+
+    def attach(self) -> None:
+        """Begin to listen, inside of the traces that listen already."""
+        self.outer = {module: module.tracer for module in self._tapped if module.tracer is not None}
+        for module in self._tapped:
+            module.tracer = self  # type: ignore[misc]
+
+    def detach(self) -> None:
+        """Listen no longer; what was seen stays."""
+        for module in self._tapped:
+            self.leave(module)
 
     def leave(self, module: Tapped) -> None:
         """Listen to a module no longer. A trace that began later and has not ended goes on without this one."""
@@ -172,15 +184,11 @@ def trace(model: nn.Module, *sites: str, edits: Edits | None = None, grad: bool 
     The tracer hangs on the model, so one model is traced by one thread at a time.
     """
     seen = Tracer(model, sites or ("*",) * (not edits), edits or {}, grad)
-    tapped = [module for module in model.modules() if isinstance(module, Tapped)]
-    seen.outer = {module: module.tracer for module in tapped if module.tracer is not None}
-    for module in tapped:
-        module.tracer = seen  # type: ignore[misc]
+    seen.attach()
     try:
         yield seen
     finally:
-        for module in tapped:
-            seen.leave(module)
+        seen.detach()
     seen.close()
 
 

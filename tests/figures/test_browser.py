@@ -14,13 +14,13 @@ import pytest
 from drawn import drawings
 from gapped import with_gaps
 
+from glassformer.answers.answer import Answer as Look
 from glassformer.figures.color import THEMES, magnitude
 from glassformer.figures.labels import number, percent
 from glassformer.figures.layout import ROOMS, figure, layouts
 from glassformer.figures.specs import matrix
 from glassformer.figures.svg import svg
 from glassformer.figures.view import View, script
-from glassformer.tasks.look import Look
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed, which drives the browser"
@@ -172,7 +172,7 @@ def test_views_with_gaps_on_a_page(page: Any, tmp_path: Path) -> None:
         compare(page, spec, "light")
 
 
-@pytest.mark.parametrize("kind", ["written", "attention", "lens"])
+@pytest.mark.parametrize("kind", ["probabilities", "attention", "lens"])
 def test_colors_and_width_change_apart(page: Any, looks: dict[str, Look], tmp_path: Path, kind: str) -> None:
     """A page that was opened dark, or narrow, or in between, shows the same."""
     spec = looks[kind].view().spec
@@ -348,7 +348,7 @@ def test_a_long_text_is_walked_through(page: Any, long: dict[str, Look], tmp_pat
     page.emulate_media(color_scheme="dark")
     compare(page, spec | {"window": [480, 180]}, "dark")
     page.set_viewport_size({"width": 360, "height": 800})
-    compare(page, spec | {"window": [480, 180]}, "dark")  # the reader stays where they went
+    compare(page, spec | {"window": [480, 189]}, "dark")  # the reader stays where they went
 
 
 def test_drawings_beside_each_other_are_walked_together(
@@ -367,7 +367,7 @@ def test_drawings_beside_each_other_are_walked_together(
 
 def test_dark_and_light_and_narrow(page: Any, looks: dict[str, Look], tmp_path: Path) -> None:
     """It follows the reader's colors and the page's width."""
-    show(page, looks["written"], tmp_path)
+    show(page, looks["probabilities"], tmp_path)
     ground = "document.querySelector('svg > rect').getAttribute('fill')"
     assert page.evaluate(ground) == "#ffffff"
     page.emulate_media(color_scheme="dark")
@@ -403,7 +403,7 @@ def test_as_a_widget(page: Any, looks: dict[str, Look]) -> None:
     """What a notebook calls: `render` with a model and a place; a new view is drawn anew."""
     page.goto("about:blank")
     source = base64.b64encode(script().encode()).decode()
-    views = [json.loads(json.dumps(looks[kind].view().spec)) for kind in ("lens", "parts")]
+    views = [json.loads(json.dumps(looks[kind].view().spec)) for kind in ("lens", "attribution")]
     drawings = [{"view": view, "layouts": layouts(view)} for view in views]
     shown = page.evaluate(
         """async ([source, first, second]) => {

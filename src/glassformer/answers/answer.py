@@ -260,8 +260,7 @@ class Answer:
         from glassformer.figures.view import check_format, write
 
         path = Path(path)
-        check_format(path)
-        kind = path.suffix.lower()
+        kind = check_format(path)
         if kind == ".csv":
             write(path, self.to_csv().encode())
         elif kind == ".json":
@@ -397,27 +396,23 @@ class Text:
     @property
     def whole(self) -> str:
         """The text itself; bytes that are no whole character are shown as U+FFFD."""
-        tokenizer = self.lm.tokenizer
-        if tokenizer is None:
-            return "".join(self.labels)
-        return b"".join(map(tokenizer.bytes_of, self.ids)).decode("utf-8", "replace")
+        return b"".join(pieces_of(self.lm.tokenizer, self.ids)).decode("utf-8", "replace")
 
     @cached_property
     def labels(self) -> list[str]:
         """The text of every token."""
         return labels(self.lm.tokenizer, self.ids)
 
-    def labels_of(self, ids: Sequence[int]) -> list[str]:
-        """The texts of single tokens that need not follow each other."""
-        return [label(self.lm.tokenizer, id) for id in ids]
+    def labels_of(self, ids: Sequence[int], *, after: int | None = None) -> list[str]:
+        """The texts of tokens that do not follow each other, but could each follow the token `after`."""
+        return [label(self.lm.tokenizer, id, after=after) for id in ids]
 
     def words(self) -> tuple[list[range], list[str]]:
         """The words of the text: which tokens each is made of, and its text."""
-        tokenizer = self.lm.tokenizer
-        if tokenizer is None:
+        if self.lm.tokenizer is None:
             raise InputError(f"{self.name} has no vocabulary, so its tokens make no words")
 
-        pieces = [tokenizer.bytes_of(id) for id in self.ids]
+        pieces = pieces_of(self.lm.tokenizer, self.ids)
         groups = words(pieces)
         joined = (b"".join(pieces[at] for at in group) for group in groups)
         return groups, [one.decode("utf-8", "backslashreplace") for one in joined]
@@ -444,16 +439,28 @@ class Text:
         return found
 
 
-def label(tokenizer: "Tokenizer | None", id: int) -> str:
-    """The text of one token; part of a character is shown as its bytes, an id without a token as a number."""
-    if tokenizer is None or id >= len(tokenizer):
-        return f"<{id}>"
-    return tokenizer.bytes_of(id).decode("utf-8", "backslashreplace")
+def pieces_of(tokenizer: "Tokenizer | None", ids: Sequence[int], *, after: int | None = None) -> list[bytes]:
+    """The bytes of tokens that follow each other; an id without a token is shown as a number."""
+    known = 0 if tokenizer is None else len(tokenizer)
+    found = []
+    for id in ids:
+        if tokenizer is None or id >= known:
+            found.append(f"<{id}>".encode())
+        else:
+            found.append(tokenizer.bytes_of(id, after if after is None or after < known else None))
+        after = id
+    return found
 
 
 def labels(tokenizer: "Tokenizer | None", ids: Sequence[int]) -> list[str]:
-    """The texts of tokens that follow each other."""
-    return [label(tokenizer, id) for id in ids]
+    """The texts of tokens that follow each other; part of a character is shown as its bytes."""
+    return [piece.decode("utf-8", "backslashreplace") for piece in pieces_of(tokenizer, ids)]
+
+
+def label(tokenizer: "Tokenizer | None", id: int, *, after: int | None = None) -> str:
+    """The text of one token, as it would be behind the token `after`."""
+    (piece,) = pieces_of(tokenizer, [id], after=after)
+    return piece.decode("utf-8", "backslashreplace")
 
 
 def find_token(lm: Subject, word: str | int) -> int:

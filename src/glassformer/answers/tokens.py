@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from glassformer.answers.answer import Answer, Array, Cell, Column, Table, Text, answer, labels
+from glassformer.answers.answer import Answer, Array, Cell, Column, Table, Text, answer, labels, pieces_of
 from glassformer.errors import InputError
 from glassformer.figures.color import magnitude, signed
 from glassformer.figures.labels import cut, percent
@@ -108,7 +108,7 @@ def top(text: Text, *, k: int = 10, options: Options = UNFILTERED) -> Top:
         caption += f"; all {k} may be drawn ({settings})"
     return Top(
         caption=caption,
-        tokens=text.labels_of(best.tolist()),
+        tokens=text.labels_of(best.tolist(), after=text.ids[-1]),
         candidates=candidates_of(tokenizer, logprobs, best),
         kept=kept.tolist(),
         settings=settings,
@@ -173,7 +173,7 @@ def tokens(tokenizer: "Tokenizer", text: str, *, special: bool = False) -> Token
         caption=f"tokens of {text[:60]!r}",
         tokens=labels(tokenizer, ids),
         ids=ids,
-        sizes=[len(tokenizer.bytes_of(id)) for id in ids],
+        sizes=[len(piece) for piece in pieces_of(tokenizer, ids)],
     )
 
 
@@ -264,7 +264,8 @@ def merges(tokenizer: "Tokenizer", text: str, *, special: bool = False) -> Merge
 
 def merged(word: "WatchedWord", *, shown: Callable[[str], str]) -> MergedWord:
     """A word with the pieces after every merge; `shown` makes people's text of the vocabulary's symbols."""
-    now = list(word.symbols)
+    now = word.pieces_after(0)
+    symbols = [shown(one) for one in now]
     most = MOST_PIECES // max(1, len(now))
 
     found = []
@@ -273,7 +274,7 @@ def merged(word: "WatchedWord", *, shown: Callable[[str], str]) -> MergedWord:
         found.append(Merge((shown(pair[0]), shown(pair[1])), rank, [shown(one) for one in now], at))
     return MergedWord(
         text=shown(word.symbols),
-        symbols=[shown(one) for one in word.symbols],
+        symbols=symbols,
         merges=found,
         pieces=[shown(one) for one in word.pieces],
         ids=list(word.ids),

@@ -20,13 +20,21 @@ class Which:
     layer: int | None
     head: int | None
     steps: str | None
-    source: str | None
+    find_heads: tuple[str, str] | None
+    source: str | None  # --from and --to, the former way to say --find-heads
     target: str | None
     values: bool
     rollout: bool
     by_word: bool
     cache: int
     robot: bool
+
+    @property
+    def pair(self) -> tuple[str, str] | None:
+        """From which word to which one attention is searched for."""
+        if self.source is None or self.target is None:
+            return self.find_heads
+        return self.source, self.target
 
     def check(self, text: str | None) -> None:
         """Refuse flags that do not go together, before anything is loaded."""
@@ -39,7 +47,7 @@ class Which:
         flags.one_question(
             {
                 "--steps": self.steps,
-                "--from": self.source,
+                "--find-heads": self.pair,
                 "--rollout": self.rollout,
                 "--cache": self.cache,
                 "--values": self.values,
@@ -54,11 +62,11 @@ class Which:
             raise InputError("--steps needs --layer and --head")
         if self.layer is None and (self.head is not None or self.values):
             raise InputError(f"{'--head' if self.head is not None else '--values'} needs --layer")
-        every = self.source is not None or self.cache
+        every = self.pair is not None or self.cache
         if self.head is not None and (self.rollout or every):
             raise InputError("--head goes with --layer alone, with --steps or with --values")
         if every:
-            flag = "--cache" if self.cache else "--from"
+            flag = "--cache" if self.cache else "--find-heads"
             flags.only(flag, "is about all layers", {"--layer": self.layer})
 
 
@@ -71,8 +79,15 @@ class Which:
     type=TEXT,
     help="The five steps of this query (a position, or a word's last) in --layer and --head.",
 )
-@option("--from", "source", type=TEXT, help="Which heads attend from this word (or position) …")
-@option("--to", "target", type=TEXT, help="… to that one.")
+@option(
+    "--find-heads",
+    nargs=2,
+    type=TEXT,
+    metavar="FROM TO",
+    help="Which heads attend from one word (or position) to another.",
+)
+@option("--from", "source", type=TEXT, hidden=True)
+@option("--to", "target", type=TEXT, hidden=True)
 @switch("--values", help="Weigh attention by the values that it moves.")
 @switch("--rollout", help="Through all layers, or up to --layer.")
 @flags.by_word
@@ -87,7 +102,7 @@ def attention(request: Request, which: Which) -> "Answer":
     glass attention "The cat sat. The cat"               what kind of head each is, on this text
     glass attention -l 2 --head 1 "The cat sat"          where one head attends
     glass attention -l 2 --head 1 --steps sat "The cat sat"   q·k, ÷ √K, mask, softmax, values
-    glass attention --from it --to robot "A robot obeys; it must"   the heads that attend there most
+    glass attention --find-heads it robot "A robot obeys; it must"   the heads that attend there most
     glass attention --rollout --words "The cat sat"      through all layers, word by word
     glass attention --cache 8 "Once upon a time"         what each step computes, and what it finds in the cache
     glass attention --robot                              the article's table, with its missing step
@@ -99,8 +114,9 @@ def attention(request: Request, which: Which) -> "Answer":
     about, layer, head, by_word = request.about, which.layer, which.head, which.by_word
     if which.cache:
         return request.lm.generate(request.prompt, max_new_tokens=which.cache, temperature=0).cache()
-    if which.source is not None:
-        return ask("find_heads", about, source=which.source, target=which.target)
+    if which.pair is not None:
+        source, target = which.pair
+        return ask("find_heads", about, source=source, target=target)
     if which.steps is not None:
         return ask("steps", about, layer=layer, head=head, position=about.positions(which.steps)[-1])
     if which.rollout:

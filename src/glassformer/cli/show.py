@@ -40,7 +40,7 @@ class Which:
 @option("--training-rows", type=TEXT, help="Instead: the rows of features and label that this text becomes.")
 @option("--window", default=8, help="With --training-rows: tokens of a row, at most.")
 @option("--update", type=TEXT, help="Instead: one training step toward this text's last token, in numbers.")
-@option("--lr", default=0.01, help="With --update: the learning rate.")
+@option("--lr", default=0.001, help="With --update: the learning rate.")
 @flags.loading(flags.revision, flags.offline)
 @flags.picture(flags.output, flags.dark, flags.width, flags.as_json)
 @flags.collect(Which, "which")

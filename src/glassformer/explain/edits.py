@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from glassformer.errors import InputError
 from glassformer.explain.reading import Array, Net, Reading, module_of, numbers, prompt_length
-from glassformer.trace import Tracer, parse_address, sites_of, trace
+from glassformer.trace import Tracer, parse_address, sites_of
 
 DOINGS = ("zero", "mean", "scale", "add", "patch")
 ROWS = 16  # patched runs side by side
@@ -83,22 +83,22 @@ class EditSession:
         self.net, self.edits = net, list(edits)
         self.positions = Positions()
         known = sites(net) if self.edits else None
-        self.hooks = [
+        hooks = [
             (address, partial(_apply, edit, self.positions))
             for edit in self.edits
             for address in (known.addresses(edit.site) if known is not None else ())
         ]
+        # One tracer for all runs: to find the sites of a model anew would cost a tenth of a generation's step.
+        self.tracer = Tracer(module_of(net), (), hooks, False) if hooks else None
         self.depth = 0  # entered inside of itself, it must not apply its edits twice
         self.open = ExitStack()
 
     def __enter__(self) -> Self:
-        if self.depth == 0 and self.hooks:
-            module = module_of(self.net)
-            with ExitStack() as opening:  # closes what is open already if the next step fails
-                hook = module.register_forward_pre_hook(self.positions, with_kwargs=True)
-                opening.callback(hook.remove)
-                opening.enter_context(trace(module, edits=self.hooks))
-                self.open = opening.pop_all()
+        if self.depth == 0 and self.tracer is not None:
+            hook = module_of(self.net).register_forward_pre_hook(self.positions, with_kwargs=True)
+            self.open.callback(hook.remove)
+            self.tracer.attach()
+            self.open.callback(self.tracer.detach)
         self.depth += 1
         return self
 
@@ -110,7 +110,7 @@ class EditSession:
     ) -> None:
         self.depth -= 1
         if self.depth == 0:
-            self.open.__exit__(kind, error, traceback)
+            self.open.close()
 
     def finish(self) -> None:
         """Raise if an edit's positions never occurred: it was a mistake, and changed nothing."""

@@ -99,7 +99,8 @@ def agreement(found: Mapping[str, Saliency]) -> dict[tuple[str, str], float]:
 def _mean_correlation(one: Saliency, other: Saliency) -> float:
     correlations = []
     for target, a, b in zip(one.targets, one.scores, other.scores, strict=True):
-        size = target.position + 1
+        # In a causal model the tokens behind a target have no part in it: to agree on that is no agreement.
+        size = target.position + 1 if one.causal else len(a)
         correlations.append(_spearman(a[:size], b[:size]))
     return float(np.mean(correlations))
 

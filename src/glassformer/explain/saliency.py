@@ -41,6 +41,7 @@ class Saliency:
         Array  # (N, T) as the method gives them: lengths of vectors, or below 0 for tokens against the target
     )
     gaps: Array | None = None  # (N,) integrated gradients: how far the scores are from adding up, as a share
+    causal: bool = True  # whether tokens behind a target have no part in it
 
     @property
     def shares(self) -> Array:
@@ -69,21 +70,17 @@ def saliency(
         raise InputError(f"method {method!r} is none of {', '.join(METHODS)}")
     reading.check_ids()
     targets = check_targets(reading, targets)
+    gaps = None
     if method == "rollout":
-        through = rollout(patterns(reading))[-1]
-        return Saliency(method, targets, np.stack([through[target.position] for target in targets]))
-    if method == "occlusion":
-        return Saliency(method, targets, _occlusion(reading, targets, blank, progress))
-    if method == "integrated_gradients":
-        return Saliency(method, targets, *_integrated(reading, targets, steps, progress))
-
-    words = reading.net.embed(reading.batch()).detach()  # (1, T, D)
-    found: list[Tensor] = []
-    for gradients in _gradients(reading, targets):
-        vectors = gradients[:, 0] * words if method == "grad_x_input" else gradients[:, 0]  # (n, T, D)
-        found.append(vectors.norm(dim=-1))
-        progress(sum(map(len, found)), len(targets))
-    return Saliency(method, targets, numbers(torch.cat(found)))
+        through = rollout(patterns(reading))[-1]  # (T, T)
+        scores = through[[target.position for target in targets]]
+    elif method == "occlusion":
+        scores = _occlusion(reading, targets, blank, progress)
+    elif method == "integrated_gradients":
+        scores, gaps = _integrated(reading, targets, steps, progress)
+    else:
+        scores = _lengths(reading, targets, method == "grad_x_input", progress)
+    return Saliency(method, targets, scores, gaps, reading.stack().causal)
 
 
 def check_targets(reading: Reading, targets: Sequence[Target]) -> list[Target]:
@@ -108,6 +105,17 @@ def directions(net: Net, targets: Sequence[Target]) -> Tensor:
     none = torch.zeros_like(weight[0])
     foils = [none if target.foil is None else weight[target.foil] for target in targets]
     return weight[[target.token for target in targets]] - torch.stack(foils)
+
+
+def _lengths(reading: Reading, targets: Sequence[Target], times_input: bool, progress: Progress) -> Array:
+    """(N, T): the length of each token's gradient, or of its product with the token's vector."""
+    words = reading.net.embed(reading.batch()).detach()  # (1, T, D)
+    found: list[Tensor] = []
+    for gradients in _gradients(reading, targets):
+        vectors = gradients[:, 0] * words if times_input else gradients[:, 0]  # (n, T, D)
+        found.append(vectors.norm(dim=-1))
+        progress(sum(map(len, found)), len(targets))
+    return numbers(torch.cat(found))
 
 
 def _gradients(reading: Reading, targets: Sequence[Target], words: Tensor | None = None) -> Iterator[Tensor]:

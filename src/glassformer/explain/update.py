@@ -24,7 +24,7 @@ class Update:
     step_norm: float  # how far the weights moved: learning rate × gradient norm
 
 
-def update(reading: Reading, *, lr: float = 0.01) -> Update:
+def update(reading: Reading, *, lr: float = 0.001) -> Update:
     """One step of plain gradient descent toward the last token of a text, on a copy of the model."""
     if len(reading.ids) < 2:
         raise InputError(

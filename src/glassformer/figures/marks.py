@@ -30,11 +30,11 @@ def width_of(text: str, size: float) -> float:
 def press(text: str, size: float) -> float:
     """The width into which a monospaced text is pressed; 0 where it fits in any font.
 
-    Other scripts come from a font that nobody chose, whose letters may be wider than planned. The text is then set
-    to its planned width. It would also stretch what is narrower, so it is done only where it may be needed:
-    European letters have one column in monospaced fonts, and East Asian ones are narrower than the two they get.
+    Some scripts come from a font that the reader's machine chose, whose letters may be wider than planned, and are
+    set to the planned width. That would also stretch what is narrower, so it is done only where it may be needed:
+    European, Hebrew and Arabic letters fit into one column, East Asian ones into the two that they get.
     """
-    sure = all(ord(char) < 0x590 or char in MONOSPACED or _is_east_asian(char) for char in text)
+    sure = all(ord(char) < 0x900 or char in MONOSPACED or _is_east_asian(char) for char in text)
     return 0.0 if sure else tenth(width_of(text, size))
 
 

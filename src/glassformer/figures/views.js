@@ -13,7 +13,6 @@
  */
 
 const TEXT = 11, SMALL = 10; // sizes of the texts of a grid, as in marks.py
-const DETAIL = 40; // rows or columns of a window, as in grids.py
 
 // Numbers, as labels.py writes them
 
@@ -129,10 +128,10 @@ class Grid {
     this.texts = new Map(Object.entries(mark.texts ?? {}));
   }
 
-  /** Move the window to a row and a column, or as near as it can get. @param {number} top @param {number} first */
-  move(top, first) {
-    this.top = Math.max(0, Math.min(top, this.view.rows.length - this.down));
-    this.first = Math.max(0, Math.min(first, this.view.columns.length - this.across));
+  /** Move the window around a row and a column, or as near as it can get. @param {number} row @param {number} column */
+  move(row, column) {
+    this.top = Math.max(0, Math.min(row - Math.floor(this.down / 2), this.view.rows.length - this.down));
+    this.first = Math.max(0, Math.min(column - Math.floor(this.across / 2), this.view.columns.length - this.across));
   }
 
   /** All that is visible. @returns {Mark[]} */
@@ -393,7 +392,7 @@ export function draw(host, { view, layouts }, options = {}) {
   let svg;
   /** Around the mark that is meant. @type {SVGElement | undefined} */
   let ring;
-  /** Where the reader went, in every layout. @type {number[] | undefined} */
+  /** The row and the column where the reader went, in every layout. @type {number[] | undefined} */
   let visited;
 
   const theme = () => options.theme ?? (dark.matches ? "dark" : "light");
@@ -411,9 +410,9 @@ export function draw(host, { view, layouts }, options = {}) {
   }
 
   /** Move all windows: drawings beside each other show the same part. @param {number[]} place */
-  function go([top, first]) {
-    visited = [top, first];
-    for (const grid of grids) if (grid.mark.overview) grid.move(top, first);
+  function go([row, column]) {
+    visited = [row, column];
+    for (const grid of grids) if (grid.mark.overview) grid.move(row, column);
   }
 
   function redraw() {
@@ -483,7 +482,7 @@ export function draw(host, { view, layouts }, options = {}) {
   function pin(mark) {
     const where = mark < 0 ? null : (marks[mark].keys ?? []).join(" ").match(/^overview w(\d+)\.(\d+)$/);
     if (where) {
-      go([Number(where[1]) - DETAIL / 2, Number(where[2]) - DETAIL / 2]);
+      go([Number(where[1]), Number(where[2])]);
       redraw();
       return;
     }

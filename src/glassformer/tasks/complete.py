@@ -199,7 +199,9 @@ class LanguageModel(Model):
         found: Diff = self._ask("diff", self, text, other=other)
         return found
 
-    def sweep(self, clean: str, broken: str, *, answer: str | int, foil: str | int, **how: Any) -> "Sweep":
+    def sweep(
+        self, clean: Prompt, broken: Prompt, *, answer: str | int, foil: str | int, **how: Any
+    ) -> "Sweep":
         """Which places carry what tells two texts apart: each `sites` and position is patched from one into the other."""
         found: Sweep = self._ask("sweep", self, clean, broken=broken, answer=answer, foil=foil, **how)
         return found
@@ -221,7 +223,7 @@ class LanguageModel(Model):
         found: TrainingRows = self._ask("training_rows", self._vocabulary(), text, window=window)
         return found
 
-    def update(self, text: Prompt, *, lr: float = 0.01, k: int = 5) -> "Update":
+    def update(self, text: Prompt, *, lr: float = 0.001, k: int = 5) -> "Update":
         """One training step toward the last token of a text, with its numbers; the model itself is not changed."""
         found: Update = self._ask("update", self._text(self.encode(text)), lr=lr, k=k)
         return found

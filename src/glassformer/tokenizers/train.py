@@ -28,7 +28,7 @@ def train_tokenizer(
     special: Sequence[str] = (END_OF_TEXT,),
     progress: Callable[[int], object] | None = None,
 ) -> ByteBPE:
-    """Learn the merges of `source` (texts, or paths of text files) until the vocabulary has `vocab_size` tokens.
+    """Learn merges from `source` (texts, or paths of text files) until there are `vocab_size` tokens.
 
     `progress` is called with the number of characters read since the last call.
     """
@@ -59,7 +59,7 @@ def train_word_tokenizer(
     learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size - len(special),
-        # The trainer breaks ties by id and would number these as a hash map has them: other merges in every run.
+        # Unlisted, these get ids in the order of a hash map, and ids break ties: other merges in every run.
         special_tokens=[letter + END_OF_WORD for letter in letters],
         initial_alphabet=letters,
         limit_alphabet=len(letters),
