@@ -2,16 +2,25 @@
 
 import base64
 import json
+import math
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
+import numpy as np
 import pytest
+from drawn import drawings
+from gapped import with_gaps
 
-from glassformer.figures.layout import figure
-from glassformer.figures.view import script
-from glassformer.tasks.look import Look
+from glassformer.answers.answer import Answer as Look
+from glassformer.figures.color import THEMES, magnitude
+from glassformer.figures.labels import number, percent
+from glassformer.figures.layout import ROOMS, figure, layouts
+from glassformer.figures.specs import matrix
+from glassformer.figures.svg import svg
+from glassformer.figures.view import View, script
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed, which drives the browser"
@@ -65,23 +74,194 @@ def until(page: Any, asked: str, right: Callable[[Any], bool]) -> None:
     raise AssertionError(f"{asked} is {page.evaluate(asked)}")
 
 
-def test_the_page_draws_the_same_marks(
-    page: Any, looks: dict[str, Look], hostile: dict[str, Look], tmp_path: Path
+SHAPES = """() => JSON.stringify([...document.querySelectorAll('svg > :not(defs):not(title)')].map((one) => {
+  const found = Object.fromEntries([...one.attributes].map((each) => [each.name, each.value]));
+  return [one.tagName, found, one.tagName === 'text' ? one.textContent : ''];
+}))"""  # as one text: thousands of values one by one would take seconds
+Shapes = list[tuple[str, dict[str, str], str]]
+
+
+def alike(tag: str, attributes: dict[str, str], text: str) -> tuple[str, dict[str, str], str]:
+    """A shape without what a page has for its pointer alone, and without the names of hatches."""
+    kept = {key: value for key, value in attributes.items() if key not in ("pointer-events", "data-at")}
+    return (
+        tag,
+        {key: "hatch" if value.startswith("url(#hatch") else value for key, value in kept.items()},
+        text,
+    )
+
+
+def on_page(page: Any) -> Shapes:
+    """The shapes of the picture on a page."""
+    return [alike(*shape) for shape in json.loads(page.evaluate(SHAPES))]
+
+
+def in_file(svg: str) -> Shapes:
+    """The shapes of a picture in a file."""
+    found = []
+    for one in ElementTree.fromstring(svg):
+        tag = one.tag.rpartition("}")[2]
+        if tag not in ("defs", "title"):
+            attributes = {
+                key.replace("{http://www.w3.org/XML/1998/namespace}", "xml:"): value
+                for key, value in one.items()
+            }
+            found.append(alike(tag, attributes, (one.text or "") if tag == "text" else ""))
+    return found
+
+
+def compare(page: Any, spec: dict[str, Any], theme: str) -> None:
+    """What the page shows is what the SVG shows: every shape, at its place, in its color, with its text."""
+    wide = page.evaluate("document.querySelector('#view').clientWidth")
+    fitting = (sheet for sheet in (figure(spec, room) for room in ROOMS) if sheet.width <= wide + 1)
+    sheet = next(fitting, None) or figure(spec, ROOMS[-1])
+    look = """() => {
+      const svg = document.querySelector('svg'), ground = svg.querySelector(':scope > rect');
+      return [Number(svg.getAttribute('width')), Number(svg.getAttribute('height')), ground.getAttribute('fill')];
+    }"""
+    until(page, look, lambda found: found == [sheet.width, sheet.height, THEMES[theme]["paper"]])
+    assert on_page(page) == in_file(svg(sheet, spec, theme=theme))
+
+
+def open_view(page: Any, spec: dict[str, Any], folder: Path, width: int = 1200) -> None:
+    """The exported page of a view, in a window of some width."""
+    page.set_viewport_size({"width": width, "height": 800})
+    (folder / "view.html").write_text(View(spec).to_html(), encoding="utf-8")
+    page.goto((folder / "view.html").as_uri())
+    page.wait_for_selector("svg")
+
+
+def test_the_page_shows_what_the_svg_shows(page: Any, looks: dict[str, Look], tmp_path: Path) -> None:
+    """Of every drawing of every answer: wide and light, narrow and dark."""
+    for _, spec in drawings(looks):
+        page.emulate_media(color_scheme="light")
+        open_view(page, spec, tmp_path)
+        compare(page, spec, "light")
+        page.emulate_media(color_scheme="dark")
+        page.set_viewport_size({"width": 360, "height": 800})
+        compare(page, spec, "dark")
+
+
+@pytest.mark.parametrize(("group", "theme", "width"), [("hostile", "dark", 1200), ("scripts", "light", 360)])
+def test_texts_of_every_script_on_a_page(
+    page: Any, request: pytest.FixtureRequest, tmp_path: Path, group: str, theme: str, width: int
 ) -> None:
-    """As many rectangles, paths and texts as Python draws, and every text in its words."""
-    for group in (looks, hostile):
-        for kind, look in group.items():
-            show(page, look, tmp_path)
-            room = page.evaluate("document.querySelector('#view').clientWidth")
-            ours = figure(json.loads(json.dumps(look.view().spec)), room).marks
-            drawn = page.evaluate(
-                """() => [...document.querySelectorAll('svg > text')].map((one) => one.textContent)"""
-            )
-            assert drawn == [mark["text"] for mark in ours if mark["mark"] == "text"], kind
-            rects = page.evaluate("document.querySelectorAll('svg > rect').length")
-            assert rects == 1 + sum(mark["mark"] == "rect" for mark in ours), kind
-            paths = page.evaluate("document.querySelectorAll('svg > path').length")
-            assert paths == sum(mark["mark"] in ("line", "arc") for mark in ours), kind
+    """Cut, pressed and escaped as in the SVG."""
+    page.emulate_media(color_scheme=theme)
+    for _, spec in drawings(request.getfixturevalue(group)):
+        open_view(page, spec, tmp_path, width)
+        compare(page, spec, theme)
+
+
+@pytest.mark.parametrize(("theme", "width"), [("light", 1200), ("dark", 360)])
+def test_long_texts_on_a_page(
+    page: Any, long: dict[str, Look], tmp_path: Path, theme: str, width: int
+) -> None:
+    """Overviews and windows, packed numbers, thousands of marks."""
+    page.emulate_media(color_scheme=theme)
+    for name, look in long.items():
+        if not name.endswith("saliency"):  # of a thousand bars all are alike
+            open_view(page, look.view().spec, tmp_path, width)
+            compare(page, look.view().spec, theme)
+
+
+def test_views_with_gaps_on_a_page(page: Any, tmp_path: Path) -> None:
+    """Nothing, null, one point and equal values are drawn as in the SVG."""
+    for spec in with_gaps():
+        open_view(page, spec, tmp_path)
+        compare(page, spec, "light")
+
+
+@pytest.mark.parametrize("kind", ["probabilities", "attention", "lens"])
+def test_colors_and_width_change_apart(page: Any, looks: dict[str, Look], tmp_path: Path, kind: str) -> None:
+    """A page that was opened dark, or narrow, or in between, shows the same."""
+    spec = looks[kind].view().spec
+    page.emulate_media(color_scheme="dark")
+    show(page, looks[kind], tmp_path)
+    compare(page, spec, "dark")
+    for width in (700, 360):
+        page.set_viewport_size({"width": width, "height": 800})
+        compare(page, spec, "dark")
+    page.emulate_media(color_scheme="light")
+    compare(page, spec, "light")
+
+
+@pytest.mark.parametrize("kind", ["attention", "lens", "heads"])
+def test_to_the_pixel(page: Any, looks: dict[str, Look], tmp_path: Path, kind: str) -> None:
+    """A page and an SVG file look the same."""
+    spec = looks[kind].view().spec
+    page.set_viewport_size({"width": 1200, "height": 1600})
+    show(page, looks[kind], tmp_path)
+    seen = page.locator("svg").screenshot()
+    still = tmp_path / "still.html"  # beside a page's own margins there is nothing else on it
+    still.write_text(f"<meta charset=utf-8><body style='margin:0'>{View(spec).to_svg()}", encoding="utf-8")
+    page.goto(still.as_uri())
+    assert page.locator("svg").screenshot() == seen
+
+
+def test_the_comparison_sees_a_difference(page: Any, looks: dict[str, Look], tmp_path: Path) -> None:
+    """A shape that moved, one that has another color, one with another text and one that is gone do not pass."""
+    spec = looks["attention"].view().spec
+    show(page, looks["attention"], tmp_path)
+    compare(page, spec, "light")
+    for change in (
+        "setAttribute('x', 1000)",
+        "setAttribute('fill', '#123456')",
+        "textContent = 'x'",
+        "remove()",
+    ):
+        show(page, looks["attention"], tmp_path)
+        page.evaluate(f"document.querySelectorAll('svg > text')[5].{change}")
+        with pytest.raises(AssertionError):
+            compare(page, spec, "light")
+
+
+def test_numbers_are_written_as_in_python(page: Any) -> None:
+    """The page writes what its table and a moved window need; Python writes the rest."""
+    page.goto("about:blank")
+    rng = np.random.default_rng(0)
+    values = [
+        sign * 10.0**power * scale
+        for sign in (1, -1)
+        for power in range(-9, 12)
+        for scale in (1, 2.5, 9.9951)
+    ]
+    values += [
+        0.0,
+        0.5,
+        0.0005,
+        0.05,
+        0.25,
+        99.95,
+        999.5,
+        1e15,
+        *rng.normal(size=500).tolist(),
+        *rng.random(500).tolist(),
+    ]
+    source = base64.b64encode(script().encode()).decode()
+    made = page.evaluate(
+        """async ([source, values]) => {
+          const { number, percent } = await import(`data:text/javascript;base64,${source}`);
+          return values.map((value) => [number(value), percent(value)]);
+        }""",
+        [source, values],
+    )
+    assert made == [[number(value), percent(value)] for value in values]
+
+
+def test_large_numbers_are_unpacked(page: Any, tmp_path: Path) -> None:
+    """Numbers that 16 bits cannot hold come as 32 bits."""
+    scale = magnitude("x", 2e6)
+    rows, columns = ["constructor"] * 100, ["b"] * 100  # a name that every object of JavaScript knows
+    spec = {"view": 1, "title": "a", "sentence": "b", "caption": "c", "table": {"columns": [], "rows": []}}
+    spec |= matrix(rows, columns, np.full((100, 100), 1e6), scale)
+    assert "single" in spec["values"]
+    open_view(page, spec, tmp_path)
+    compare(page, spec, "light")
+    page.locator("svg").focus()
+    for _ in range(2):
+        page.keyboard.press("ArrowDown")
+    assert page.locator(".gf-tip").inner_text().endswith(": 1,000,000")
 
 
 def test_hover_pin_and_keys(page: Any, looks: dict[str, Look], tmp_path: Path) -> None:
@@ -151,20 +331,43 @@ def test_tab_reaches_the_picture_first(page: Any, looks: dict[str, Look], tmp_pa
 
 
 def test_a_long_text_is_walked_through(page: Any, long: dict[str, Look], tmp_path: Path) -> None:
-    """A click on the overview brings that part into the detail."""
+    """A click on the overview brings that part into the detail, and shows it as the SVG of that part does."""
     show(page, long["0 attention"], tmp_path)
     assert "984–1023, columns 984–1023" in page.locator("svg").text_content()
-    page.evaluate("""() => {
-      const cells = [...document.querySelectorAll('svg > rect[data-at]')];
-      cells[0].dispatchEvent(new MouseEvent('click', { bubbles: true }));
-    }""")
-    assert "columns 0–39" in page.locator("svg").text_content()
-    assert "rows 0–39" in page.locator("svg").text_content()
+    click = "([n]) => document.querySelectorAll('svg > rect[data-at]')[n].dispatchEvent(new MouseEvent('click', { bubbles: true }))"
+    page.evaluate(click, [0])
+    assert "rows 0–39, columns 0–39" in page.locator("svg").text_content()
+    spec = long["0 attention"].view().spec
+    compare(page, spec | {"window": [0, 0]}, "light")
+
+    patches = math.ceil(1024 / 10)
+    page.evaluate(
+        click, [50 * patches + 20]
+    )  # the patch of row 500 and column 200; the window has it in its middle
+    compare(page, spec | {"window": [480, 180]}, "light")
+    page.emulate_media(color_scheme="dark")
+    compare(page, spec | {"window": [480, 180]}, "dark")
+    page.set_viewport_size({"width": 360, "height": 800})
+    compare(page, spec | {"window": [480, 189]}, "dark")  # the reader stays where they went
+
+
+def test_drawings_beside_each_other_are_walked_together(
+    page: Any, long: dict[str, Look], tmp_path: Path
+) -> None:
+    """A click on one overview moves the windows of all."""
+    look = next(look for name, look in long.items() if name.endswith("steps"))
+    show(page, look, tmp_path)
+    before = page.locator("svg").text_content()
+    page.evaluate(
+        "document.querySelector('svg > rect[data-at]').dispatchEvent(new MouseEvent('click', { bubbles: true }))"
+    )
+    after = page.locator("svg").text_content()
+    assert before.count("below: rows 984–1023") == after.count("below: rows 0–39") >= 2
 
 
 def test_dark_and_light_and_narrow(page: Any, looks: dict[str, Look], tmp_path: Path) -> None:
     """It follows the reader's colors and the page's width."""
-    show(page, looks["written"], tmp_path)
+    show(page, looks["probabilities"], tmp_path)
     ground = "document.querySelector('svg > rect').getAttribute('fill')"
     assert page.evaluate(ground) == "#ffffff"
     page.emulate_media(color_scheme="dark")
@@ -200,21 +403,22 @@ def test_as_a_widget(page: Any, looks: dict[str, Look]) -> None:
     """What a notebook calls: `render` with a model and a place; a new view is drawn anew."""
     page.goto("about:blank")
     source = base64.b64encode(script().encode()).decode()
-    views = [json.loads(json.dumps(looks[kind].view().spec)) for kind in ("lens", "parts")]
+    views = [json.loads(json.dumps(looks[kind].view().spec)) for kind in ("lens", "attribution")]
+    drawings = [{"view": view, "layouts": layouts(view)} for view in views]
     shown = page.evaluate(
         """async ([source, first, second]) => {
           const { default: widget } = await import(`data:text/javascript;base64,${source}`);
-          let view = first, changed = () => {};
-          const model = { get: () => view, on: (event, action) => { changed = action; } };
+          let drawing = first, changed = () => {};
+          const model = { get: () => drawing, on: (event, action) => { changed = action; } };
           const end = widget.render({ model, el: document.body });
           const before = document.querySelector('svg').getAttribute('aria-label');
-          view = second;
+          drawing = second;
           changed();
           const after = document.querySelector('svg').getAttribute('aria-label');
           end();
           return [before, after, document.body.children.length];
         }""",
-        [source, *views],
+        [source, *drawings],
     )
     assert shown == [views[0]["sentence"], views[1]["sentence"], 0]
 

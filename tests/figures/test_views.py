@@ -1,8 +1,6 @@
-"""Views: what they hold, what they are drawn as, and that both renderers draw the same."""
+"""Views: what they hold, and where everything goes."""
 
 import json
-import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,34 +10,35 @@ import jsonschema
 import numpy as np
 import pytest
 from drawn import drawings
+from gapped import PLAIN, with_gaps
 
-from glassformer.figures.color import HUES, SERIES, THEMES, at, ink_on, luminance, magnitude
+from glassformer.answers import QUESTIONS
+from glassformer.answers.answer import Answer as Look
+from glassformer.errors import InputError
+from glassformer.figures.cells import flat
+from glassformer.figures.color import HUES, SERIES, THEMES, at, ink_on, luminance, magnitude, resolve
 from glassformer.figures.curves import ticks
-from glassformer.figures.grids import numbers
+from glassformer.figures.grids import strongest
 from glassformer.figures.labels import cells, cut, number, percent, tick, visible, wrap
-from glassformer.figures.layout import figure
-from glassformer.figures.marks import Sheet, width_of
+from glassformer.figures.layout import ROOMS, figure, layouts
+from glassformer.figures.marks import press, width_of
+from glassformer.figures.packing import numbers
 from glassformer.figures.svg import svg
 from glassformer.figures.view import View, packed
 from glassformer.tasks.complete import LanguageModel
-from glassformer.tasks.drawing import DRAWINGS
-from glassformer.tasks.look import Look
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "src/glassformer/figures/view.schema.json").read_text())
-SCRIPT = """
-import { figure } from %s;
-import { readFileSync } from "node:fs";
-const made = JSON.parse(readFileSync(0, "utf8")).map(([view, room, theme]) => figure(view, room, theme));
-console.log(JSON.stringify(made.map(({ width, height, marks }) => ({ width, height, marks }))));
-"""
-PLAIN: dict[str, Any] = {"title": "a", "sentence": "b", "caption": "c", "table": {"columns": [], "rows": []}}
-MATRIX: dict[str, Any] = {"rows": ["a"] * 100, "columns": ["b"] * 100, "scale": magnitude("x")}
-VIEWS_JS = Path(__file__).parents[2] / "src/glassformer/figures/views.js"
+FIGURES = Path(__file__).parents[2] / "src/glassformer/figures"
+SCHEMA, MARKS = (json.loads((FIGURES / f"{name}.schema.json").read_text()) for name in ("view", "marks"))
+
+
+def marks(spec: dict[str, Any], room: float = 960.0) -> list[dict[str, Any]]:
+    """The marks of a view, its grids as what they consist of."""
+    return list(flat(figure(spec, room), spec))
 
 
 def test_every_kind_of_answer_is_drawn(looks: dict[str, Look]) -> None:
     """None is forgotten here, and none has no picture."""
-    assert set(looks) == set(DRAWINGS)
+    assert set(looks) == set(QUESTIONS)
 
 
 def test_views_keep_to_their_schema(
@@ -56,71 +55,69 @@ def test_views_keep_to_their_schema(
     assert list(checker.iter_errors(broken))
 
 
-def near(one: Any, other: Any, where: str) -> None:
-    """Equal; numbers to a twentieth of a unit."""
-    if isinstance(one, float | int) and not isinstance(one, bool):
-        assert one == pytest.approx(other, abs=0.05), where
-    elif isinstance(one, list):
-        assert len(one) == len(other), where
-        for n, (a, b) in enumerate(zip(one, other, strict=True)):
-            near(a, b, f"{where}.{n}")
-    elif isinstance(one, dict):
-        assert one.keys() == other.keys(), f"{where}: {one} {other}"
-        for key in one:
-            near(one[key], other[key], f"{where}.{key}")
-    else:
-        assert one == other, where
-
-
-def javascript(jobs: list[tuple[dict[str, Any], float, str]]) -> list[dict[str, Any]]:
-    """What views.js makes of views."""
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("node is not here, which runs views.js")
-    code = SCRIPT % json.dumps(VIEWS_JS.as_uri())
-    done = subprocess.run(
-        [node, "--input-type=module", "-e", code], input=json.dumps(jobs), capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return list(json.loads(done.stdout))
-
-
-@pytest.mark.parametrize(("room", "theme"), [(960.0, "light"), (360.0, "dark")])
-def test_both_renderers_make_the_same_marks(
-    looks: dict[str, Look],
-    hostile: dict[str, Look],
-    scripts: dict[str, Look],
-    long: dict[str, Look],
-    room: float,
-    theme: str,
+def test_marks_keep_to_their_schema(
+    looks: dict[str, Look], hostile: dict[str, Look], long: dict[str, Look]
 ) -> None:
-    """Every rectangle, text, line and arc, at the same place, in the same color, saying the same."""
-    chosen = list(drawings(looks, hostile, scripts, long))
-    made = javascript([(spec, room, theme) for _, spec in chosen])
-    for (name, spec), theirs in zip(chosen, made, strict=True):
-        ours = figure(spec, room, theme)
-        near({"width": ours.width, "height": ours.height, "marks": ours.marks}, theirs, name)
+    """The laid out form is what is documented, wide and narrow."""
+    jsonschema.Draft202012Validator.check_schema(MARKS)
+    checker = jsonschema.Draft202012Validator(MARKS)
+    for room, group in ((960.0, hostile), (360.0, looks), (360.0, long)):
+        for name, spec in drawings(group):
+            made = json.loads(json.dumps(View(spec).to_marks(width=room), allow_nan=False))
+            made["marks"] = sample(made["marks"])
+            wrong = [f"{error.json_path} {error.message[:200]}" for error in checker.iter_errors(made)]
+            assert not wrong, name
+            colors = [mark[key] for mark in made["marks"] for key in ("fill", "stroke") if key in mark]
+            named = {color for color in colors if isinstance(color, str)} - {"none"}
+            assert named <= set(made["palettes"]["light"]) == set(made["palettes"]["dark"])
+    broken = View(looks["attention"].view().spec).to_marks()
+    assert list(checker.iter_errors(broken | {"marks": [{"mark": "pie"}]}))
 
 
-def test_the_comparison_sees_a_difference(looks: dict[str, Look]) -> None:
-    """A mark that moved, one that has another color and one that is gone do not pass."""
-    spec = looks["attention"].view().spec
-    ours = figure(spec)
-    for change in ({"x": 1e3}, {"fill": "#123456"}, {"tip": "something else"}):
-        marks = [dict(mark) for mark in ours.marks]
-        marks[30] |= change
-        with pytest.raises(AssertionError):
-            near(ours.marks, marks, "")
-    with pytest.raises(AssertionError):
-        near(ours.marks, ours.marks[:-1], "")
+def sample(marks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One mark of every form: a thousand that have the same keys prove no more."""
+    return list({str(sorted(mark)) + mark["mark"]: mark for mark in marks}.values())
 
 
-def texts(sheet: Sheet) -> Iterator[tuple[float, float, float, float, str]]:
+def test_several_layouts_share_their_marks(looks: dict[str, Look]) -> None:
+    """A narrow layout says of most marks only where they are; put together they are its own."""
+    spec = looks["probabilities"].view().spec
+    spec = spec | {"tokens": spec["tokens"] * 4, "values": spec["values"] * 4}
+    made = layouts(spec)
+    assert [layout["width"] for layout in made] == [figure(spec, room).width for room in ROOMS]
+    assert made[0]["marks"] == figure(spec).marks
+    for layout, room in zip(made[1:], ROOMS[1:], strict=True):
+        assert sum("like" in mark for mark in layout["marks"]) > len(layout["marks"]) / 2
+        whole = [
+            made[0]["marks"][mark["like"]] | mark if "like" in mark else mark for mark in layout["marks"]
+        ]
+        alone = [{key: value for key, value in mark.items() if key != "like"} for mark in whole]
+        assert alone == figure(spec, room).marks
+    narrow = spec | {"tokens": ["a"], "values": [0.5], "caption": "short", "title": "short"}
+    assert len(layouts(narrow)) == 1  # it fits anywhere
+
+
+def test_a_view_of_version_1_is_still_drawn() -> None:
+    """One that was saved before marks had a form of their own."""
+    view = View.load(Path(__file__).parents[1] / "fixtures/view-1.json")
+    assert "␣time" in view.to_svg()
+    assert "␣time" in view.to_text(80)
+
+
+def test_a_view_of_the_future_is_refused(looks: dict[str, Look], tmp_path: Path) -> None:
+    """In one sentence that names both versions."""
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(looks["lens"].view().spec | {"view": 9}))
+    with pytest.raises(InputError, match="version 9; this one draws version 1"):
+        View.load(path)
+
+
+def texts(spec: dict[str, Any], room: float) -> Iterator[tuple[float, float, float, float, str]]:
     """The boxes of all texts: left, top, right, bottom."""
-    for mark in sheet.marks:
+    for mark in marks(spec, room):
         if mark["mark"] == "text" and mark["text"].strip():
             long, size = width_of(mark["text"], mark["size"]), mark["size"]
-            back = {"start": 0.0, "middle": long / 2, "end": long}[mark["anchor"]]
+            back = {"start": 0.0, "middle": long / 2, "end": long}[mark.get("anchor", "start")]
             x, y = mark["x"], mark["y"]
             if mark.get("turn"):
                 yield x - size * 0.7, y - long + back, x, y + back, mark["text"]
@@ -128,20 +125,19 @@ def texts(sheet: Sheet) -> Iterator[tuple[float, float, float, float, str]]:
                 yield x - back, y - size * 0.7, x - back + long, y, mark["text"]
 
 
-@pytest.mark.parametrize(("room", "theme"), [(960.0, "light"), (360.0, "light")])
+@pytest.mark.parametrize("room", [960.0, 640.0, 360.0])
 def test_labels_are_neither_clipped_nor_overlapping(
     looks: dict[str, Look],
     hostile: dict[str, Look],
     scripts: dict[str, Look],
     long: dict[str, Look],
     room: float,
-    theme: str,
 ) -> None:
     """Every text lies inside the picture, and on no other text."""
     wrong = []
     for name, spec in drawings(looks, hostile, scripts, long):
-        sheet = figure(spec, room, theme)
-        boxes = sorted(texts(sheet))
+        sheet = figure(spec, room)
+        boxes = sorted(texts(spec, room))
         for n, (left, top, right, bottom, text) in enumerate(boxes):
             if left < -1 or top < -1 or right > sheet.width + 1 or bottom > sheet.height + 1:
                 wrong.append(f"{name}: {text!r} is clipped")
@@ -159,7 +155,7 @@ def test_svg_is_well_formed_and_text_stays_text(
     """No token becomes an element, an attribute or a script; a screen reader has a sentence."""
     allowed = {"svg", "title", "defs", "pattern", "path", "rect", "text"}
     for name, spec in drawings(looks, hostile, long):
-        drawn = svg(figure(spec), spec["sentence"])
+        drawn = svg(figure(spec), spec)
         root = ElementTree.fromstring(drawn)
         assert {one.tag.rpartition("}")[2] for one in root.iter()} <= allowed, name
         assert not any(
@@ -173,14 +169,13 @@ def test_svg_is_well_formed_and_text_stays_text(
 def test_a_long_text_is_pooled_and_shown_in_part(long: dict[str, Look]) -> None:
     """1,024 tokens: an overview with a frame, and a part that can be read; under 5 MB in every form."""
     look = long["0 attention"]
-    sheet = figure(look.view().spec)
-    assert any("all 1024 × 1024" in mark.get("text", "") for mark in sheet.marks)
-    assert sheet.width <= 960
-    assert (
-        sum(mark["mark"] == "text" and bool(mark.get("turn")) for mark in sheet.marks) == 40
-    )  # columns one by one
-    moved = figure(look.view().spec | {"window": [100, 50]})
-    assert any("100–139, columns 50–89" in mark.get("text", "") for mark in moved.marks)
+    seen = marks(look.view().spec)
+    assert any("all 1024 × 1024" in mark.get("text", "") for mark in seen)
+    assert figure(look.view().spec).width <= 960
+    upright = sum(mark["mark"] == "text" and bool(mark.get("turn")) for mark in seen)
+    assert upright == 40  # columns one by one
+    moved = marks(look.view().spec | {"window": [100, 50]})
+    assert any("100–139, columns 50–89" in mark.get("text", "") for mark in moved)
     for name, one in long.items():
         assert len(one.to_html()) < 5e6, name
 
@@ -199,8 +194,20 @@ def test_numbers_survive_the_packing() -> None:
         np.testing.assert_allclose(filled, np.where(np.isfinite(values), values, 0), rtol=1e-3, atol=1e-6)
     large = np.full((100, 100), 1e6)
     assert numbers(packed(large))[0][0] == 1e6
-    made = javascript([({**PLAIN, "kind": "matrix", **MATRIX, "values": packed(large)}, 960.0, "light")])
-    assert any(mark.get("tip", "").endswith(": 1,000,000") for mark in made[0]["marks"])
+
+
+def test_patches_are_as_strong_as_their_strongest() -> None:
+    """Of either sign; what is masked is no value, and a patch at the edge may be smaller."""
+    values = np.array([[1.0, -3, np.nan], [2, 0, np.nan], [-5, 4, 0.5]])
+    pooled = strongest(values, 2, 2)
+    np.testing.assert_array_equal(pooled, [[-3, np.nan], [-5, 0.5]])
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(37, 23))
+    pooled = strongest(values, 5, 4)
+    for r in range(8):
+        for c in range(6):
+            patch = values[5 * r : 5 * r + 5, 4 * c : 4 * c + 4]
+            assert pooled[r, c] == max(patch.ravel(), key=abs)
 
 
 def test_colors_can_be_read() -> None:
@@ -261,28 +268,30 @@ def test_labels_and_numbers() -> None:
 
 
 def test_views_with_gaps() -> None:
-    """Nothing, null, one point and equal values are drawn, by both renderers alike."""
-    scale = magnitude("x")
-    series = [{"name": "one", "values": [1.0, None, 3.0]}, {"name": "two", "values": [None, None, None]}]
-    jobs: list[dict[str, Any]] = [
-        {"kind": "bars", "labels": [], "series": [{"name": "", "values": []}]},
-        {"kind": "bars", "labels": ["a", "b", "c"], "series": series},
-        {"kind": "sparks", "tokens": ["a", "b", "c"], "series": series},
-        {"kind": "lines", "x": [1.0, 2.0, 3.0], "series": series},
-        {"kind": "lines", "x": ["a"], "series": [{"name": "", "values": [2.0]}]},
-        {"kind": "lines", "x": [], "series": []},
-        {"kind": "tokens", "tokens": [], "values": [], "scale": scale},
-        {"kind": "arcs", "tokens": ["a"], "edges": [[0, 0, 1.0]], "scale": scale},
-        {"kind": "boxes", "rows": []},
-        {"kind": "panels", "panels": []},
-        {"kind": "matrix", "rows": ["a"], "columns": ["b"], "values": [[None]], "scale": scale, "void": "–"},
-    ]
-    specs = [{"view": 1, **PLAIN, **job} for job in jobs]
-    for spec, theirs in zip(specs, javascript([(spec, 960.0, "light") for spec in specs]), strict=True):
-        ours = figure(spec)
-        near({"width": ours.width, "height": ours.height, "marks": ours.marks}, theirs, spec["kind"])
+    """Nothing, null, one point and equal values are drawn."""
+    for spec in with_gaps():
+        ElementTree.fromstring(View(spec).to_svg())
         assert View(spec).to_text(80, color=False)
-    assert any(mark.get("text") == "–" for mark in figure(specs[-1]).marks)
+    assert any(mark.get("text") == "–" for mark in marks(with_gaps()[-1]))
+
+
+def test_features_and_labels() -> None:
+    """Rows of features with the label that follows them: below each other where there is room."""
+    rows = [{"note": str(n), "pieces": ["robot"] * (n + 1), "label": "must"} for n in range(4)]
+    spec = {"view": 1, **PLAIN, "kind": "boxes", "rows": rows}
+    assert not list(jsonschema.Draft202012Validator(SCHEMA).iter_errors(spec))
+
+    found = [mark for mark in marks(spec) if "label" in mark.get("keys", ())]
+    assert [mark["tip"] for mark in found] == ["must"] * 4
+    assert len({mark["x"] for mark in found}) == 1
+    assert {mark["fill"] for mark in found} == {"k"}
+    narrow = figure(spec, 200.0)
+    assert narrow.width <= 200
+    ends = [mark["x"] + mark["w"] for mark in narrow.marks if "label" in mark.get("keys", ())]
+    assert len(ends) == 4
+    assert max(ends) <= 200
+    text = View(spec).to_text(80, color=False)
+    assert "robot robot → must" in text
 
 
 def test_columns_with_scales_of_their_own_keep_them_in_the_overview() -> None:
@@ -298,9 +307,9 @@ def test_columns_with_scales_of_their_own_keep_them_in_the_overview() -> None:
         "values": values,
         "scale": scales[0],
     }
-    marks = figure(spec | {"scales": scales}).marks
-    seen = [mark for mark in marks if "overview" in mark.get("keys", ())]
-    assert at(scales[1], 1.0, "light") in {mark["fill"] for mark in seen}
+    drawn = marks(spec | {"scales": scales})
+    seen = [mark["fill"] for mark in drawn if "overview" in mark.get("keys", ())]
+    assert at(scales[1], 1.0, "light") in {resolve(fill, [], "light") for fill in seen}
 
 
 def test_one_column_of_a_paper(looks: dict[str, Look], long: dict[str, Look]) -> None:
@@ -313,7 +322,7 @@ def test_what_is_left_out_is_said(storyteller: LanguageModel) -> None:
     """A picture that does not show all says so."""
     out = storyteller.generate("Once upon a time", max_new_tokens=14, temperature=0)
     assert out.saliency(tested=False).view().spec["title"].endswith("; the first 12 of 14 tokens")
-    assert "; the first 24 of " in out.parts(0).view().spec["title"]
+    assert "; the first 24 of " in out.attribution(0).view().spec["title"]
     letters = storyteller.merges("believable" * 60).view()
     assert "more steps" in letters.spec["rows"][-1]["pieces"][0]
     assert len(letters.to_svg()) < 5e6
@@ -324,16 +333,34 @@ def test_a_query_of_a_long_text_is_in_sight(storyteller: LanguageModel) -> None:
     out = storyteller.generate(
         "One day a robot met a girl. They ran up the hill. " * 12, max_new_tokens=1, temperature=0
     )
-    spec = out.steps(1, 0, 60).view().spec
+    spec = out.steps(1, 0, position=60).view().spec
     assert spec["title"].endswith("at 60")
-    assert any("rows 21–60" in mark.get("text", "") for mark in figure(spec).marks)
+    assert any("rows 21–60" in mark.get("text", "") for mark in marks(spec))
 
 
 def test_a_prompt_does_not_look_unlikely(looks: dict[str, Look]) -> None:
     """What was given has no box; what was written has one, however unlikely it was."""
     rects = [
         mark
-        for mark in figure(looks["written"].view().spec).marks
+        for mark in marks(looks["probabilities"].view().spec)
         if "t0" in mark.get("keys", ()) or "t12" in mark.get("keys", ())
     ]
     assert ["stroke" in mark for mark in rects] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "pressed"),
+    [
+        ("girl", False),
+        ("␣girl", False),
+        ("Привет", False),
+        ("机器人", False),
+        ("…−·", False),
+        ("👩", True),
+        ("शब्द", True),
+        ("الروبوت", False),
+    ],
+)
+def test_only_what_may_be_too_wide_is_pressed(text: str, pressed: bool) -> None:
+    """A text that is set to a width is also stretched to it, where it is narrower."""
+    assert press(text, 10.0) == (pytest.approx(width_of(text, 10.0), abs=0.06) if pressed else 0)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from glassformer.training.plan import Plan
 from small import small_model
 from torch import nn
 
@@ -18,7 +19,6 @@ from glassformer.trace import trace
 from glassformer.training.loop import Stepped, fit
 from glassformer.training.lora import LoraLinear, adapted_layers, attach, fold, insert, merge, unmerge
 from glassformer.training.objectives import next_token
-from glassformer.training.plan import Plan
 
 IDS = torch.randint(0, 97, (2, 11), generator=torch.Generator().manual_seed(2))
 KINDS = ("attn.qkv", "attn.proj", "mlp.up", "mlp.down")

@@ -122,6 +122,7 @@ class Attention(Answer):
         return f"{self.tokens[row]!r} gives {given} to {self.tokens[column]!r}, the most of all"
 
 
+@answer
 class Rollout(Attention):
     """Attention through all layers: from which tokens a position's vector is made."""
 
@@ -499,5 +500,5 @@ class Robot(Answer):
 
 def robot() -> Robot:
     """The article's "robot must obey orders", with the step that its picture leaves out."""
-    table = attending.softmax_table(ROBOT_SCORES, ROBOT_WIDTH)
+    table: dict[str, Any] = attending.softmax_table(ROBOT_SCORES, ROBOT_WIDTH)
     return Robot(caption="raw scores, ÷ √16, masked, softmax", tokens=ROBOT, **table)

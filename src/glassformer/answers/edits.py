@@ -246,7 +246,7 @@ def edit(
         caption=caption,
         tokens=text.labels,
         ids=best,
-        words=text.labels_of(best),
+        words=text.labels_of(best, after=ids[-1]),
         before=before[best],
         after=after[best],
         divergence=divergence,
@@ -306,9 +306,9 @@ class Sweep(Answer, editing.Sweep):
 
 def sweep(
     lm: Subject,
-    clean: str,
+    clean: str | Sequence[int],
     *,
-    broken: str,
+    broken: str | Sequence[int],
     answer: str | int,
     foil: str | int,
     sites: str = "blocks.*.out",

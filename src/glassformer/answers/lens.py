@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from glassformer.answers.answer import Answer, Array, Cell, Column, Drawing, Table, Text, answer
+from glassformer.answers.answer import Answer, Array, Cell, Column, Drawing, Table, Text, answer, label
 from glassformer.errors import InputError
 from glassformer.explain import lens as lensing
 from glassformer.figures.color import magnitude
@@ -102,7 +102,11 @@ def lens(text: Text, *, k: int = 5, watch: Sequence[str | int] = ()) -> Lens:
     """What each stage of the residual stream would predict at each position."""
     watched = [text.find_token(word) for word in watch]
     found = lensing.lens(text.reading(), k=k, watch=watched)
-    likeliest = [text.labels_of(row) for row in found.top[..., 0].tolist()]
+    likeliest = []
+    for row in found.top[..., 0].tolist():
+        likeliest.append(
+            [label(text.lm.tokenizer, id, after=at) for id, at in zip(row, text.ids, strict=True)]
+        )
     return Lens(
         caption=f"{text.name}: logit lens",
         tokens=text.labels,
@@ -217,7 +221,7 @@ def rankings_watch(text: Text, *, watch: Sequence[str | int], position: int = -1
         tokens=text.labels,
         stages=found.stages,
         watched=tokens,
-        words=text.labels_of(tokens),
+        words=text.labels_of(tokens, after=text.ids[at]),
         ranks=found.watched_ranks[:, at],
         logprobs=found.watched_logprobs[:, at],
         position=at,
@@ -256,7 +260,7 @@ def attribution(
     other = None if foil is None else text.find_token(foil)
     found = lensing.attribution(reading, position=at, token=chosen, foil=other)
 
-    compared = text.labels_of([chosen] if other is None else [chosen, other])
+    compared = text.labels_of([chosen] if other is None else [chosen, other], after=text.ids[at])
     lead = " less that of ".join(repr(name) for name in compared)
     caption = f"{text.name}: the logit of {lead}, {found.logit:.3f}, part by part"
     return Attribution(caption=caption, tokens=text.labels, **vars(found))
@@ -336,7 +340,7 @@ def residual(text: Text, *, position: int = -1) -> Residual:
         tokens=text.labels,
         position=at,
         stages=predicted.stages,
-        likeliest=text.labels_of(predicted.top[:, at, 0].tolist()),
+        likeliest=text.labels_of(predicted.top[:, at, 0].tolist(), after=text.ids[at]),
         probability=np.exp(predicted.top_logprobs[:, at, 0]),
         **vars(found),
     )

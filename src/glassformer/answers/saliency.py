@@ -157,7 +157,7 @@ def saliency(
     tests, agreed = _test(before, found, steps=steps, parts=parts) if tested else (None, {})
     shares, sources, ends = _shares(before, found, by_word)
 
-    target_words = text.labels_of([target.token for target in found.targets])
+    target_words = text.labels[text.prompt :]
     return Saliency(
         caption=_caption(text, method, other, agreed),
         tokens=sources if by_word else [*sources, target_words[-1]],

@@ -1,10 +1,15 @@
 """Curves: over layers, steps or shares, and small ones over tokens."""
 
 import math
+from dataclasses import dataclass
 
 from glassformer.figures import color
-from glassformer.figures.labels import cut, number, percent, ten, tick
-from glassformer.figures.marks import LABEL, SMALL, TEXT, Sheet, Spec, width_of, written
+from glassformer.figures.labels import cut, number, percent, quantity, ten, tick
+from glassformer.figures.marks import LABEL, SMALL, TEXT, Sheet, Spec, width_of
+
+DOTS = 64  # points of a line that are marked one by one, at most
+UPRIGHT = 13  # units that an upright label needs
+SMALLEST = 1e-12  # value on a logarithmic axis
 
 
 def ticks(low: float, high: float, count: int = 5) -> tuple[list[float], float]:
@@ -12,158 +17,206 @@ def ticks(low: float, high: float, count: int = 5) -> tuple[list[float], float]:
     rough = (high - low) / count
     base = ten(math.floor(math.log10(rough)) if rough > 0 else 0)
     step = next(base * n for n in (1, 2, 5, 10) if base * n >= rough * 0.999)
-    first = math.ceil(low / step - 1e-9)
-    return [n * step for n in range(first, math.floor(high / step + 1e-9) + 1)], step
+
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [n * step for n in range(first, last + 1)], step
 
 
-def lines(view: Spec, room: float, theme: str) -> Sheet:
-    """Lines over x; with `log` by powers of ten, with `down` the smallest on top, as ranks are."""
-    sheet, series, xs = Sheet(theme), view["series"], view["x"]
-    named = all(isinstance(x, str) for x in xs)
-    places = [float(n) for n in range(len(xs))] if named else [float(x) for x in xs]
-    log, down = view.get("log", False), view.get("down", False)
-    ys = [value for one in series for value in one["values"] if value is not None]
-    low, high = (
-        view.get(end, edge) for end, edge in (("low", min(ys, default=0)), ("high", max(ys, default=1)))
-    )
+@dataclass(frozen=True)
+class Axes:
+    """Where a value lies in a drawing of lines."""
 
-    def scaled(value: float) -> float:
-        return math.log10(max(value, 1e-12)) if log else value
+    left: float
+    wide: float
+    tall: float
+    first: float  # the smallest x
+    last: float
+    bottom: float  # the smallest value, as a power of ten where `log` is
+    top: float
+    log: bool
+    down: bool  # the smallest value on top, as ranks are
 
-    bottom, top = scaled(low), scaled(high)
-    if top - bottom < 1e-9:
-        bottom, top = bottom - 0.5, top + 0.5
-    names = (
-        max((width_of(cut(one["name"], LABEL), SMALL) for one in series), default=0)
-        if len(series) > 1
-        else 0.0
-    )
-    left, tall = 44.0, float(view.get("height", 220))
-    wide = max(80.0, min(room, float(view.get("width", 640))) - left - names - 14)
-    first, last = min(places, default=0), max(places, default=1)
+    def x(self, x: float) -> float:
+        """The place of an x."""
+        return self.left + (x - self.first) / ((self.last - self.first) or 1.0) * self.wide
 
-    def place(x: float, value: float) -> list[float]:
-        share = (min(max(scaled(value), bottom), top) - bottom) / (top - bottom)
-        return [
-            left + (x - first) / ((last - first) or 1.0) * wide,
-            (share if down else 1 - share) * tall + 6,
-        ]
+    def y(self, value: float) -> float:
+        """The place of a value; one out of range lies on the edge."""
+        scaled = min(max(self.scaled(value), self.bottom), self.top)
+        share = (scaled - self.bottom) / (self.top - self.bottom)
+        return (share if self.down else 1 - share) * self.tall + 6
 
-    marks, step = (
-        ([ten(n) for n in range(math.floor(bottom), math.ceil(top) + 1)], 1.0) if log else ticks(bottom, top)
-    )
-    for value in [mark for mark in marks if bottom - 1e-9 <= scaled(mark) <= top + 1e-9]:
-        y = place(first, value)[1]
-        sheet.line([[left, y], [left + wide, y]], sheet.color("line"))
-        told = (
-            percent(value) if view.get("unit") == "percent" else number(value) if log else tick(value, step)
-        )
-        sheet.text(left - 5, y + 4, told, size=SMALL, anchor="end", fill=sheet.color("soft"))
-    foot = tall + 8
-    if named:
-        skip = max(1, math.ceil(len(xs) * 13 / wide))
-        shown = [n for n in range(len(xs)) if n % skip == 0]
-        for n in shown:
-            sheet.text(
-                place(places[n], low)[0] + 4,
-                foot,
-                cut(xs[n], LABEL),
-                size=SMALL,
-                mono=True,
-                turn=True,
-                anchor="end",
-            )
-        foot += max((width_of(cut(xs[n], LABEL), SMALL) for n in shown), default=0) + 4
-    else:
-        shown_x, step = ticks(first, last, 6)
-        for x in shown_x:
-            sheet.text(
-                place(x, low)[0],
-                foot + 10,
-                tick(x, step),
-                size=SMALL,
-                anchor="middle",
-                fill=sheet.color("soft"),
-            )
-        foot += 14
-    for n, one in enumerate(series):
-        stroke = color.SERIES[theme][n % len(color.SERIES[theme])]
-        points = [(x, value) for x, value in zip(places, one["values"], strict=True) if value is not None]
-        look = {"width": 2, "keys": [f"s{n}"], **({"dash": True} if n % 2 else {})}
-        sheet.line([place(x, value) for x, value in points], stroke, **look)
-        for x, value in points if len(points) <= 64 else []:
-            px, py = place(x, value)
-            where = xs[places.index(x)] if named else number(x)
-            tip = f"{one['name']}, {where}: {written(value, view.get('unit'))}"
-            sheet.rect(px - 2.5, py - 2.5, 5, 5, stroke, tip=tip, keys=[f"s{n}", f"x{places.index(x)}"])
-    if len(series) > 1:
-        final = [
-            next((value for value in reversed(one["values"]) if value is not None), low) for one in series
-        ]
-        ends = sorted((place(last, value)[1], n) for n, value in enumerate(final))
-        y = -math.inf
-        for wanted, n in ends:
-            y = max(wanted, y + SMALL + 2)
-            stroke = color.SERIES[theme][n % len(color.SERIES[theme])]
-            sheet.text(
-                left + wide + 8,
-                y + 4,
-                cut(series[n]["name"], LABEL),
-                size=SMALL,
-                fill=stroke,
-                bold=True,
-                keys=[f"s{n}"],
-            )
-    for what, x, y in (
-        (view.get("x_title"), left + wide, foot + SMALL + 4),
-        (view.get("y_title"), left + wide, -4),
-    ):
-        if what:
-            sheet.text(x, y + (0 if y > 0 else 6), what, size=SMALL, anchor="end", fill=sheet.color("soft"))
-    sheet.reach(left + wide + 8, foot + 4)
+    def scaled(self, value: float) -> float:
+        """A value, or its power of ten."""
+        return math.log10(max(value, SMALLEST)) if self.log else value
+
+
+def lines(view: Spec, room: float) -> Sheet:
+    """Lines over x; with `log` by powers of ten, with `down` the smallest on top."""
+    sheet = Sheet()
+    axes = _axes(view, room)
+    _rulers(sheet, view, axes)
+    foot = _names_below(sheet, view, axes) if _named(view) else _numbers_below(sheet, axes)
+    for n in range(len(view["series"])):
+        _line(sheet, view, axes, n)
+    if len(view["series"]) > 1:
+        _line_names(sheet, view, axes)
+
+    right = axes.left + axes.wide
+    if view.get("x_title"):
+        sheet.note(right, foot + SMALL + 4, text=view["x_title"], anchor="end")
+    if view.get("y_title"):
+        sheet.note(right, 2, text=view["y_title"], anchor="end")
+    sheet.reach(right + 8, foot + 4)
     return sheet
 
 
-def sparks(view: Spec, room: float, theme: str) -> Sheet:
+def _named(view: Spec) -> bool:
+    """Whether x has names, not numbers."""
+    return all(isinstance(x, str) for x in view["x"])
+
+
+def _places(view: Spec) -> list[float]:
+    """Where on the x axis the values are; names are one apart."""
+    return [float(n if _named(view) else x) for n, x in enumerate(view["x"])]
+
+
+def _axes(view: Spec, room: float) -> Axes:
+    series, log = view["series"], view.get("log", False)
+    values = [value for one in series for value in one["values"] if value is not None]
+    low = view.get("low", min(values, default=0))
+    high = view.get("high", max(values, default=1))
+    if log:
+        low, high = math.log10(max(low, SMALLEST)), math.log10(max(high, SMALLEST))
+    if high - low < 1e-9:  # a level line lies in the middle
+        low, high = low - 0.5, high + 0.5
+
+    left, names = 44.0, 0.0
+    if len(series) > 1:
+        names = max(width_of(cut(one["name"], LABEL), SMALL) for one in series)
+    wide = max(80.0, min(room, float(view.get("width", 640))) - left - names - 14)
+    tall = float(view.get("height", 220))
+
+    places = _places(view)
+    first, last = min(places, default=0.0), max(places, default=1.0)
+    return Axes(left, wide, tall, first, last, low, high, log, view.get("down", False))
+
+
+def _rulers(sheet: Sheet, view: Spec, axes: Axes) -> None:
+    """Lines across at round values, with their numbers."""
+    if axes.log:
+        powers = range(math.floor(axes.bottom), math.ceil(axes.top) + 1)
+        values, step = [ten(power) for power in powers], 1.0
+    else:
+        values, step = ticks(axes.bottom, axes.top)
+
+    for value in values:
+        if not axes.bottom - 1e-9 <= axes.scaled(value) <= axes.top + 1e-9:
+            continue
+        shown = _on_axis(view, value, step)
+        y = axes.y(value)
+        sheet.line([[axes.left, y], [axes.left + axes.wide, y]], "line")
+        sheet.note(axes.left - 5, y + 4, text=shown, anchor="end")
+
+
+def _on_axis(view: Spec, value: float, step: float) -> str:
+    """A round number as it stands on an axis."""
+    if view.get("unit") == "percent":
+        return percent(value)
+    return number(value) if view.get("log") else tick(value, step)
+
+
+def _names_below(sheet: Sheet, view: Spec, axes: Axes) -> float:
+    """The names of x, upright, as many as there is room for; where they end."""
+    foot = axes.tall + 8
+    skip = max(1, math.ceil(len(view["x"]) * UPRIGHT / axes.wide))
+    longest = 0.0
+    for n in range(0, len(view["x"]), skip):
+        label = cut(view["x"][n], LABEL)
+        look: Spec = {"size": SMALL, "mono": True, "turn": True, "anchor": "end"}
+        sheet.text(axes.x(n) + 4, foot, text=label, **look)
+        longest = max(longest, width_of(label, SMALL))
+    return foot + longest + 4
+
+
+def _numbers_below(sheet: Sheet, axes: Axes) -> float:
+    """Round numbers of x; where they end."""
+    foot = axes.tall + 8
+    shown, step = ticks(axes.first, axes.last, 6)
+    for x in shown:
+        sheet.note(axes.x(x), foot + 10, text=tick(x, step), anchor="middle")
+    return foot + 14
+
+
+def _line(sheet: Sheet, view: Spec, axes: Axes, n: int) -> None:
+    """One line; its points are marked where they are few."""
+    one, places = view["series"][n], _places(view)
+    known = [at for at, value in enumerate(one["values"]) if value is not None]
+    stroke, values = color.series(n), one["values"]
+
+    dash = {"dash": True} if n % 2 else {}
+    points = [[axes.x(places[at]), axes.y(values[at])] for at in known]
+    sheet.line(points, stroke, width=2, keys=[f"s{n}"], **dash)
+    if len(known) > DOTS:
+        return
+    for at, (x, y) in zip(known, points, strict=True):
+        name = view["x"][at] if _named(view) else number(places[at])
+        tip = f"{one['name']}, {name}: {quantity(values[at], view.get('unit'))}"
+        sheet.rect(x - 2.5, y - 2.5, size=(5, 5), fill=stroke, tip=tip, keys=[f"s{n}", f"x{at}"])
+
+
+def _line_names(sheet: Sheet, view: Spec, axes: Axes) -> None:
+    """The names of lines where they end, moved down where two would meet."""
+    ends = []
+    for n, one in enumerate(view["series"]):
+        known = [value for value in one["values"] if value is not None]
+        y = axes.y(known[-1]) if known else (axes.tall + 6 if not axes.down else 6.0)
+        ends.append((y, n))
+
+    y = -math.inf
+    for wanted, n in sorted(ends):
+        y = max(wanted, y + SMALL + 2)
+        name = cut(view["series"][n]["name"], LABEL)
+        look: Spec = {"size": SMALL, "fill": color.series(n), "bold": True, "keys": [f"s{n}"]}
+        sheet.text(axes.left + axes.wide + 8, y + 4, text=name, **look)
+
+
+def sparks(view: Spec, room: float) -> Sheet:
     """One small curve a row, all over the same tokens."""
-    sheet, series, labels = Sheet(theme), view["series"], view["tokens"]
+    sheet, series, labels = Sheet(), view["series"], view["tokens"]
     left = max((width_of(cut(one["name"], LABEL), TEXT) for one in series), default=0) + 10
     step = min(22.0, (room - left) / max(1, len(labels)))
     high, y = 30.0, 0.0
-    for n, one in enumerate(series):
-        stroke = color.SERIES[theme][n % len(color.SERIES[theme])]
-        there = [(at, value) for at, value in enumerate(one["values"]) if value is not None]
-        most = max((value for _, value in there), default=0) or 1.0
-        points = [[left + (at + 0.5) * step, y + high - value / most * (high - 4)] for at, value in there]
-        area = [[points[0][0], y + high], *points, [points[-1][0], y + high]] if points else []
-        sheet.text(
-            left - 8,
-            y + high - 8,
-            cut(one["name"], LABEL),
-            anchor="end",
-            fill=stroke,
-            bold=True,
-            keys=[f"s{n}"],
-        )
-        sheet.line(area, stroke, fill=stroke, width=1.2, keys=[f"s{n}"])
-        for at, value in there:
-            tip = f"{one['name']}, {at} {labels[at]}: {number(value)}"
-            sheet.rect(left + at * step, y, step, high, "none", tip=tip, keys=[f"s{n}", f"t{at}"])
+    for n in range(len(series)):
+        _spark(sheet, view, n, corner=(left, y), size=(step, high))
         y += high + 8
-    skip = max(1, math.ceil(13 / step))
-    shown = [at for at in range(len(labels)) if at % skip == 0]
-    for at in shown:
-        sheet.text(
-            left + (at + 0.5) * step + 4,
-            y,
-            cut(labels[at], LABEL),
-            mono=True,
-            turn=True,
-            anchor="end",
-            keys=[f"t{at}"],
-        )
-    sheet.reach(
-        left + step * len(labels),
-        y + max((width_of(cut(labels[at], LABEL), TEXT) for at in shown), default=0) + 4,
-    )
+
+    longest = 0.0
+    for at in range(0, len(labels), max(1, math.ceil(UPRIGHT / step))):
+        label = cut(labels[at], LABEL)
+        look: Spec = {"mono": True, "turn": True, "anchor": "end", "keys": [f"t{at}"]}
+        sheet.text(left + (at + 0.5) * step + 4, y, text=label, **look)
+        longest = max(longest, width_of(label, TEXT))
+    sheet.reach(left + step * len(labels), y + longest + 4)
     return sheet
+
+
+def _spark(
+    sheet: Sheet, view: Spec, n: int, *, corner: tuple[float, float], size: tuple[float, float]
+) -> None:
+    """One small curve, filled to its ground; every token has a place that says its value."""
+    one, (left, y), (step, high) = view["series"][n], corner, size
+    values, ground = one["values"], y + high
+    known = [at for at, value in enumerate(values) if value is not None]
+    most = max((values[at] for at in known), default=0) or 1.0
+    area = [[left + (at + 0.5) * step, ground - values[at] / most * (high - 4)] for at in known]
+    if area:
+        area = [[area[0][0], ground], *area, [area[-1][0], ground]]
+
+    stroke, keys = color.series(n), [f"s{n}"]
+    name = cut(one["name"], LABEL)
+    sheet.text(left - 8, ground - 8, text=name, anchor="end", fill=stroke, bold=True, keys=keys)
+    sheet.line(area, stroke, fill=stroke, width=1.2, keys=keys)
+    for at in known:
+        tip = f"{one['name']}, {at} {view['tokens'][at]}: {number(values[at])}"
+        sheet.rect(left + at * step, y, size=(step, high), tip=tip, keys=[f"s{n}", f"t{at}"])

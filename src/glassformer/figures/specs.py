@@ -8,7 +8,7 @@ import numpy as np
 
 from glassformer.figures.labels import visible
 from glassformer.figures.marks import Spec
-from glassformer.figures.view import packed, short
+from glassformer.figures.packing import packed, short
 
 
 def names(tokens: Sequence[str]) -> list[str]:
