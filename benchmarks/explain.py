@@ -33,14 +33,15 @@ def ids_of(size: int) -> list[int]:
 def ours(folder: str) -> Any:
     """gradient × input: one forward pass, all backward passes side by side."""
     import glassformer as gf
+    from glassformer.explain.reading import Reading
     from glassformer.explain.saliency import Target, saliency
 
-    model = gf.load(folder).model
     ids = ids_of(PROMPT + NEW)
+    reading = Reading(gf.load(folder).model, ids[:-1])
 
     def run() -> int:
         targets = [Target(at, ids[at + 1]) for at in range(PROMPT - 1, PROMPT + NEW - 1)]
-        return len(saliency(model, ids[:-1], targets).shares)
+        return len(saliency(reading, targets).shares)
 
     return run
 
@@ -99,9 +100,10 @@ def our_lens(folder: str) -> Any:
     """Every stage at every position: candidates, ranks, entropy, divergence."""
     import glassformer as gf
     from glassformer.explain.lens import lens
+    from glassformer.explain.reading import Reading
 
-    model = gf.load(folder).model
-    return lambda: lens(model, ids_of(LENS)).ranks.size
+    reading = Reading(gf.load(folder).model, ids_of(LENS))
+    return lambda: lens(reading).ranks.size
 
 
 def transformerlens(folder: str) -> Any:

@@ -303,9 +303,9 @@ def test_the_articles_table_of_shares() -> None:
     class Listener(Tapped):
         pass
 
-    from glassformer.nn.attention import explicit_pattern
+    from glassformer.nn.attention import causal_mask, explicit_pattern
 
-    pattern = explicit_pattern(Listener(), q, k, None, causal=True)[0, 0]
+    pattern = explicit_pattern(Listener(), q, k, causal_mask(q.shape[2], k.shape[2]))[0, 0]
     assert pattern[1].tolist() == pytest.approx([0.48, 0.52, 0, 0], abs=0.005)
     for row, column in itertools.product(range(4), range(4)):
         assert (pattern[row, column] == 0) == (column > row)

@@ -22,7 +22,7 @@ from glassformer.hub.folder import save_folder
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder with a tiny model that writes nonsense quickly."""
     folder = tmp_path_factory.mktemp("models") / "tiny"
-    save_folder(folder, small_model(3, vocab=300, context=64), small_tokenizer(300))
+    save_folder(folder, small_model(3, vocab=300, context=64), tokenizer=small_tokenizer(300))
     return str(folder)
 
 
@@ -259,13 +259,13 @@ def test_show_says_why_124m(glass, tmp_path: Path) -> None:
 
 def write_sparse_gpt2(folder: Path, model: object) -> None:
     """A file with GPT-2 small's header and a hole where the numbers would be."""
-    from glassformer.hub.gpt2 import TRANSPOSED, their_name, write_config
+    from glassformer.hub.gpt2 import NAMES, write_config
 
     folder.mkdir()
     header, at = {}, 0
     for name, parameter in model.named_parameters():  # type: ignore[attr-defined]
-        shape = list(parameter.shape)[:: -1 if TRANSPOSED.fullmatch(name) else 1]
-        header[their_name(name)] = {
+        shape = list(parameter.shape)[:: -1 if NAMES.is_transposed(name) else 1]
+        header[NAMES.theirs(name)] = {
             "dtype": "F32",
             "shape": shape,
             "data_offsets": [at, at + 4 * parameter.numel()],

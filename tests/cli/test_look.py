@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from glassformer.answers.answer import Column
 from glassformer.cli import run
-from glassformer.cli.asked import _parts
+from glassformer.cli.asked import _parts, cell
 
 TEXT = "The cat sat. The cat"
 
@@ -28,10 +29,10 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
     ("arguments", "words"),
     [
         (["attention", TEXT], ["layer", "previous", "induction"]),
-        (["attention", "-l", "1", TEXT], ["mean of all heads", "looks at 1"]),
+        (["attention", "-l", "1", TEXT], ["mean of all heads", "attends to 1"]),
         (["attention", "-l", "1", "--head", "0", "--words", TEXT], ["layer 1, head 0", "␣sat"]),
-        (["attention", "-l", "1", "--head", "0", "--query", "sat", TEXT], ["q·k", "softmax", "−∞"]),
-        (["attention", "--from", "sat", "--to", "cat", TEXT], ["from 'sat' to 'cat'"]),
+        (["attention", "-l", "1", "--head", "0", "--steps", "sat", TEXT], ["q·k", "softmax", "−∞"]),
+        (["attention", "--find-heads", "sat", "cat", TEXT], ["from 'sat' to 'cat'"]),
         (["attention", "--robot"], ["obey", "0.481"]),
         (["lens", TEXT], ["embed", "blocks.0.mid", "divergence"]),
         (["lens", "-p", "all", "-w", " mat", TEXT], ["rank of ' mat'"]),
@@ -44,13 +45,15 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
         (["attention", "-l", "1", "--values", TEXT], ["length of what is handed over"]),
         (["attention", "--cache", "3", TEXT], ["computed", "reused", "bytes a layer"]),
         (
-            ["lens", "--parts", "--token", " dog", "--not", " cat", TEXT],
+            ["lens", "--attribution", "--token", " dog", "--not", " cat", TEXT],
             ["the logit of ' dog' less that of ' cat'", "blocks.0.mlp"],
         ),
-        (["lens", "--ranks", "2", TEXT], ["ranks of the written tokens", "blocks.1.mid"]),
+        (["lens", "--rankings", "2", TEXT], ["ranks of the generated tokens", "blocks.1.mid"]),
         (["saliency", "-n", "1", "--words", "--no-test", TEXT], ["␣sat"]),
         (["neurons", "--clusters", "2", "-l", "0", TEXT], ["2 clusters"]),
-        (["neurons", "--neuron", "1.17", "-k", "4"], ["what neuron 17 of layer 1 pushes"]),
+        (["neurons", "--promotes", "1.17", "-k", "4"], ["what neuron 17 of layer 1 promotes"]),
+        (["show", "--training-rows", TEXT], ["features", "label", "␣sat"]),
+        (["show", "--update", TEXT], ["one update toward ' cat'", "gradient norm", "logit after"]),
         (
             ["edit", "--zero", "blocks.*.attn", "-n", "3", TEXT],
             ["nats apart", f"before {TEXT}", f"after {TEXT}", "difference"],
@@ -104,26 +107,26 @@ def test_tables(arguments: list[str], words: list[str], capsys: pytest.CaptureFi
 def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As JSON on stdout, as JSON or CSV in a file."""
     found = json.loads(said(capsys, "lens", "--json", TEXT))
-    assert len(found["numbers"]["ranks"][0]) == len(found["tokens"])
+    assert len(found["values"]["ranks"][0]) == len(found["tokens"])
     said(capsys, "lens", TEXT, "-o", str(tmp_path / "lens.json"))
     saved = json.loads((tmp_path / "lens.json").read_text())
     assert saved.pop("view")["kind"] == "matrix"
     assert saved == found
     said(capsys, "lens", "-p", "all", TEXT, "-o", str(tmp_path / "lens.csv"))
     lines = list(csv.reader(io.StringIO((tmp_path / "lens.csv").read_text())))
-    assert len(lines) == 1 + len(found["tokens"]) * len(found["numbers"]["stages"])
+    assert len(lines) == 1 + len(found["tokens"]) * len(found["values"]["stages"])
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["attention", "--head", "1", TEXT], "--head needs --layer"),
-        (["attention", "--query", "cat", TEXT], "--query needs --layer and --head"),
-        (["attention", "--from", "cat", TEXT], "--from and --to belong together"),
-        (["attention", "-l", "99", TEXT], "layer 99 is not there"),
+        (["attention", "--steps", "cat", TEXT], "--steps needs --layer and --head"),
+        (["attention", "--find-heads", "cat"], "requires 2 arguments"),
+        (["attention", "-l", "99", TEXT], "layer 99 is out of range"),
         (
-            ["attention", "--from", "cat", "--to", "The", "-l", "1", TEXT],
-            "--layer does not go with --from, which is about all",
+            ["attention", "--find-heads", "cat", "The", "-l", "1", TEXT],
+            "--layer does not go with --find-heads, which is about all",
         ),
         (["attention", "--cache", "2", "-l", "0", TEXT], "--layer does not go with --cache"),
         (["attention", "--cache", "-1", TEXT], "--cache must be at least 0, not -1"),
@@ -133,15 +136,18 @@ def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             ["attention", "-l", "1", "--as", "pie", "-o", "x.svg", TEXT],
             "'pie' is not a drawing of attention; there is matrix",
         ),
-        (["lens", "--ranks", "2", "-p", "0", TEXT], "--position does not go with --ranks"),
-        (["lens", "--ranks", "-3", TEXT], "--ranks must be at least 0, not -3"),
-        (["lens", "--parts", "--token", " her", "--not", " her", TEXT], "a token has no lead over itself"),
+        (["lens", "--rankings", "2", "-p", "0", TEXT], "--position does not go with --rankings"),
+        (["lens", "--rankings", "-3", TEXT], "--rankings must be at least 0, not -3"),
+        (
+            ["lens", "--attribution", "--token", " her", "--not", " her", TEXT],
+            "the foil is the token itself",
+        ),
         (
             ["lens", "-w", " unbelievable", TEXT],
             "is not one token but ' un' + 'b' + 'el' + 'ie' + 'v' + 'able'\n",
         ),
-        (["neurons", "--neuron", "1.17", TEXT], "TEXT does not go with --neuron"),
-        (["neurons", "--neuron", "1.17", "-k", "0"], "-k must be at least 1, not 0"),
+        (["neurons", "--promotes", "1.17", TEXT], "TEXT does not go with --promotes"),
+        (["neurons", "--promotes", "1.17", "-k", "0"], "-k must be at least 1, not 0"),
         (["edit", "--zero", "blocks.0.mlp", "--from", "x", TEXT], "--from needs --patch or --sweep"),
         (["edit", "--zero", "blocks.0.mlp", "--answer", "x", TEXT], "--answer does not go with an edit"),
         (
@@ -164,20 +170,25 @@ def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["saliency", "-n", "0", TEXT], "there is no token to explain"),
         (["neurons", "--factors", "99", TEXT], "factors must be between 1 and the"),
         (["neurons", "--factors", "2", "--clusters", "2", TEXT], "ask one at a time"),
-        (["neurons", "--clusters", "0", "--corpus", "x", TEXT], "--corpus needs --neuron"),
-        (["neurons", "--neuron", "17"], "'17' is not LAYER.NEURON"),
-        (["neurons", "--neuron", "1.99999"], "neuron 99999 is not there"),
-        (["neurons", "--neuron", "1.2", "--corpus", "/nowhere"], "/nowhere: there is no such file"),
+        (["neurons", "--clusters", "0", "--corpus", "x", TEXT], "--examples and --corpus belong together"),
+        (["neurons", "--examples", "1.17"], "--examples and --corpus belong together"),
+        (["neurons", "--promotes", "17"], "'17' is not LAYER.NEURON"),
+        (["neurons", "--promotes", "1.99999"], "neuron 99999 is out of range"),
+        (["neurons", "--examples", "1.2", "--corpus", "/nowhere"], "/nowhere: there is no such file"),
         (["attention", "--values", TEXT], "--values needs --layer"),
-        (["lens", "--token", " cat", TEXT], "--token needs --parts"),
-        (["lens", "--parts", "-p", "all", TEXT], "--parts needs one --position"),
+        (["lens", "--token", " cat", TEXT], "--token needs --attribution"),
+        (["lens", "--attribution", "-p", "all", TEXT], "--attribution needs one --position"),
+        (["lens", "--residual", "-p", "all", TEXT], "--residual needs one --position"),
         (["edit", TEXT], "name an edit: --zero"),
         (["edit", "--sweep", "--zero", "embed", TEXT], "--sweep and an edit are 2 questions"),
         (["attention", "--rollout", "--cache", "2", TEXT], "--rollout and --cache are 2 questions"),
-        (["attention", "--words", TEXT], "--words joins what one layer looks at"),
+        (["attention", "--words", TEXT], "--words joins the tokens of one layer"),
         (["attention", "-l", "1", "--head", "0", "--rollout", TEXT], "--head goes with"),
-        (["attention", "-l", "1", "--head", "0", "--query=--5", TEXT], "the word '--5' is not in the text"),
-        (["lens", "--ranks", "2", "-w", " cat", TEXT], "--ranks and --watch are 2 questions"),
+        (["attention", "-l", "1", "--head", "0", "--steps=--5", TEXT], "the word '--5' is not in the text"),
+        (["lens", "--rankings", "2", "-w", " cat", TEXT], "--rankings and --watch are 2 questions"),
+        (["show", "--curve", "--update", TEXT], "--curve and --update are 2 questions"),
+        (["show", "--update", "The"], "at least two tokens"),
+        (["show", "--training-rows", TEXT, "--window", "0"], "window must be a whole number of at least 1"),
         (["saliency", "--method", "rollout", "--not", " cat", TEXT], "--not has no meaning for rollout"),
         (["neurons", "-l", "3-1", TEXT], "neither a layer nor a range"),
         (["neurons", "--clusters", "2", "Once"], "clusters must be between 1 and the 1 ways"),
@@ -209,10 +220,11 @@ def test_where_a_neuron_fires(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     (tmp_path / "one.jsonl").write_text('{"text": "A dog ran."}\n{"text": "The cat sat on the mat."}\n')
     (tmp_path / "two.txt").write_text("Once upon a time there was a bird.")
     found = json.loads(
-        said(capsys, "neurons", "--neuron", "1.17", "-k", "2", "--corpus", str(tmp_path), "--json")
+        said(capsys, "neurons", "--examples", "1.17", "-k", "2", "--corpus", str(tmp_path), "--json")
     )
-    assert len(found["numbers"]) == len(found["rows"]) == 2
-    assert found["numbers"][0]["activation"] >= found["numbers"][1]["activation"]
+    examples = found["values"]["examples"]
+    assert len(examples) == len(found["rows"]) == 2
+    assert examples[0]["activation"] >= examples[1]["activation"]
 
 
 def test_a_file_that_holds_no_edits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -232,19 +244,47 @@ def test_edits_are_kept_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[
     flags = ["--zero", "blocks.0.attn.mix[1]", "--toward", "happy", "--away", "sad", "--at", "2", "--by", "3"]
     first = json.loads(said(capsys, "edit", *flags, "--save", str(kept), *how, TEXT))
     assert json.loads(said(capsys, "edit", "--edit", str(kept), *how, TEXT)) == first
-    assert first["numbers"]["text"] != first["numbers"]["edited"]
+    assert first["values"]["text"] != first["values"]["edited"]
     for arguments, key in ((["--edit", str(kept)], "edited"), ([], "text")):
-        assert json.loads(said(capsys, "generate", *arguments, *how, TEXT))["text"] == first["numbers"][key]
+        assert json.loads(said(capsys, "generate", *arguments, *how, TEXT))["text"] == first["values"][key]
 
 
 def test_a_wide_table_in_parts() -> None:
     """Every part says which rows it has, and what belongs together stays so."""
-    columns = ["position", "token", "looks at 1", "weight 1", "looks at 2", "weight 2"]
+    columns = [Column("position", "count", key=True), Column("token", "token", key=True)]
+    for n in (1, 2):
+        columns += [Column(f"attends to {n}", "token", group=n), Column(f"weight {n}", "share", group=n)]
     assert _parts(columns, [10] * 6, 60) == [[0, 1, 2, 3, 4, 5]]
     assert _parts(columns, [10] * 6, 59) == [[0, 1, 2, 3], [0, 1, 4, 5]]
     assert _parts(columns, [10] * 6, 10) == [[0, 1, 2, 3], [0, 1, 4, 5]]
-    assert _parts(["layer", "head", "previous", "first"], [8] * 4, 24) == [[0, 1, 2], [0, 1, 3]]
-    assert _parts(["stage", "position"], [8] * 2, 10) == [[0, 1]]
+    heads = [Column("layer", key=True), Column("head", key=True), Column("previous"), Column("first")]
+    assert _parts(heads, [8] * 4, 24) == [[0, 1, 2], [0, 1, 3]]
+    assert _parts(heads[:2], [8] * 2, 10) == [[0, 1]]
+
+
+def test_cells_are_shown_as_their_column_says() -> None:
+    """By the column's format, not by its name or by what type a number happens to have."""
+    shown = {
+        "number": cell(0.25, Column("x", "number")),
+        "nan": cell(float("nan"), Column("x", "share")),
+        "none": cell(None, Column("x", "count")),
+        "low": cell(float("-inf"), Column("x", "number")),
+        "rank": cell(1, Column("x", "rank")),
+        "count": cell(12345, Column("rank of words", "count")),
+        "token": cell(" cat", Column("x", "token")),
+        "bool": cell(True, Column("x", "bool")),
+    }
+    assert {name: one.plain for name, one in shown.items()} == {
+        "number": "0.250", "nan": "–", "none": "–", "low": "−∞", "rank": "1", "count": "12,345", "token": "␣cat",
+        "bool": "True",
+    }  # fmt: skip
+    assert shown["rank"].style == "bold cyan"
+    assert not shown["count"].style
+    assert not shown["number"].style
+    styles = [cell(value, Column("x", "share")).style for value in (0.6, 0.2, 0.05, 0.001)]
+    assert styles == ["bold cyan", "cyan", "", "dim"]
+    styles = [cell(value, Column("x", "signed")).style for value in (0.2, -0.2, 0.0001)]
+    assert styles == ["blue", "dark_orange", "dim"]
 
 
 def test_a_terminal_that_knows_no_unicode() -> None:
@@ -267,7 +307,7 @@ def test_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "arcs.svg": ["attention", "-l", "1", "--as", "arcs", "--dark", TEXT],
         "lens.html": ["lens", "--as", "rank", TEXT],
         "watch.png": ["lens", "-w", " is", "-w", " was", TEXT],
-        "journey.svg": ["lens", "--journey", TEXT],
+        "residual.svg": ["lens", "--residual", TEXT],
         "saliency.pdf": ["saliency", "-n", "1", "--no-test", TEXT],
         "neurons.svg": ["neurons", "--width", "400", TEXT],
         "edit.svg": ["edit", "--zero", "blocks.0.attn", "-n", "2", TEXT],
@@ -275,7 +315,10 @@ def test_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "story.svg": ["generate", "-n", "4", "-s", "1", TEXT],
         "top.svg": ["top", "--top-k", "3", TEXT],
         "merges.svg": ["tokenize", "--merges", TEXT],
-        "vectors.csv": ["tokenize", "--vectors", TEXT],
+        "embedding.csv": ["tokenize", "--embedding", TEXT],
+        "tokens.svg": ["tokenize", TEXT],
+        "rows.svg": ["show", "--training-rows", TEXT],
+        "update.svg": ["show", "--update", TEXT],
         "parameters.svg": ["show"],
     }.items():
         said(capsys, *arguments, "-o", str(tmp_path / name))
@@ -288,10 +331,10 @@ def test_drawn_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: py
     monkeypatch.setenv("FORCE_COLOR", "1")
     shown = said(capsys, "attention", "-l", "1", TEXT)
     assert "\x1b[" in shown
-    assert "looks at 1" in shown
+    assert "attends to 1" in shown
     plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
     assert max(map(cell_len, plain.splitlines())) <= 60
-    assert "█" in said(capsys, "lens", "--parts", TEXT)
+    assert "█" in said(capsys, "lens", "--attribution", TEXT)
     monkeypatch.setenv("NO_COLOR", "1")
     shown = said(capsys, "attention", "-l", "1", TEXT)
     assert "48;" not in shown
@@ -340,6 +383,6 @@ def test_a_picture_that_is_not_all_leaves_the_table(
     """All parts of a logit, and all tokens that were ranked, are there on a narrow terminal too."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")
-    assert "blocks.0.attn.mix[0]" in said(capsys, "lens", "--parts", TEXT)
-    shown = re.sub(r"\x1b\[[0-9;]*m", "", said(capsys, "lens", "--ranks", "20", TEXT))
+    assert "blocks.0.attn.mix[0]" in said(capsys, "lens", "--attribution", TEXT)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", said(capsys, "lens", "--rankings", "20", TEXT))
     assert len(re.findall(r"^blocks\.5\.out", shown, re.M)) > 1

@@ -30,7 +30,7 @@ def words() -> Tokenizer:
 
 @pytest.fixture
 def folder(tmp_path: Path, words: Tokenizer) -> Path:
-    save_folder(tmp_path / "model", random_model(vocab=len(words)), words)
+    save_folder(tmp_path / "model", random_model(vocab=len(words)), tokenizer=words)
     return tmp_path / "model"
 
 
@@ -64,7 +64,7 @@ def test_a_changed_source_is_noticed(folder: Path, words: Tokenizer) -> None:
     old = logits(folder)
     other = random_model(5, vocab=len(words))
     stat = (folder / "model.safetensors").stat()
-    save_folder(folder, other, words)
+    save_folder(folder, other, tokenizer=words)
     assert (folder / "model.safetensors").stat().st_size == stat.st_size
     assert find(folder) is None
     assert logits(folder) == engine_of(other).logits(IDS).tobytes() != old
@@ -182,7 +182,7 @@ def test_a_lora_folder_is_folded_in(folder: Path, tmp_path: Path) -> None:
         )
         for layer in range(2)
     }
-    save_adapter(tmp_path / "lora", detours, str(folder))
+    save_adapter(tmp_path / "lora", detours, base=str(folder))
     merged = load_torch(tmp_path / "lora").model
     assert logits(tmp_path / "lora") == engine_of(merged).logits(IDS).tobytes() != logits(folder)
     assert find(tmp_path / "lora") is not None
@@ -193,7 +193,7 @@ def test_a_lora_folder_is_folded_in(folder: Path, tmp_path: Path) -> None:
 def test_two_models_of_one_name_are_kept_apart(folder: Path, tmp_path: Path, words: Tokenizer) -> None:
     """A folder is known by its whole path."""
     other = tmp_path / "elsewhere" / "model"
-    save_folder(other, random_model(9, vocab=len(words)), words)
+    save_folder(other, random_model(9, vocab=len(words)), tokenizer=words)
     assert logits(folder) != logits(other)
     assert find(folder) is not None
     assert find(other) is not None

@@ -14,13 +14,13 @@ import pytest
 from drawn import drawings
 from gapped import with_gaps
 
+from glassformer.answers.answer import Answer as Look
 from glassformer.figures.color import THEMES, magnitude
 from glassformer.figures.labels import number, percent
 from glassformer.figures.layout import ROOMS, figure, layouts
 from glassformer.figures.specs import matrix
 from glassformer.figures.svg import svg
 from glassformer.figures.view import View, script
-from glassformer.tasks.look import Look
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed, which drives the browser"
@@ -367,7 +367,7 @@ def test_drawings_beside_each_other_are_walked_together(
 
 def test_dark_and_light_and_narrow(page: Any, looks: dict[str, Look], tmp_path: Path) -> None:
     """It follows the reader's colors and the page's width."""
-    show(page, looks["written"], tmp_path)
+    show(page, looks["probabilities"], tmp_path)
     ground = "document.querySelector('svg > rect').getAttribute('fill')"
     assert page.evaluate(ground) == "#ffffff"
     page.emulate_media(color_scheme="dark")
@@ -403,7 +403,7 @@ def test_as_a_widget(page: Any, looks: dict[str, Look]) -> None:
     """What a notebook calls: `render` with a model and a place; a new view is drawn anew."""
     page.goto("about:blank")
     source = base64.b64encode(script().encode()).decode()
-    views = [json.loads(json.dumps(looks[kind].view().spec)) for kind in ("lens", "parts")]
+    views = [json.loads(json.dumps(looks[kind].view().spec)) for kind in ("lens", "attribution")]
     drawings = [{"view": view, "layouts": layouts(view)} for view in views]
     shown = page.evaluate(
         """async ([source, first, second]) => {

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from glassformer.answers.answer import Answer as Look
 from glassformer.errors import InputError
 from glassformer.figures.show import bundle
 from glassformer.figures.view import View
-from glassformer.tasks.look import Look
 
 
 def test_every_form(looks: dict[str, Look], tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_every_form(looks: dict[str, Look], tmp_path: Path) -> None:
             assert path.read_bytes().startswith(start)
             assert path.stat().st_size > 100
         saved = json.loads((tmp_path / f"{kind}.json").read_text())
-        assert saved["numbers"]
+        assert saved["values"]
         assert saved["view"]["kind"] == look.view().spec["kind"]
     assert looks["lens"].view().save(tmp_path / "view.csv").read_text().splitlines()[0] == ",".join(
         looks["lens"].columns
@@ -42,7 +42,7 @@ def test_every_form(looks: dict[str, Look], tmp_path: Path) -> None:
 
 def test_width_and_theme(looks: dict[str, Look], tmp_path: Path) -> None:
     """One column of a paper; a dark ground."""
-    wide, narrow = (View.to_svg(looks["written"].view(), width=width) for width in (960, 360))
+    wide, narrow = (View.to_svg(looks["probabilities"].view(), width=width) for width in (960, 360))
     assert (
         float(narrow.split('width="')[1].split('"')[0]) <= 360 < float(wide.split('width="')[1].split('"')[0])
     )
@@ -106,11 +106,11 @@ def test_as_frame_and_array(looks: dict[str, Look], monkeypatch: pytest.MonkeyPa
     table = looks["attention"].to_numpy()
     np.testing.assert_allclose(table.sum(1), 1, atol=1e-5)
     assert looks["lens"].to_numpy()["ranks"].shape == (13, len(looks["lens"].tokens))
-    assert set(looks["rankings"].to_numpy()) == {"stages", "ranks", "logprobs"}
+    assert set(looks["rankings"].to_numpy()) == {"stages", "ranks", "logprobs", "first"}
     drawn = looks["attention"].view().to_numpy()
     np.testing.assert_allclose(np.nan_to_num(drawn), table, atol=1e-3)
     assert np.isnan(drawn[0, 1])
-    assert set(looks["watched"].view().to_numpy()) == {"&", "'", "("}
+    assert set(looks["rankings_watch"].view().to_numpy()) == {"&", "'", "("}
     assert len(looks["robot"].view().to_numpy()) == 4
     assert looks["attention"].view("arcs").to_numpy().shape[1] == 3
     assert list(looks["lens"].view().to_frame().columns) == looks["lens"].columns

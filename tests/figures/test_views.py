@@ -12,6 +12,8 @@ import pytest
 from drawn import drawings
 from gapped import PLAIN, with_gaps
 
+from glassformer.answers import QUESTIONS
+from glassformer.answers.answer import Answer as Look
 from glassformer.errors import InputError
 from glassformer.figures.cells import flat
 from glassformer.figures.color import HUES, SERIES, THEMES, at, ink_on, luminance, magnitude, resolve
@@ -24,8 +26,6 @@ from glassformer.figures.packing import numbers
 from glassformer.figures.svg import svg
 from glassformer.figures.view import View, packed
 from glassformer.tasks.complete import LanguageModel
-from glassformer.tasks.drawing import DRAWINGS
-from glassformer.tasks.look import Look
 
 FIGURES = Path(__file__).parents[2] / "src/glassformer/figures"
 SCHEMA, MARKS = (json.loads((FIGURES / f"{name}.schema.json").read_text()) for name in ("view", "marks"))
@@ -38,7 +38,7 @@ def marks(spec: dict[str, Any], room: float = 960.0) -> list[dict[str, Any]]:
 
 def test_every_kind_of_answer_is_drawn(looks: dict[str, Look]) -> None:
     """None is forgotten here, and none has no picture."""
-    assert set(looks) == set(DRAWINGS)
+    assert set(looks) == set(QUESTIONS)
 
 
 def test_views_keep_to_their_schema(
@@ -81,7 +81,7 @@ def sample(marks: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_several_layouts_share_their_marks(looks: dict[str, Look]) -> None:
     """A narrow layout says of most marks only where they are; put together they are its own."""
-    spec = looks["written"].view().spec
+    spec = looks["probabilities"].view().spec
     spec = spec | {"tokens": spec["tokens"] * 4, "values": spec["values"] * 4}
     made = layouts(spec)
     assert [layout["width"] for layout in made] == [figure(spec, room).width for room in ROOMS]
@@ -322,7 +322,7 @@ def test_what_is_left_out_is_said(storyteller: LanguageModel) -> None:
     """A picture that does not show all says so."""
     out = storyteller.generate("Once upon a time", max_new_tokens=14, temperature=0)
     assert out.saliency(tested=False).view().spec["title"].endswith("; the first 12 of 14 tokens")
-    assert "; the first 24 of " in out.parts(0).view().spec["title"]
+    assert "; the first 24 of " in out.attribution(0).view().spec["title"]
     letters = storyteller.merges("believable" * 60).view()
     assert "more steps" in letters.spec["rows"][-1]["pieces"][0]
     assert len(letters.to_svg()) < 5e6
@@ -333,7 +333,7 @@ def test_a_query_of_a_long_text_is_in_sight(storyteller: LanguageModel) -> None:
     out = storyteller.generate(
         "One day a robot met a girl. They ran up the hill. " * 12, max_new_tokens=1, temperature=0
     )
-    spec = out.steps(1, 0, 60).view().spec
+    spec = out.steps(1, 0, position=60).view().spec
     assert spec["title"].endswith("at 60")
     assert any("rows 21–60" in mark.get("text", "") for mark in marks(spec))
 
@@ -342,7 +342,7 @@ def test_a_prompt_does_not_look_unlikely(looks: dict[str, Look]) -> None:
     """What was given has no box; what was written has one, however unlikely it was."""
     rects = [
         mark
-        for mark in marks(looks["written"].view().spec)
+        for mark in marks(looks["probabilities"].view().spec)
         if "t0" in mark.get("keys", ()) or "t12" in mark.get("keys", ())
     ]
     assert ["stroke" in mark for mark in rects] == [False, True]

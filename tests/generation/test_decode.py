@@ -18,7 +18,7 @@ from glassformer.generation.decode import Answer, Event, check_prompt, generate,
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import adjust, choose, log_softmax
 from glassformer.models.gpt import GPT, Config
-from glassformer.tokenizers import TextStream, Tokenizer
+from glassformer.tokenizers import ByteBPE, TextStream
 from glassformer.tokenizers.bpe import END_OF_TEXT, SYMBOL_OF
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -548,7 +548,7 @@ def test_a_halt_at_the_last_token_is_a_stop() -> None:
 
 def test_a_text_of_bytes_halts_at_its_stop_string() -> None:
     """A byte tokenizer, a text stream and the loop together: nothing of the stop string is shown."""
-    tokenizer = Tokenizer({SYMBOL_OF[byte]: byte for byte in range(256)}, [], special={END_OF_TEXT: 256})
+    tokenizer = ByteBPE({SYMBOL_OF[byte]: byte for byte in range(256)}, [], special={END_OF_TEXT: 256})
     model = Mock(vocab=257, seed=3)
     model.weights[:, :, 97:101] += 9  # it likes the letters a to d
     options = Options(max_new_tokens=50, temperature=1.0, seed=1)

@@ -9,7 +9,7 @@ import pytest
 
 from glassformer.errors import InputError
 from glassformer.hub.vocabulary import load_tokenizer
-from glassformer.tokenizers import TextStream, Tokenizer
+from glassformer.tokenizers import ByteBPE, TextStream, Tokenizer
 from glassformer.tokenizers.bpe import END_OF_TEXT, SYMBOL_OF
 
 LOST = "\N{REPLACEMENT CHARACTER}"
@@ -21,7 +21,7 @@ class Pieces:
     def __init__(self, pieces: Sequence[bytes]) -> None:
         self.pieces = pieces
 
-    def bytes_of(self, id: int) -> bytes:
+    def bytes_of(self, id: int, after: int | None = None) -> bytes:
         return self.pieces[id]
 
 
@@ -47,7 +47,7 @@ def splits(data: bytes) -> Iterator[list[bytes]]:
 
 def byte_tokenizer() -> Tokenizer:
     """Every byte is a token."""
-    return Tokenizer({SYMBOL_OF[byte]: byte for byte in range(256)}, [], special={END_OF_TEXT: 256})
+    return ByteBPE({SYMBOL_OF[byte]: byte for byte in range(256)}, [], special={END_OF_TEXT: 256})
 
 
 def check_decoding(tokenizer: Tokenizer, sequences: Iterator[list[int]]) -> tuple[int, int]:

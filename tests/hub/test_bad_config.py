@@ -15,7 +15,7 @@ from glassformer import machine
 from glassformer.errors import InputError, InsufficientMemory
 from glassformer.hub.files import MEGABYTE
 from glassformer.hub.folder import CONFIG, load_folder
-from glassformer.hub.gpt2 import Place
+from glassformer.hub.mapping import Place
 from glassformer.tasks.library import describe
 
 
@@ -140,10 +140,10 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "infinity": (b'{"n_layer": Infinity}', "Infinity"),
     "minus infinity": (b'{"n_layer": -Infinity}', "-Infinity"),
     "beyond all floats": (b'{"n_layer": 1e999}', "n_layer"),
-    "key twice": (b'{"n_layer": 2, "n_layer": 3}', "'n_layer' stands twice"),
-    "key twice, once escaped": (b'{"n_layer": 2, "n\\u005flayer": 3}', "'n_layer' stands twice"),
-    "key twice, deeper": (b'{"task_specific_params": {"a": 1, "a": 1}}', "'a' stands twice"),
-    "a long key twice": (b'{"%b": 2, "%b": 3}' % (b"x" * 100_000, b"x" * 100_000), "stands twice"),
+    "key twice": (b'{"n_layer": 2, "n_layer": 3}', "'n_layer' is a duplicate"),
+    "key twice, once escaped": (b'{"n_layer": 2, "n\\u005flayer": 3}', "'n_layer' is a duplicate"),
+    "key twice, deeper": (b'{"task_specific_params": {"a": 1, "a": 1}}', "'a' is a duplicate"),
+    "a long key twice": (b'{"%b": 2, "%b": 3}' % (b"x" * 100_000, b"x" * 100_000), "is a duplicate"),
     "lists 100,000 deep": (b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "deep"),
     "objects 100,000 deep": (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "deep"),
     "never closed, 100,000 deep": (b"[" * 100_000, "deep"),

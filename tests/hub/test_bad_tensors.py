@@ -141,8 +141,8 @@ HEADERS: dict[str, tuple[Any, str]] = {
     "field too many": (GOOD | {"a": tensor() | {"offset": 0}}, "exactly"),
     "tensor null": (GOOD | {"a": None}, "exactly"),
     "tensor a list": (GOOD | {"a": ["F32", [2, 3], [0, 24]]}, "exactly"),
-    "key twice": (TEXT[:-1] + b',"a":' + json.dumps(tensor()).encode() + b"}", "'a' stands twice"),
-    "field twice": (TEXT.replace(b'"dtype"', b'"dtype":"F32","dtype"', 1), "'dtype' stands twice"),
+    "key twice": (TEXT[:-1] + b',"a":' + json.dumps(tensor()).encode() + b"}", "'a' is a duplicate"),
+    "field twice": (TEXT.replace(b'"dtype"', b'"dtype":"F32","dtype"', 1), "'dtype' is a duplicate"),
     "metadata not an object": (GOOD | {"__metadata__": 5}, "__metadata__"),
     "metadata not texts": (GOOD | {"__metadata__": {"format": 5}}, "__metadata__"),
     "header a list": ([GOOD], "object"),
@@ -400,8 +400,8 @@ def test_numbers_off_by_one_are_told(folder: Path, key: str, step: int) -> None:
 
 
 NAMED: dict[str, tuple[str, str]] = {
-    "twice under two names": ("wte.weight", "stands twice"),
-    "twice with a zero": ("transformer.h.00.ln_1.weight", "stands twice"),
+    "twice under two names": ("wte.weight", "is a duplicate"),
+    "twice with a zero": ("transformer.h.00.ln_1.weight", "is a duplicate"),
     "a template": ("transformer.h.{}.ln_1.weight", "no place"),
     "a block too many": ("transformer.h.99.ln_1.weight", "no place"),
     "a block beyond all numbers": (f"transformer.h.{'1' * 5000}.ln_1.weight", ""),

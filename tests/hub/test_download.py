@@ -85,7 +85,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
 def hub(tmp_path: Path) -> Iterator[tuple[type[Hub], dict[str, str]]]:
     """A hub with one model in it, and the environment that points there."""
     tokenizer = small_tokenizer(300)
-    save_folder(tmp_path / "source", small_model(vocab=300), tokenizer)
+    save_folder(tmp_path / "source", small_model(vocab=300), tokenizer=tokenizer)
 
     class Served(Hub):
         files = {path.name: path.read_bytes() for path in (tmp_path / "source").iterdir()}  # noqa: RUF012

@@ -48,7 +48,7 @@ def test_we_load_shards(tmp_path: Path) -> None:
 def test_transformers_loads_what_we_save(tmp_path: Path, changes: dict[str, object]) -> None:
     """Equal logits, the other way round; and ours come back to the bit."""
     ours = small_model(5, **changes)
-    save_folder(tmp_path / "m", ours, None)
+    save_folder(tmp_path / "m", ours, tokenizer=None)
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "m").eval()
     assert same(ours, theirs)
     back = load_folder(tmp_path / "m").model
@@ -59,7 +59,7 @@ def test_transformers_loads_what_we_save(tmp_path: Path, changes: dict[str, obje
 def test_transformers_loads_our_tokenizer(tmp_path: Path) -> None:
     """Equal ids, and the same end of text."""
     tokenizer = small_tokenizer(300)
-    save_folder(tmp_path / "m", small_model(vocab=len(tokenizer)), tokenizer)
+    save_folder(tmp_path / "m", small_model(vocab=len(tokenizer)), tokenizer=tokenizer)
     theirs = AutoTokenizer.from_pretrained(tmp_path / "m")
     for text in ("Once upon a time", " Lily's 3 dogs é 😀\n\n  x", ""):
         assert theirs(text)["input_ids"] == tokenizer.encode(text)
@@ -73,7 +73,7 @@ def test_transformers_loads_our_tokenizer(tmp_path: Path) -> None:
 def test_stored_types(tmp_path: Path, dtype: torch.dtype) -> None:
     """A file in another type loads as float32 and holds the rounded numbers."""
     model = small_model()
-    save_folder(tmp_path / "m", model, None, dtype=dtype)
+    save_folder(tmp_path / "m", model, tokenizer=None, dtype=dtype)
     assert {entry.dtype for entry in read_header(tmp_path / "m" / "model.safetensors").values()} == {dtype}
     back = load_folder(tmp_path / "m").model
     for ours, theirs in zip(model.parameters(), back.parameters(), strict=True):
@@ -132,14 +132,14 @@ def test_an_output_matrix_that_is_not_the_token_matrix(tmp_path: Path) -> None:
 def test_saving_is_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A save that fails leaves the old folder as it was, and no debris."""
     old = small_model(1)
-    save_folder(tmp_path / "m", old, None)
+    save_folder(tmp_path / "m", old, tokenizer=None)
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("glassformer.hub.folder.save_file", full)
     with pytest.raises(OSError, match="No space"):
-        save_folder(tmp_path / "m", small_model(2), None)
+        save_folder(tmp_path / "m", small_model(2), tokenizer=None)
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
     back = load_folder(tmp_path / "m").model
     assert all(torch.equal(a, b) for a, b in zip(old.parameters(), back.parameters(), strict=True))
@@ -152,16 +152,16 @@ def test_saving_spares_what_is_not_its_own(tmp_path: Path, also: list[str]) -> N
     for name in ["thesis.txt", *also]:
         (tmp_path / "mine" / name).write_text("years of work")
     with pytest.raises(InputError, match=r"holds thesis\.txt, which saving would delete"):
-        save_folder(tmp_path / "mine", small_model(), None)
+        save_folder(tmp_path / "mine", small_model(), tokenizer=None)
     assert (tmp_path / "mine" / "thesis.txt").read_text() == "years of work"
     with pytest.raises(InputError, match="left as it is"):
-        save_folder(tmp_path / "mine" / "thesis.txt", small_model(), None)
+        save_folder(tmp_path / "mine" / "thesis.txt", small_model(), tokenizer=None)
 
 
 def test_a_save_replaces_an_older_one(tmp_path: Path) -> None:
     """Twice to the same place: the second is there, and nothing else."""
     for seed in (1, 2):
-        save_folder(tmp_path / "m", small_model(seed), None)
+        save_folder(tmp_path / "m", small_model(seed), tokenizer=None)
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
     back = load_folder(tmp_path / "m").model
     assert torch.equal(back.tokens.weight, small_model(2).tokens.weight)
@@ -171,7 +171,7 @@ def test_another_end_of_text(tmp_path: Path) -> None:
     """A vocabulary that ends its texts with `</s>` says so in the configuration, and keeps saying so."""
     tokenizer = train_tokenizer(["a text"], 260, special=["<s>", "</s>"])
     tokenizer.end_token = "</s>"
-    save_folder(tmp_path / "m", small_model(vocab=len(tokenizer)), tokenizer)
+    save_folder(tmp_path / "m", small_model(vocab=len(tokenizer)), tokenizer=tokenizer)
     back = load_folder(tmp_path / "m").tokenizer
     assert back is not None
     assert back.end == tokenizer.special["</s>"]
@@ -185,7 +185,7 @@ def test_another_end_of_text(tmp_path: Path) -> None:
 def test_loading_takes_memory_once(tmp_path: Path) -> None:
     """A child that loads a 67 MB file grows by little more than the file."""
     model = small_model(layers=4, heads=8, width=512, vocab=8000, context=128)
-    save_folder(tmp_path / "m", model, None)
+    save_folder(tmp_path / "m", model, tokenizer=None)
     size = (tmp_path / "m" / "model.safetensors").stat().st_size
     code = f"""
 from pathlib import Path
@@ -211,7 +211,7 @@ print(peak() - before)
 
 def test_the_folder_is_readable_by_people(tmp_path: Path) -> None:
     """Plain JSON with the names that everybody knows."""
-    save_folder(tmp_path / "m", small_model(vocab=300), small_tokenizer(300), card="# A model\n")
+    save_folder(tmp_path / "m", small_model(vocab=300), tokenizer=small_tokenizer(300), card="# A model\n")
     config = json.loads((tmp_path / "m" / "config.json").read_text())
     assert (config["model_type"], config["n_layer"], config["n_embd"], config["vocab_size"]) == (
         "gpt2",

@@ -64,7 +64,7 @@ def learned(
     for _, layer in adapted_layers(model):
         layer.lora_b.copy_(size * torch.randn(layer.lora_b.shape, generator=generator))
     detours = {name: Detour(layer.lora_a, layer.lora_b, layer.scale) for name, layer in adapted_layers(model)}
-    save_adapter(folder, detours, name)
+    save_adapter(folder, detours, base=name)
     return model
 
 
@@ -191,7 +191,7 @@ def test_the_folder_is_what_people_expect(tmp_path: Path, tiny: Path) -> None:
         "blocks.1.attn.qkv": Detour(torch.randn(2, 8), torch.randn(24, 2), 8.0),
         "blocks.0.mlp.down": Detour(torch.randn(2, 32), torch.randn(8, 2), 8.0),
     }
-    save_adapter(tmp_path / "lora", detours, "storyteller", dropout=0.25, card="# A detour\n")
+    save_adapter(tmp_path / "lora", detours, base="storyteller", dropout=0.25, card="# A detour\n")
     assert sorted(path.name for path in (tmp_path / "lora").iterdir()) == [CONFIG, WEIGHTS, "card.md"]
     config = json.loads((tmp_path / "lora" / CONFIG).read_text())
     assert (config["peft_type"], config["task_type"], config["bias"]) == ("LORA", "CAUSAL_LM", "none")
@@ -219,9 +219,9 @@ def test_one_rank_and_one_scale_are_written(tmp_path: Path) -> None:
     one = Detour(torch.zeros(2, 8), torch.zeros(24, 2), 1.0)
     for other in (Detour(torch.zeros(3, 8), torch.zeros(24, 3), 1.0), one._replace(scale=2.0)):
         with refused("one rank and one scale"):
-            save_adapter(tmp_path / "lora", {"blocks.0.attn.qkv": one, "blocks.1.attn.qkv": other}, "x")
+            save_adapter(tmp_path / "lora", {"blocks.0.attn.qkv": one, "blocks.1.attn.qkv": other}, base="x")
     with refused("one rank and one scale"):
-        save_adapter(tmp_path / "lora", {}, "x")
+        save_adapter(tmp_path / "lora", {}, base="x")
     assert not list(tmp_path.iterdir())
 
 
@@ -271,7 +271,7 @@ def test_broken_configuration_is_refused(folder: Path, text: bytes, reason: str)
 
 TENSORS: dict[str, tuple[Callable[[dict[str, torch.Tensor]], object], str]] = {
     "none": (lambda t: t.clear(), "holds no LoRA matrix"),
-    "one twice": (lambda t: t.update({"base_model.model.h.0.attn.c_attn.lora_A.weight": torch.zeros(3, 8)}), "stands twice"),
+    "one twice": (lambda t: t.update({"base_model.model.h.0.attn.c_attn.lora_A.weight": torch.zeros(3, 8)}), "is a duplicate"),
     "no B": (lambda t: t.pop(QKV.format(1, "B")), "blocks.1.attn.qkv does not have an A and a B"),
     "no A": (lambda t: t.pop(QKV.format(0, "A")), "blocks.0.attn.qkv does not have an A and a B"),
     "A of another rank": (lambda t: t.update({QKV.format(0, "A"): torch.zeros(2, 8)}), "blocks.0.attn.qkv"),
@@ -407,7 +407,7 @@ def test_generate_runs_a_lora_folder(
     if how != "shipped":
         merged = load_adapted(folder)
         assert not torch.equal(merged.model.blocks[0].mlp.up.weight, right.blocks[0].mlp.up.weight)
-        save_folder(tmp_path / "merged", merged.model, merged.tokenizer)
+        save_folder(tmp_path / "merged", merged.model, tokenizer=merged.tokenizer)
         assert text == written(capsys, tmp_path / "merged")
 
 

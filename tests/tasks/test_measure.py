@@ -30,7 +30,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[LanguageModel, torch
     theirs = hugging_face(4, vocab_size=len(tokenizer))
     folder = tmp_path_factory.mktemp("pair")
     model = load_folder(save_hugging_face(theirs, folder / "theirs")).model
-    save_folder(folder / "ours", model, tokenizer)
+    save_folder(folder / "ours", model, tokenizer=tokenizer)
     return gf.load(str(folder / "ours"), engine="torch"), theirs
 
 

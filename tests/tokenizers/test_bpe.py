@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from glassformer.errors import InputError
 from glassformer.hub.vocabulary import load_tokenizer
-from glassformer.tokenizers import Tokenizer, train_tokenizer
+from glassformer.tokenizers import ByteBPE, Tokenizer, train_tokenizer
 
 END = "<|endoftext|>"
 PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
@@ -403,7 +403,7 @@ def test_json_in_transformers(gpt2: Tokenizer, tmp_path: Path) -> None:
 def test_prefix_space(gpt2: Tokenizer) -> None:
     """With `prefix_space` a text begins as if after a blank, also in the file."""
     vocab = json.loads(gpt2.to_json())["model"]["vocab"]
-    spaced = Tokenizer(vocab, gpt2.merges, special=gpt2.special, prefix_space=True)
+    spaced = ByteBPE(vocab, gpt2.merges, special=gpt2.special, prefix_space=True)
     theirs = fast.Tokenizer.from_str(spaced.to_json())
     for text in ("Hello", " Hello", "  Hello", "\nHello", "'s", END, f"a{END}b", ""):
         expected = gpt2.encode(text if text.startswith(" ") or not text else " " + text)
@@ -437,19 +437,19 @@ def test_broken_vocabularies(
     """Each way to be wrong is refused in a sentence of its own; the same vocabulary unspoilt is taken."""
     vocab, merges = small_vocabulary()
     assert len(merges) == 6
-    assert len(Tokenizer(vocab, merges)) == 262
+    assert len(ByteBPE(vocab, merges)) == 262
     spoil(vocab, merges)
     with pytest.raises(InputError, match=message):
-        Tokenizer(vocab, merges)
+        ByteBPE(vocab, merges)
 
 
 @pytest.mark.parametrize("token", ["", "<\ud800>"], ids=["empty", "half a character"])
 def test_special_tokens_that_are_no_text(token: str) -> None:
     """A special token has to be something that can stand in a text."""
     vocab, merges = small_vocabulary()
-    assert len(Tokenizer(vocab, merges, special={"<>": 262})) == 263
+    assert len(ByteBPE(vocab, merges, special={"<>": 262})) == 263
     with pytest.raises(InputError, match=r"the special token .* is no text"):
-        Tokenizer(vocab, merges, special={token: 262})
+        ByteBPE(vocab, merges, special={token: 262})
 
 
 def test_shown(gpt2: Tokenizer) -> None:

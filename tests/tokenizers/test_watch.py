@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from glassformer.tokenizers import MergeStep, Tokenizer, WatchedWord, train_tokenizer
+from glassformer.tokenizers import ByteBPE, MergeStep, Tokenizer, WatchedWord, train_tokenizer
 from glassformer.tokenizers.bpe import BYTE_OF, SYMBOL_OF
 
 TEXTS = {
@@ -81,7 +81,7 @@ def test_the_book_example() -> None:
     """The merges of `low` and `er`, worked out by hand."""
     merges = [("l", "o"), ("e", "r"), ("lo", "w"), ("low", "er")]
     symbols = [*SYMBOL_OF.values(), "lo", "er", "low", "lower"]
-    tokenizer = Tokenizer({symbol: id for id, symbol in enumerate(symbols)}, merges)
+    tokenizer = ByteBPE({symbol: id for id, symbol in enumerate(symbols)}, merges)
     (word,) = tokenizer.watch("lower")
     assert word.symbols == "lower"
     assert word.steps == [(("l", "o"), 0, 0), (("e", "r"), 1, 2), (("lo", "w"), 2, 0), (("low", "er"), 3, 0)]
@@ -172,7 +172,7 @@ def jumbled_merges(draw: st.DrawFn) -> list[tuple[str, str]]:
 def test_merges_in_any_order(merges: list[tuple[str, str]], texts: list[str]) -> None:
     """Even ranks that no training would give are obeyed: the lowest first, the leftmost of equals."""
     symbols = [*SYMBOL_OF.values(), *dict.fromkeys(a + b for a, b in merges)]
-    tokenizer = Tokenizer({symbol: id for id, symbol in enumerate(symbols)}, merges)
+    tokenizer = ByteBPE({symbol: id for id, symbol in enumerate(symbols)}, merges)
     for text in texts:
         check_text(text, tokenizer, ranks_of(merges))
 

@@ -218,7 +218,7 @@ def test_folded_it_is_a_plain_model(tmp_path: Path, merged: bool) -> None:
     assert not any(module.training for module in model.modules())
     assert (logits(model) - right).abs().max() <= 1e-5 * right.abs().max()
     assert (logits(model) - logits(plain)).abs().max() > 0.1
-    save_folder(tmp_path / "folded", model, None)
+    save_folder(tmp_path / "folded", model, tokenizer=None)
     assert torch.equal(logits(load_folder(tmp_path / "folded").model), logits(model))
 
 

@@ -5,15 +5,17 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby, takewhile
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Table as Grid
 from rich.text import Text
 
+from glassformer.answers.answer import Column, Table
+from glassformer.answers.answer import Text as About
 from glassformer.cli.options import (
     DEFAULT_MODEL,
     Dark,
@@ -35,14 +37,13 @@ from glassformer.cli.options import (
 from glassformer.errors import InputError
 from glassformer.figures.labels import readable, visible
 from glassformer.figures.terminal import lines, says_all
-from glassformer.figures.view import PICTURES
+from glassformer.figures.view import check_format
 
 if TYPE_CHECKING:
+    from glassformer.answers.answer import Answer
     from glassformer.tasks.complete import LanguageModel
-    from glassformer.tasks.look import Look
 
 Words = Annotated[str | None, typer.Argument(help="The text; '-' or a pipe reads stdin.")]
-FILES = (*PICTURES, ".json", ".csv")
 Drawing = Annotated[
     str | None,
     typer.Option("--as", help="Another drawing of the answer, where there are several: arcs, rank …"),
@@ -61,19 +62,6 @@ SHARED: dict[str, tuple[Any, Any]] = {
     "offline": (Offline, False),
     "as_json": (Json, False),
 }
-SHARES = (  # columns between 0 and 1
-    "probability", "weight", "softmax", "restored", "saved", "deletion", "insertion", "before", "after",
-    "previous", "first", "duplicate", "induction",
-)  # fmt: skip
-SIGNED = ("share", "difference", "logit")
-KEYS = (
-    "head",
-    "position",
-    "token",
-    "step",
-    "neuron",
-    "because of",
-)  # columns that say which row it is, behind the first
 
 
 @dataclass(frozen=True)
@@ -104,6 +92,11 @@ class Asked:
         prompt = self.prompt  # before the model, which takes longer to come
         return self.lm.encode(prompt)
 
+    @functools.cached_property
+    def about(self) -> About:
+        """The text, to be asked about."""
+        return About(self.lm, self.ids)
+
     def load(self, name: str) -> "LanguageModel":
         """A model, in the way that was asked for; in torch, which is what one can look into."""
         from glassformer.tasks.complete import load
@@ -111,7 +104,7 @@ class Asked:
         return load(name, engine="torch", **self.how)
 
 
-def question(function: Callable[..., "Look"], *, without: Sequence[str] = ()) -> Callable[..., None]:
+def question(function: Callable[..., "Answer"], *, without: Sequence[str] = ()) -> Callable[..., None]:
     """A verb, of a function from an `Asked` and its own flags to an answer: with the flags that all such verbs share."""
     own = list(inspect.signature(function).parameters.values())[1:]
     shared = [
@@ -146,12 +139,12 @@ def _text(given: Any) -> Any:
 
 def check_file(output: Path | None) -> None:
     """Refuse a file that is neither a picture nor numbers, before anything is computed."""
-    if output is not None and output.suffix.lower() not in FILES:
-        raise InputError(f"{output}: a picture is saved as {', '.join(PICTURES)}, numbers as .json or .csv")
+    if output is not None:
+        check_format(output)
 
 
 def answer(
-    found: "Look",
+    found: "Answer",
     as_json: bool,
     output: Path | None,
     drawing: str | None = None,
@@ -169,52 +162,57 @@ def answer(
         _print(found, view.spec)
 
 
-def _print(found: "Look", view: dict[str, Any]) -> None:
-    """The drawing, if somebody looks; and the table, unless the drawing says it all.
-
-    A table that is wider than the terminal comes in parts that each begin with its first column.
-    """
+def _print(found: "Answer", view: dict[str, Any]) -> None:
+    """The drawing, if it goes to a terminal; and the table, unless the drawing says it all."""
     console = out()
-    for told in found.caption.split("\n"):
-        console.print(readable(told))
+    for line in found.caption.split("\n"):
+        console.print(readable(line))
     if console.is_terminal:
-        for line in lines(view, console.width, console.color_system is not None and not console.no_color):
-            console.print(line)
+        for drawn in lines(view, console.width, console.color_system is not None and not console.no_color):
+            console.print(drawn)
         if says_all(view, console.width, len(found.columns), len(found.rows)):
             return
         console.print()
+    _print_table(found.table())
+
+
+def _print_table(table: Table) -> None:
+    """A table that is wider than the terminal comes in parts that each begin with the columns that name a row."""
+    console = out()
     cells = [
-        [_cell(value, name) for value, name in zip(row, found.columns, strict=True)] for row in found.rows
+        [cell(value, column) for value, column in zip(row, table.columns, strict=True)] for row in table.rows
     ]
-    widths = [
-        2 + max([len(name), *(row[at].cell_len for row in cells)]) for at, name in enumerate(found.columns)
-    ]
-    for part in _parts(found.columns, widths, console.width if console.is_terminal else sum(widths)):
-        table = Table(box=None, pad_edge=False)
+    widths = []
+    for at, name in enumerate(table.names):
+        widths.append(2 + max([len(name), *(row[at].cell_len for row in cells)]))
+
+    for part in _parts(table.columns, widths, console.width if console.is_terminal else sum(widths)):
+        grid = Grid(box=None, pad_edge=False)
         for at in part:
-            name = found.columns[at]
-            wordy = all(isinstance(row[at], str) for row in found.rows)
-            table.add_column(name, justify="left" if wordy else "right", no_wrap=True)
+            column = table.columns[at]
+            left = column.format in ("text", "token")
+            grid.add_column(column.name, justify="left" if left else "right", no_wrap=True)
         for row in cells:
-            table.add_row(*(row[at] for at in part))
+            grid.add_row(*(row[at] for at in part))
         if not console.is_terminal:
             console.width = 10_000  # in a pipe nothing is cut
-        console.print(table)
+        console.print(grid)
 
 
-def _parts(columns: Sequence[str], widths: list[int], room: int) -> list[list[int]]:
-    """Columns side by side as far as there is room. Those that say which row it is stand in every part; pairs stay together."""
-    keys = list(takewhile(lambda at: at == 0 or columns[at] in KEYS, range(len(columns))))
+def _parts(columns: Sequence[Column], widths: list[int], room: int) -> list[list[int]]:
+    """Columns side by side as far as there is room: keys in every part, columns of one group together."""
+    keys = [at for at, column in enumerate(columns) if column.key]
+    rest = [at for at, column in enumerate(columns) if not column.key]
 
-    def unit_of(at: int) -> str | int:
-        return columns[at].split()[-1] if columns[at][-1].isdigit() else at
+    def unit_of(at: int) -> tuple[int, int]:
+        group = columns[at].group
+        return (group, 0) if group else (0, at)
 
-    units = [list(unit) for _, unit in groupby(range(len(keys), len(columns)), key=unit_of)]
     parts: list[list[int]] = []
-    for unit in units:
-        if not parts or (
-            sum(widths[one] for one in [*parts[-1], *unit]) > room and len(parts[-1]) > len(keys)
-        ):
+    for _, group in groupby(rest, key=unit_of):
+        unit = list(group)
+        wide = bool(parts) and sum(widths[at] for at in [*parts[-1], *unit]) > room
+        if not parts or (wide and len(parts[-1]) > len(keys)):
             parts.append(list(keys))
         parts[-1] += unit
     return parts or [keys]
@@ -264,26 +262,36 @@ def bar(what: str) -> Iterator[Callable[[int, int], None]]:
         yield progress
 
 
-def _cell(value: Any, column: str) -> Text:
-    """A number of a scale in the color of its size; one that has a sign in the color of its sign."""
+def cell(value: Any, column: Column) -> Text:
+    """A cell as its column's format says: shares in the color of their size, signed numbers in that of their sign."""
     if value is None:
         return Text("–")
-    if isinstance(value, float):
-        shown = "−∞" if value == float("-inf") else "–" if value != value else f"{value:.3f}"
-        if column.startswith(SIGNED):
-            return Text(shown, style="dim" if abs(value) < 0.0005 else "blue" if value > 0 else "dark_orange")
-        if column.startswith(SHARES):
-            return Text(
-                shown,
-                style="bold cyan"
-                if value >= 0.5
-                else "cyan"
-                if value >= 0.1
-                else "dim"
-                if value < 0.01
-                else "",
-            )
-        return Text(shown)
-    if isinstance(value, str):
-        return Text(visible(value))
-    return Text(f"{value:,}", style="bold cyan" if value == 1 and "rank" in column else "")
+    if column.format in ("text", "token") or isinstance(value, str):
+        return Text(visible(str(value)))
+    if column.format == "bool":
+        return Text(str(value))
+    if column.format in ("count", "rank"):
+        first = column.format == "rank" and value == 1
+        return Text(f"{value:,}", style="bold cyan" if first else "")
+
+    shown = f"{value:.3f}"
+    if value != value:
+        shown = "–"
+    elif value == float("-inf"):
+        shown = "−∞"
+    style = {"share": _share_style, "signed": _signed_style}.get(column.format)
+    return Text(shown, style=style(value) if style else "")
+
+
+def _share_style(value: float) -> str:
+    if value >= 0.5:
+        return "bold cyan"
+    if value >= 0.1:
+        return "cyan"
+    return "dim" if value < 0.01 else ""
+
+
+def _signed_style(value: float) -> str:
+    if abs(value) < 0.0005:
+        return "dim"
+    return "blue" if value > 0 else "dark_orange"

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from glassformer.answers import ask
 from glassformer.cli.asked import Asked, at_least, bar, one_question, only, question
 from glassformer.cli.options import log
 from glassformer.errors import InputError
 from glassformer.figures.view import write
 
 if TYPE_CHECKING:
-    from glassformer.tasks.look import Look
+    from glassformer.answers.answer import Answer
 
 Address = "blocks.2.attn.mix[1] (a head), blocks.3.mlp.neurons[17], blocks.2.attn, blocks.*.mlp"
 
@@ -61,7 +62,7 @@ def edit(
     seed: Annotated[int, typer.Option("-s", "--seed", help="Same seed, same text.")] = 0,
     k: Annotated[int, typer.Option("-k", help="So many next tokens, with and without.")] = 5,
     save: Annotated[Path | None, typer.Option(help="Also write the edits to a file, for --edit.")] = None,
-) -> "Look":
+) -> "Answer":
     """Change the model while it runs, and see what it says then.
 
     \b
@@ -73,8 +74,6 @@ def edit(
     glass edit --sweep --from "The girl lost" --answer " her" --not " his" "The boy lost"   which places matter
     glass edit --zero blocks.0.mlp --save edits.json "Once"          then: glass generate --edit edits.json
     """
-    from glassformer.tasks import surgery
-
     prompt = asked.prompt
     change = file_of_edits or zero or mean or scale or patch or toward
     one_question({"--sweep": sweep, "an edit": change})
@@ -86,15 +85,22 @@ def edit(
             raise InputError("--sweep needs --from, --answer and --not")
         lm = asked.lm
         with bar("patching") as progress:
-            return surgery.trace_back(
-                lm, source, prompt, answer, foil, sites=site or "blocks.*.out", progress=progress
+            return ask(
+                "sweep",
+                lm,
+                source,
+                broken=prompt,
+                answer=answer,
+                foil=foil,
+                sites=site or "blocks.*.out",
+                progress=progress,
             )
     only("an edit", "is no --sweep", {"--answer": answer, "--not": foil})
     if source is not None and not patch:
         raise InputError("--from needs --patch or --sweep")
     if site and toward is None:
         raise InputError("--site needs --toward and --away, or --sweep")
-    edits: list[Any] = [] if file_of_edits is None else surgery.read_file(file_of_edits)
+    edits: list[Any] = [] if file_of_edits is None else _read(file_of_edits)
     where = {"at": at} if at else {}
     edits += [{"site": one, "do": "zero"} | where for one in zero or []]
     edits += [{"site": one, "do": "mean", "over": [prompt]} | where for one in mean or []]
@@ -116,10 +122,15 @@ def edit(
         raise InputError(
             "name an edit: --zero, --mean, --scale, --patch, --toward and --away, or --edit FILE"
         )
-    found = surgery.operate(
-        asked.lm, prompt, edits, k=k, max_new_tokens=count, seed=seed, temperature=temperature
-    )
+    how = {"k": k, "max_new_tokens": count, "seed": seed, "temperature": temperature}
+    found: Answer = ask("edit", asked.about, edits=edits, **how)
     if save is not None:
         write(save, (json.dumps(edits, ensure_ascii=False, indent=2) + "\n").encode())
         log().print(f"{save}")
     return found
+
+
+def _read(path: Path) -> list[Any]:
+    from glassformer.answers.edits import read_file
+
+    return read_file(path)

@@ -29,7 +29,7 @@ from glassformer.errors import InputError
 
 if TYPE_CHECKING:
     from glassformer.tasks.complete import LanguageModel
-    from glassformer.tasks.written import Completion
+    from glassformer.tasks.completion import Completion
 
 
 def generate(

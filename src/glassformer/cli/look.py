@@ -2,15 +2,16 @@
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from glassformer.answers import ask
 from glassformer.cli.asked import Asked, at_least, bar, one_question, only, question
 from glassformer.errors import InputError
 
 if TYPE_CHECKING:
-    from glassformer.tasks.look import Look
+    from glassformer.answers.answer import Answer
 
 Layer = Annotated[int | None, typer.Option("-l", "--layer", help="One layer, counted from 0.")]
 Head = Annotated[int | None, typer.Option("--head", help="One head, counted from 0.")]
@@ -23,76 +24,75 @@ def attention(
     asked: Asked,
     layer: Layer = None,
     head: Head = None,
-    query: Annotated[
+    steps: Annotated[
         str | None,
         typer.Option(
-            help="The five steps of this position (or word, where it stands last) in --layer and --head."
+            help="The five steps of this query (a position, or a word's last) in --layer and --head."
         ),
     ] = None,
-    source: Annotated[
-        str | None, typer.Option("--from", help="Which heads look from this word (or position) …")
+    find_heads: Annotated[
+        tuple[str, str] | None,
+        typer.Option(help="Which heads attend from one word (or position) to another: FROM TO."),
     ] = None,
-    target: Annotated[str | None, typer.Option("--to", help="… to that one.")] = None,
     values: Annotated[bool, typer.Option("--values", help="Weigh attention by what is handed over.")] = False,
     rollout: Annotated[bool, typer.Option("--rollout", help="Through all layers, or up to --layer.")] = False,
     by_word: ByWord = False,
     cache: Annotated[
-        int, typer.Option("--cache", help="Write so many tokens, and see which keys and values are kept.")
+        int, typer.Option("--cache", help="Generate N tokens, and see which keys and values are reused.")
     ] = 0,
     robot: Annotated[
         bool, typer.Option("--robot", help="The article's table: 'robot must obey orders'.")
     ] = False,
-) -> "Look":
-    """Who looks at whom.
+) -> "Answer":
+    """Where heads attend.
 
     \b
     glass attention "The cat sat. The cat"               what kind of head each is, on this text
-    glass attention -l 2 --head 1 "The cat sat"          where one head looks
-    glass attention -l 2 --head 1 --query sat "The cat sat"   q·k, ÷ √K, mask, softmax, values
-    glass attention --from it --to robot "A robot obeys; it must"   the heads that look there most
+    glass attention -l 2 --head 1 "The cat sat"          where one head attends
+    glass attention -l 2 --head 1 --steps sat "The cat sat"   q·k, ÷ √K, mask, softmax, values
+    glass attention --find-heads it robot "A robot obeys; it must"   the heads that attend there most
     glass attention --rollout --words "The cat sat"      through all layers, word by word
     glass attention --cache 8 "Once upon a time"         what each step computes, and what it finds in the cache
     glass attention --robot                              the article's table, with its missing step
-    glass attention -l 2 --head 1 --as arcs -o arcs.svg "The cat sat"   a picture, with bows from token to token
+    glass attention -l 2 --head 1 --as arcs -o arcs.svg "The cat sat"   a picture, with arcs from token to token
     """
-    from glassformer.tasks import questions
-    from glassformer.tasks.look import places_of
-
     if robot:
-        only(
-            "--robot",
-            "is a table of its own",
-            {"TEXT": asked.text, "--layer": layer, "--head": head, "--query": query},
-        )
-        return questions.robot()
-    if (source is None) != (target is None):
-        raise InputError("--from and --to belong together")
-    if query is not None and (layer is None or head is None):
-        raise InputError("--query needs --layer and --head")
+        given = {"TEXT": asked.text, "--layer": layer, "--head": head, "--steps": steps}
+        only("--robot", "is a table of its own", given)
+        return ask("robot")
+    if steps is not None and (layer is None or head is None):
+        raise InputError("--steps needs --layer and --head")
     if layer is None and (head is not None or values):
         raise InputError(f"{'--head' if head is not None else '--values'} needs --layer")
     one_question(
-        {"--query": query, "--from": source, "--rollout": rollout, "--cache": cache, "--values": values}
+        {
+            "--steps": steps,
+            "--find-heads": find_heads,
+            "--rollout": rollout,
+            "--cache": cache,
+            "--values": values,
+        }
     )
-    if by_word and (query or source or cache or (layer is None and not rollout)):
-        raise InputError("--words joins what one layer looks at: it goes with --layer or --rollout")
-    if head is not None and (rollout or source or cache):
-        raise InputError("--head goes with --layer alone, with --query or with --values")
-    if source is not None or cache:
-        only("--from" if source is not None else "--cache", "is about all layers", {"--layer": layer})
+    if by_word and (steps or find_heads or cache or (layer is None and not rollout)):
+        raise InputError("--words joins the tokens of one layer: it goes with --layer or --rollout")
+    if head is not None and (rollout or find_heads or cache):
+        raise InputError("--head goes with --layer alone, with --steps or with --values")
+    if find_heads or cache:
+        only("--find-heads" if find_heads else "--cache", "is about all layers", {"--layer": layer})
     at_least("--cache", cache, 0)
-    ids, lm = asked.ids, asked.lm
+
+    about = asked.about
     if cache:
-        return questions.memory(lm, lm.generate(asked.prompt, max_new_tokens=cache, temperature=0))
-    if source is not None and target is not None:
-        return questions.search(lm, ids, source, target)
-    if query is not None and layer is not None and head is not None:
-        return questions.steps(lm, ids, layer, head, places_of(lm, ids, query)[-1])
+        return asked.lm.generate(asked.prompt, max_new_tokens=cache, temperature=0).cache()
+    if find_heads:
+        return ask("find_heads", about, source=find_heads[0], target=find_heads[1])
+    if steps is not None:
+        return ask("steps", about, layer=layer, head=head, position=about.positions(steps)[-1])
     if rollout:
-        return questions.flow(lm, ids, layer, by_word=by_word)
+        return ask("rollout", about, layer=layer, by_word=by_word)
     if layer is None:
-        return questions.heads(lm, ids)
-    return questions.pattern(lm, ids, layer, head, by_word=by_word, values=values)
+        return ask("heads", about)
+    return ask("attention", about, layer=layer, head=head, by_word=by_word, values=values)
 
 
 @question
@@ -107,66 +107,66 @@ def lens(
     watch: Annotated[
         list[str] | None, typer.Option("-w", "--watch", help="Also follow this token (' is'); repeatable.")
     ] = None,
-    parts: Annotated[
-        bool, typer.Option("--parts", help="Who speaks for the next token: embedding, heads, MLPs.")
+    attribution: Annotated[
+        bool, typer.Option("--attribution", help="Which parts raise the next token's logit: heads, MLPs …")
     ] = False,
     token: Annotated[
-        str | None, typer.Option(help="With --parts: for this token (' is'), not the likeliest.")
+        str | None, typer.Option(help="With --attribution: of this token (' is'), not the likeliest.")
     ] = None,
     foil: Annotated[
-        str | None, typer.Option("--not", help="With --parts: for its lead over this one.")
+        str | None, typer.Option("--not", help="With --attribution: its lead over this one.")
     ] = None,
-    journey: Annotated[
-        bool, typer.Option("--journey", help="The vector's way up: its length, what was added, what it says.")
+    residual: Annotated[
+        bool, typer.Option("--residual", help="One vector through the layers: length, what was added.")
     ] = False,
-    ranks: Annotated[
-        int, typer.Option("--ranks", help="Write so many tokens: at which rank has every layer each?")
+    rankings: Annotated[
+        int, typer.Option("--rankings", help="Generate N tokens: at which rank has every layer each?")
     ] = 0,
-    k: Annotated[int, typer.Option("-k", help="So many candidates (in --json).")] = 5,
-) -> "Look":
-    """What every layer would say next, if it were the last.
+    k: Annotated[int, typer.Option("-k", help="Candidates in --json.")] = 5,
+) -> "Answer":
+    """What every layer would predict, if it were the last.
 
     \b
     glass lens "Once upon a"                         after the last token, layer by layer
     glass lens -p time "Once upon a time, there"     after another one
     glass lens -w " is" -w " are" "The keys to the cabinet"    two words against each other
-    glass lens --parts --token " are" --not " is" "The keys to the cabinet"   who speaks for one of them
-    glass lens --ranks 8 "Once upon a"               the rank of each written token in every layer
-    glass lens --journey "Once upon a"               one vector from the embedding to the last layer
+    glass lens --attribution --token " are" --not " is" "The keys to the cabinet"   which parts raise one of them
+    glass lens --rankings 8 "Once upon a"            the rank of each generated token in every layer
+    glass lens --residual "Once upon a"              one vector from the embedding to the last layer
     glass lens --as divergence -o lens.svg "Once upon a time"   a picture: probability, rank, entropy or divergence
     glass lens -p all -o lens.csv "Once upon a time"           every layer and position
     """
-    from glassformer.tasks import questions
-    from glassformer.tasks.look import find_token, places_of
+    if not attribution and (token is not None or foil is not None):
+        raise InputError(f"{'--token' if token is not None else '--not'} needs --attribution")
+    at_least("--rankings", rankings, 0)
+    if rankings:
+        only("--rankings", "is about what is generated", {"--position": position})
+    one_question(
+        {"--attribution": attribution, "--rankings": rankings, "--watch": watch, "--residual": residual}
+    )
+    if (attribution or residual) and position == "all":
+        raise InputError(f"{'--attribution' if attribution else '--residual'} needs one --position, not all")
 
-    if not parts and (token is not None or foil is not None):
-        raise InputError(f"{'--token' if token is not None else '--not'} needs --parts")
-    at_least("--ranks", ranks, 0)
-    if ranks:
-        only("--ranks", "is about what is written", {"--position": position})
-    position = position or "-1"
-    one_question({"--parts": parts, "--ranks": ranks, "--watch": watch, "--journey": journey})
-    if (parts or journey) and position == "all":
-        raise InputError(f"{'--parts' if parts else '--journey'} needs one --position, not all")
-    ids, lm = asked.ids, asked.lm
-    if ranks:
-        return questions.rankings(lm, lm.generate(asked.prompt, max_new_tokens=ranks, temperature=0))
-    if journey:
-        return questions.journey(lm, ids, places_of(lm, ids, position)[-1])
-    if parts:
-        one, other = (None if word is None else find_token(lm, word) for word in (token, foil))
-        return questions.parts(lm, ids, places_of(lm, ids, position)[-1], one, other)
-    if watch and position != "all":
-        return questions.watched(lm, ids, watch, places_of(lm, ids, position)[-1])
-    found = questions.lens(lm, ids, k=k, watch=watch or [])
-    return found if position == "all" else found.at(places_of(lm, ids, position)[-1])
+    about = asked.about
+    if rankings:
+        return asked.lm.generate(asked.prompt, max_new_tokens=rankings, temperature=0).rankings()
+    if position == "all":
+        return ask("lens", about, k=k, watch=watch or [])
+    at = about.positions(position or "-1")[-1]
+    if residual:
+        return ask("residual", about, position=at)
+    if attribution:
+        return ask("attribution", about, position=at, token=token, foil=foil)
+    if watch:
+        return ask("rankings_watch", about, watch=watch, position=at)
+    return ask("lens", about, k=k).at(at)
 
 
 @question
 def saliency(
     asked: Asked,
     count: Annotated[
-        int, typer.Option("-n", "--max-new-tokens", help="First write so many tokens, and explain those.")
+        int, typer.Option("-n", "--max-new-tokens", help="Generate N tokens first, and explain those.")
     ] = 5,
     method: Annotated[
         str, typer.Option(help="grad_x_input, gradient, integrated_gradients, occlusion or rollout.")
@@ -181,7 +181,7 @@ def saliency(
     ] = True,
     temperature: Annotated[float, typer.Option(help="0 takes the likeliest token; higher is wilder.")] = 0.0,
     seed: Seed = 0,
-) -> "Look":
+) -> "Answer":
     """Which earlier tokens made the next ones likely.
 
     \b
@@ -211,54 +211,59 @@ def neurons(
         list[str] | None, typer.Option("-l", "--layer", help="Only this layer, or 2-4; repeatable.")
     ] = None,
     k: Annotated[
-        int, typer.Option("-k", help="So many neurons a token; with --neuron, so many tokens or passages.")
+        int, typer.Option("-k", help="Neurons per token; tokens of --promotes, or texts of --examples.")
     ] = 3,
-    factors: Annotated[int, typer.Option(help="Instead: so many factors (NMF) over all these neurons.")] = 0,
-    clusters: Annotated[int, typer.Option(help="Instead: so many groups (k-means) that fire alike.")] = 0,
-    neuron: Annotated[
+    factors: Annotated[int, typer.Option(help="Instead: N factors (NMF) over all these neurons.")] = 0,
+    clusters: Annotated[int, typer.Option(help="Instead: N groups (k-means) that fire alike.")] = 0,
+    promotes: Annotated[
         str | None, typer.Option(help="LAYER.NEURON: which tokens this one makes likelier.")
     ] = None,
+    examples: Annotated[
+        str | None, typer.Option(help="LAYER.NEURON: where in the texts of --corpus this one fires most.")
+    ] = None,
     corpus: Annotated[
-        list[Path] | None, typer.Option(help="With --neuron: where in these texts it fires most.")
+        list[Path] | None, typer.Option(help="With --examples: text files or folders; repeatable.")
     ] = None,
     seed: Seed = 0,
-) -> "Look":
+) -> "Answer":
     """Which neurons fire at which tokens.
 
     \b
     glass neurons "The little dog ran"               the strongest at every token
     glass neurons -l 0 -k 10 "The little dog ran"    ten of the first layer
     glass neurons --factors 4 "1, 2, 3, 4, 5"        what they have in common
-    glass neurons --neuron 3.17                      the tokens that one neuron pushes
-    glass neurons --neuron 3.17 --corpus tales.jsonl.gz     where it fires
+    glass neurons --promotes 3.17                    the tokens that one neuron makes likelier
+    glass neurons --examples 3.17 --corpus tales.jsonl.gz     where it fires most
     """
-    from glassformer.tasks import neurons as task
-
-    one_question({"--factors": factors, "--clusters": clusters, "--neuron": neuron})
-    if corpus and neuron is None:
-        raise InputError("--corpus needs --neuron")
-    at_least("-k", k, 1)
-    if neuron is not None:
-        only(
-            "--neuron",
-            "is one neuron on any text",
-            {"TEXT": asked.text, "--file": asked.file, "--layer": layers},
-        )
-        layer, number = _neuron(neuron)
-        if not corpus:
-            return task.pushes(asked.lm, layer, number, k)
-        with bar("tokens read") as progress:
-            return task.passages(asked.lm, task.read(corpus), layer, number, k, progress=progress)
-    chosen = [layer for given in layers or [] for layer in _layers(given)]
-    ids, lm = asked.ids, asked.lm
-    found = task.neurons(lm, ids, chosen or None, k)
-    return (
-        found.nmf(factors, seed=seed)
-        if factors
-        else found.clusters(clusters, seed=seed)
-        if clusters
-        else found
+    one_question(
+        {"--factors": factors, "--clusters": clusters, "--promotes": promotes, "--examples": examples}
     )
+    if bool(corpus) != bool(examples):
+        raise InputError("--examples and --corpus belong together")
+    at_least("-k", k, 1)
+    if promotes or examples:
+        flag = "--promotes" if promotes else "--examples"
+        given = {"TEXT": asked.text, "--file": asked.file, "--layer": layers}
+        only(flag, "is one neuron on any text", given)
+        layer, neuron = _neuron(flag, promotes or examples or "")
+    if promotes:
+        return ask("promotes", asked.lm, layer=layer, neuron=neuron, k=k)
+    if examples:
+        return _examples(asked, corpus or [], layer=layer, neuron=neuron, k=k)
+
+    chosen = [layer for given in layers or [] for layer in _layers(given)] or None
+    if factors:
+        return ask("factors", asked.about, count=factors, layers=chosen, seed=seed)
+    if clusters:
+        return ask("clusters", asked.about, count=clusters, layers=chosen, seed=seed)
+    return ask("neurons", asked.about, layers=chosen, k=k)
+
+
+def _examples(asked: Asked, corpus: list[Path], **how: Any) -> "Answer":
+    from glassformer.answers.neurons import read_corpus
+
+    with bar("tokens read") as progress:
+        return ask("examples", asked.lm, read_corpus(corpus), progress=progress, **how)
 
 
 def _layers(given: str) -> range:
@@ -268,10 +273,10 @@ def _layers(given: str) -> range:
     return range(int(first), int(last or first) + 1)
 
 
-def _neuron(given: str) -> tuple[int, int]:
+def _neuron(flag: str, given: str) -> tuple[int, int]:
     layer, _, number = given.partition(".")
     if not (layer.isdecimal() and number.isdecimal()):
-        raise InputError(f"--neuron {given!r} is not LAYER.NEURON, as in 3.17")
+        raise InputError(f"{flag} {given!r} is not LAYER.NEURON, as in 3.17")
     return int(layer), int(number)
 
 
@@ -280,13 +285,11 @@ def diff(
     asked: Asked,
     one: Annotated[str, typer.Argument(help="A model: a shipped name, a folder, a run, a hub id.")],
     other: Annotated[str, typer.Argument(help="Another one with the same vocabulary.")],
-) -> "Look":
+) -> "Answer":
     """Two models on one text, token by token.
 
     \b
     glass diff storyteller runs/mine "Once upon a time, there was a dog."
     """
-    from glassformer.tasks import questions
-
-    prompt = asked.prompt
-    return questions.compare(asked.load(one), asked.load(other), prompt)
+    prompt = asked.prompt  # before the models, which take longer to load
+    return ask("diff", asked.load(one), prompt, other=asked.load(other))

@@ -2,11 +2,12 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from glassformer.cli.asked import answer, check_file
+from glassformer.answers import ask
+from glassformer.cli.asked import answer, check_file, one_question
 from glassformer.cli.options import Dark, Json, Offline, Output, Revision, Width, out, print_json
 from glassformer.errors import InputError
 from glassformer.tasks import library
@@ -49,6 +50,14 @@ def show(
     curve: Annotated[
         bool, typer.Option("--curve", help="Instead: the loss of a training (its folder or metrics.jsonl).")
     ] = False,
+    training_rows: Annotated[
+        str | None, typer.Option(help="Instead: the rows of features and label that this text becomes.")
+    ] = None,
+    window: Annotated[int, typer.Option(help="With --training-rows: tokens of a row, at most.")] = 8,
+    update: Annotated[
+        str | None, typer.Option(help="Instead: one training step toward this text's last token, in numbers.")
+    ] = None,
+    lr: Annotated[float, typer.Option(help="With --update: the learning rate.")] = 0.001,
     output: Output = None,
     dark: Dark = False,
     width: Width = 960,
@@ -63,18 +72,31 @@ def show(
     glass show gpt2               GPT-2 small, and why it says 124M and not 117M
     glass show -o parameters.svg  a picture of where they are
     glass show --curve runs/mine  how a training went; with -o as a picture
+    glass show --training-rows "A robot must obey"    features and label, as training sees a text
+    glass show --update "A robot must obey"           one update: predict, error, weights, predict again
     """
     check_file(output)
+    one_question({"--curve": curve, "--training-rows": training_rows, "--update": update})
+    how: dict[str, Any] = {"as_json": as_json, "output": output, "dark": dark, "width": width}
     if curve:
-        from glassformer.tasks.pictures import curve as curve_of
-
-        answer(curve_of([metrics_of(model)]), as_json, output, dark=dark, width=width)
+        answer(ask("curve", [metrics_of(model)]), **how)
         return
+    if training_rows is not None:
+        from glassformer.tasks.tokenize import load_tokenizer
+
+        tokenizer = load_tokenizer(model, revision=revision, offline=offline)
+        answer(ask("training_rows", tokenizer, training_rows, window=window), **how)
+        return
+    if update is not None:
+        from glassformer.tasks.complete import load
+
+        lm = load(model, engine="torch", revision=revision, offline=offline)
+        answer(lm.update(update, lr=lr), **how)
+        return
+
     table = library.describe(model, revision=revision, offline=offline)
     if output is not None:
-        from glassformer.tasks.pictures import parameters
-
-        answer(parameters(table), as_json, output, dark=dark, width=width)
+        answer(ask("parameters", table), **how)
         return
     if as_json:
         print_json(table.to_dict())

@@ -1,13 +1,13 @@
 """glass tokenize, glass top"""
 
-import math
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from glassformer.answers import ask
+from glassformer.answers.answer import labels
 from glassformer.cli.asked import Drawing, answer, check_file
 from glassformer.cli.options import (
     DEFAULT_MODEL,
@@ -28,11 +28,11 @@ from glassformer.cli.options import (
 )
 from glassformer.errors import InputError
 from glassformer.figures.labels import cells, visible
+from glassformer.figures.terminal import bar
 
 if TYPE_CHECKING:
+    from glassformer.answers.tokens import MergedWord, Top
     from glassformer.tasks.complete import LanguageModel
-    from glassformer.tasks.look import Look
-    from glassformer.tokenizers import WatchedWord
 
 BAR = 40
 
@@ -50,13 +50,13 @@ def tokenize(
         list[Path] | None, typer.Option(help="Learn a new vocabulary from this text file; repeatable.")
     ] = None,
     vocab_size: Annotated[int, typer.Option(help="With --train: how many tokens it shall have.")] = 4096,
-    vectors: Annotated[
-        bool, typer.Option("--vectors", help="The row of each token + the row of its position.")
+    embedding: Annotated[
+        bool, typer.Option("--embedding", help="The row of each token + the row of its position.")
     ] = False,
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", help="Save --merges or --vectors (.svg, .html, .csv …); with --train: a folder."
+            "-o", "--output", help="Save a picture or numbers (.svg, .html, .csv …); with --train: a folder."
         ),
     ] = None,
     dark: Dark = False,
@@ -71,51 +71,44 @@ def tokenize(
     glass tokenize "unbelievable"                 each token with its id
     glass tokenize --merges "unbelievable"        the merges that made them, in order
     glass tokenize --merges -o merges.svg "unbelievable"   the same as a picture
-    glass tokenize --vectors "unbelievable"       what goes into the first block
+    glass tokenize --embedding "unbelievable"     what goes into the first block
     glass tokenize -m gpt2 --ids "Hello world"    only the ids
     glass tokenize --train book.txt -o my-vocab   learn a vocabulary from a text
     """
+    from glassformer.answers.tokens import merged
     from glassformer.tasks import tokenize as task
 
     if train:
         learn(train, vocab_size, output)
         return
-    if output is not None:
-        if not (merges or vectors):
-            raise InputError("-o saves --merges or --vectors, or with --train a vocabulary")
-        check_file(output)
+    check_file(output)
     prompt = read_prompt(text, file)
-    if vectors:
+    if embedding:
         from glassformer.tasks.complete import load
 
-        answer(
-            load(model, revision=revision, offline=offline).embedding(prompt),
-            as_json,
-            output,
-            dark=dark,
-            width=width,
-        )
+        lm = load(model, revision=revision, offline=offline)
+        answer(lm.embedding(prompt), as_json, output, dark=dark, width=width)
         return
-    tokenizer = task.load_tokenizer(model, revision=revision, offline=offline)
-    tokens = tokenizer.encode(prompt, special=special)
-    watched = tokenizer.watch(prompt, special=special) if merges else []
-    if output is not None:
-        from glassformer.tasks.pictures import merges as drawn
 
-        answer(drawn(tokenizer, prompt, special=special), as_json, output, dark=dark, width=width)
-    elif as_json:
+    tokenizer = task.load_tokenizer(model, revision=revision, offline=offline)
+    if output is not None:
+        found = ask("merges" if merges else "tokens", tokenizer, prompt, special=special)
+        answer(found, as_json, output, dark=dark, width=width)
+        return
+    watched = tokenizer.watch(prompt, special=special) if merges else []
+    tokens = tokenizer.encode(prompt, special=special)
+    if as_json:
         rows: list[dict[str, Any]] = [{"id": id, "text": tokenizer.decode([id])} for id in tokens]
-        print_json(
-            {"tokens": rows, "merges": [_word(word) for word in watched]} if merges else {"tokens": rows}
-        )
+        words = [_word(merged(word, shown=str)) for word in watched]  # in the symbols of the vocabulary
+        print_json({"tokens": rows, "merges": words} if merges else {"tokens": rows})
     elif ids:
         print(*tokens)
     elif merges:
         for word in watched:
-            _print_merges(word, tokenizer.shown)
+            _print_merges(merged(word, shown=tokenizer.shown))
     else:
         console = out()
-        shown = [visible(tokenizer.bytes_of(id).decode("utf-8", "backslashreplace")) for id in tokens]
+        shown = [visible(token) for token in labels(tokenizer, tokens)]
         console.print("".join(f"[{token}]" for token in shown))
         console.print(f"{len(tokens)} tokens, {len(prompt.encode('utf-8', 'replace'))} bytes")
         for id, token in zip(tokens, shown, strict=True):
@@ -203,22 +196,13 @@ def top(
     if interactive:
         explore(lm, prompt, k, knobs)
     elif as_json:
-        found = lm.choices(prompt, k, **knobs)
-        rows = [
-            {
-                "token": id,
-                "text": lm.piece(id),
-                "probability": chance,
-                "logprob": math.log(chance),
-                "kept": kept,
-            }
-            for id, (_, _, chance, kept) in zip(found.numbers["ids"].tolist(), found.rows, strict=True)
-        ]
+        found = lm.top(prompt, k, **knobs)
+        rows = [{**vars(one), "kept": kept} for one, kept in zip(found, found.kept, strict=True)]
         print_json({"text": prompt, "next": rows})
     elif output is not None:
-        answer(lm.choices(prompt, k, **knobs), False, output, drawing, dark, width)
+        answer(lm.top(prompt, k, **knobs), False, output, drawing, dark, width)
     else:
-        _print_top(lm.choices(prompt, k, **knobs))
+        _print_top(lm.top(prompt, k, **knobs))
 
 
 def explore(lm: "LanguageModel", prompt: str, k: int, knobs: dict[str, Any]) -> None:
@@ -229,13 +213,13 @@ def explore(lm: "LanguageModel", prompt: str, k: int, knobs: dict[str, Any]) -> 
         written = prompt + lm.text_of(picked)
         out().print(f"\n{written}▏")
         try:
-            found = lm.choices([*start, *picked], k, **knobs)
+            found = lm.top([*start, *picked], k, **knobs)
         except InputError as edge:
             log().print(f"glass: {edge}")
             print(written)
             return
         _print_top(found)
-        ids = found.numbers["ids"].tolist()
+        ids = [one.token for one in found]
         sys.stderr.write(f"1–{len(ids)} picks, 0 goes back, Enter ends: ")
         sys.stderr.flush()
         given = sys.stdin.readline().strip()
@@ -250,44 +234,36 @@ def explore(lm: "LanguageModel", prompt: str, k: int, knobs: dict[str, Any]) -> 
             log().print(f"{given!r} is not a number from 0 to {len(ids)}")
 
 
-def _print_top(found: "Look") -> None:
+def _print_top(found: "Top") -> None:
     console = out()
     width = max(cells(visible(name)) for name in found.tokens)
-    for rank, token, chance, kept in found.rows:
-        eighths = round(chance * BAR * 8)
-        bar = "█" * (eighths // 8) + " ▏▎▍▌▋▊▉"[eighths % 8].strip()
+    for n, (token, kept) in enumerate(zip(found.tokens, found.kept, strict=True)):
+        rank, chance = n + 1, found[n].probability
         shown = visible(token)
-        line = f"{rank:>3}  {shown}{' ' * (width - cells(shown))}  {chance:>6.1%}  {bar}".rstrip()
+        line = (
+            f"{rank:>3}  {shown}{' ' * (width - cells(shown))}  {chance:>6.1%}  {bar(chance, BAR)}".rstrip()
+        )
         console.print(line if kept else f"{line}  (cut off)", style="" if kept else "dim")
 
 
-def _word(word: "WatchedWord") -> dict[str, Any]:
-    from glassformer.tasks.pictures import steps_of
-
-    steps = [{"pair": pair, "rank": rank, "pieces": pieces} for pair, rank, pieces in steps_of(word)]
-    omitted = len(word.steps) - len(steps)
+def _word(word: "MergedWord") -> dict[str, Any]:
+    steps = [{"pair": one.pair, "rank": one.rank, "pieces": one.pieces} for one in word.merges]
     return {
-        "symbols": word.symbols,
+        "symbols": word.text,
         "steps": steps,
-        "omitted": omitted,
+        "omitted": word.omitted,
         "pieces": word.pieces,
         "ids": word.ids,
     }
 
 
-def _print_merges(word: "WatchedWord", text_of: Callable[[str], str]) -> None:
-    from glassformer.tasks.pictures import steps_of
-
-    def shown(symbols: str) -> str:
-        return visible(text_of(symbols))
-
+def _print_merges(word: "MergedWord") -> None:
     console = out()
-    console.print(" ".join(map(shown, word.symbols if word.steps else word.pieces)))
-    steps = steps_of(word)
-    for pair, rank, pieces in steps:
-        console.print(
-            f"  rank {rank:>6}  {shown(pair[0])} + {shown(pair[1])}  →  {' '.join(map(shown, pieces))}"
-        )
-    if len(word.steps) > len(steps):
-        console.print(f"  … and {len(word.steps) - len(steps):,} more merges")
+    console.print(" ".join(map(visible, word.start)))
+    for merge in word.merges:
+        left, right = (visible(part) for part in merge.pair)
+        pieces = " ".join(map(visible, merge.pieces))
+        console.print(f"  rank {merge.rank:>6}  {left} + {right}  →  {pieces}")
+    if word.omitted:
+        console.print(f"  … and {word.omitted:,} more merges")
     console.print(f"  = {' '.join(map(str, word.ids))}")

@@ -1,4 +1,4 @@
-"""Checkpoints that are pickles (`.pt`, `.bin`) -> a folder of ours. nanoGPT, minGPT, and old Hugging Face files."""
+"""Checkpoints that are pickles (`.pt`, `.bin`) -> a folder of ours: nanoGPT, minGPT, Hugging Face."""
 
 import json
 import re
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from glassformer.errors import CheckpointError, InputError
-from glassformer.hub import gpt2
+from glassformer.hub.families import Family, family_of
 from glassformer.hub.files import read_json
 from glassformer.hub.folder import CONFIG, WEIGHTS, load_folder, save_folder
 from glassformer.hub.tensors import Entry, read_header
@@ -31,7 +31,7 @@ def convert(
     tokenizer: Path | None = None,
     dtype: torch.dtype | None = None,
 ) -> None:
-    """Read a pickled checkpoint in a confined child and save it as a folder that everybody loads without pickle.
+    """Read a pickled checkpoint in a confined child process and save it as a folder that needs no pickle.
 
     What the file does not say is taken from a `config.json` beside it, or from `heads` and `activation`.
     """
@@ -46,12 +46,10 @@ def convert(
             (work / "tensors.safetensors").rename(work / WEIGHTS)
             (work / CONFIG).write_text(json.dumps(config))
             loaded = load_folder(work, dtype=_stored(entries))
-        except (
-            CheckpointError
-        ) as error:  # in the words of the file that was given, not of one that is gone in a moment
-            raise CheckpointError(
-                re.sub(rf"{re.escape(name)}(/[a-z.]+)?", lambda _: str(source), str(error))
-            ) from None
+        except CheckpointError as error:
+            # The message names the file that was given, not one that is gone in a moment.
+            text = re.sub(rf"{re.escape(name)}(/[a-z.]+)?", lambda _: str(source), str(error))
+            raise CheckpointError(text) from None
         vocabulary = load_tokenizer(tokenizer or source.parent)
         if tokenizer is not None and vocabulary is None:
             raise InputError(f"{tokenizer} holds no tokenizer")
@@ -59,7 +57,7 @@ def convert(
             raise CheckpointError(
                 f"the tokenizer has {len(vocabulary):,} tokens, the model only {loaded.model.vocab:,}"
             )
-        save_folder(target, loaded.model, vocabulary, dtype=dtype)
+        save_folder(target, loaded.model, tokenizer=vocabulary, dtype=dtype)
 
 
 def _find(source: Path) -> Path:
@@ -107,44 +105,49 @@ def _unpickle(source: Path, work: Path) -> None:
 def _config(
     source: Path, entries: dict[str, Entry], facts: dict[str, Any], heads: int | None, activation: str | None
 ) -> dict[str, Any]:
-    """A `config.json` in Hugging Face's words, from what is said beside the file, in it, and by its shapes."""
+    """A `config.json` in Hugging Face's words: the one beside the file, or from the file and its shapes."""
     beside = source.parent / CONFIG
     said = read_json(beside) if beside.is_file() else {}
-    if "n_layer" in said:
-        config = said
-    else:
-        model_args = facts.get("model_args") or {}
-        if not isinstance(model_args, dict):
-            raise CheckpointError(f"{source}: model_args is not a dictionary")
-        nested = said.get("model")
-        config = _measure(source, entries) | {
-            "n_head": model_args.get("n_head")
-            or (nested.get("n_head") if isinstance(nested, dict) else None),
-            # nanoGPT, which stores model_args, has the erf form; minGPT the tanh form, as GPT-2.
-            "activation_function": "gelu" if model_args else "gelu_new",
-        }
+    family = family_of(said, beside)
+    config = said
+    if "n_layer" not in said:
+        config = _measure(source, entries, family) | _from_facts(source, facts, said)
     if heads is not None:
         config["n_head"] = heads
     if activation is not None:
-        config["activation_function"] = activation
+        config[family.activation_key] = activation
     if config.get("n_head") is None:
         raise InputError(f"{source} does not say how many attention heads the model has; give --heads")
     return config
 
 
-def _measure(source: Path, entries: dict[str, Entry]) -> dict[str, Any]:
-    """What the shapes of the tensors tell about the model."""
+def _from_facts(source: Path, facts: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
+    """The numbers that shapes do not show, from what nanoGPT and minGPT store beside the weights."""
+    model_args = facts.get("model_args") or {}
+    if not isinstance(model_args, dict):
+        raise CheckpointError(f"{source}: model_args is not a dictionary")
+    nested = said.get("model")
+    beside = nested.get("n_head") if isinstance(nested, dict) else None
+    return {
+        "n_head": model_args.get("n_head") or beside,
+        # nanoGPT, which stores model_args, has the erf form; minGPT the tanh form, as GPT-2.
+        "activation_function": "gelu" if model_args else "gelu_new",
+    }
+
+
+def _measure(source: Path, entries: dict[str, Entry], family: Family) -> dict[str, Any]:
+    """What the shapes of the tensors say about the model."""
     found: dict[str, Entry] = {}
     for name, entry in entries.items():
         try:
-            ours = gpt2.our_name(name)
+            ours = family.names.ours(name)
         except KeyError:
-            continue  # place_tensors names it later
+            continue  # place_tensors reports it
         if ours is not None:
             found[ours] = entry
     tokens, positions = found.get("tokens.weight"), found.get("positions.weight")
     if tokens is None or positions is None or len(tokens.shape) != 2 or len(positions.shape) != 2:
-        raise CheckpointError(f"{source}: holds no token and position matrix; not a GPT-2")
+        raise CheckpointError(f"{source}: holds no token and position matrix; not a {family.title}")
     head = found.get("head.weight")
     tied = head is None or (head.shape == tokens.shape and torch.equal(head.read(), tokens.read()))
     blocks = {int(match[1]) for name in found if (match := re.match(r"blocks\.(\d+)\.", name))}

@@ -1,9 +1,7 @@
-"""A model's folder: `config.json`, `model.safetensors` (or shards), a tokenizer. Ours is a Hugging Face folder."""
+"""A model's folder, in Hugging Face's form: `config.json`, `model.safetensors` (or shards), a tokenizer."""
 
 import json
 import re
-import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,13 +13,15 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from glassformer import machine
-from glassformer.durable import sync
+from glassformer.durable import replace_folder
 from glassformer.errors import CheckpointError, InputError
-from glassformer.hub import gpt2
+from glassformer.hub.families import Family, family_of
+from glassformer.hub.families import family as find_family
 from glassformer.hub.files import MEGABYTE, read_json
+from glassformer.hub.mapping import Place, blank, export_tensors, place_tensors, tied_names
 from glassformer.hub.tensors import DTYPES, Entry, read_header
-from glassformer.hub.vocabulary import folder_tokenizer
-from glassformer.models.gpt import GPT
+from glassformer.hub.vocabulary import folder_tokenizer, tokenizer_config
+from glassformer.nn.net import Net
 from glassformer.tokenizers import Tokenizer
 
 CONFIG = "config.json"
@@ -34,11 +34,12 @@ OURS |= {"adapter_config.json", "adapter_model.safetensors"}  # what a save writ
 
 @dataclass
 class Loaded:
-    """A model, the tokenizer that came with it, and where both were found."""
+    """A model, the tokenizer that came with it, where both were found, and the family it belongs to."""
 
-    model: GPT
+    model: Net
     tokenizer: Tokenizer | None
     folder: Path
+    family: Family
 
 
 def load_folder(
@@ -51,67 +52,69 @@ def load_folder(
 ) -> Loaded:
     """Read a folder. Every file is checked before memory is taken, and memory is taken once.
 
-    Dropout belongs to a training, not to a model: what the folder says about it is not read.
+    Dropout belongs to a training, not to a model: the folder's value is not read.
     """
     model, places, _ = outline(folder, dropout=dropout)
-    tokenizer = folder_tokenizer(folder, model.config.vocab)
+    tokenizer = folder_tokenizer(folder, model.vocab)
     machine.check_memory(model.config.parameters * dtype.itemsize, what=str(folder))
+
+    family = find_family(model.kind)
+    tied = tied_names(family, model.config)
     owners = dict(model.named_modules())
     for place in places:
         value = place.read().to(dtype)
-        if (
-            not allow_nonfinite and not torch.stack(value.aminmax()).isfinite().all()
-        ):  # one pass, no copy; NaN shows in both
-            raise CheckpointError(
-                f"{place.entry.path}: {place.entry.name} holds NaN or infinite numbers, or numbers too large for {dtype}"
-            )
+        if not allow_nonfinite:
+            _check_finite(value, place.entry, dtype)
         path, _, leaf = place.name.rpartition(".")
-        if place.name == "head.weight" and model.config.tied:
-            _check_tied(value, model.tokens.weight, place.entry)
+        if tied is not None and place.name == tied[0]:
+            _check_tied(value, model.get_parameter(tied[1]), place.entry)
         elif getattr(owners[path], leaf) is None:
             _check_zero(value, place.entry)  # a bias, in a model that has none
         else:
             setattr(owners[path], leaf, nn.Parameter(value.to(device), requires_grad=True))
     model.tie()
-    return Loaded(model.eval(), tokenizer, folder)
+    return Loaded(model.eval(), tokenizer, folder, family)
 
 
-def outline(folder: Path, *, dropout: float = 0.0) -> tuple[GPT, list[gpt2.Place], dict[str, Any]]:
-    """A folder's model without numbers, where each of its numbers is, and the configuration as it stands there."""
-    entries = tensor_entries(
-        folder
-    )  # first: a folder of a pickle, with or without a configuration, is told what to do
-    config = read_json(folder / CONFIG)
-    model = gpt2.blank(replace(gpt2.read_config(config, folder / CONFIG), dropout=dropout), folder / CONFIG)
-    return model, gpt2.place_tensors(entries.values(), model, folder), config
+def outline(folder: Path, *, dropout: float = 0.0) -> tuple[Net, list[Place], dict[str, Any]]:
+    """A folder's model without numbers, the place of each of its numbers, and its `config.json`."""
+    # The weights come first: a folder of a pickle needs its remedy, with or without a configuration.
+    entries = tensor_entries(folder)
+    path = folder / CONFIG
+    config = read_json(path)
+    family = family_of(config, path)
+    model = blank(family, replace(family.read_config(config, path), dropout=dropout), path=path)
+    places = place_tensors(entries.values(), model, family=family, path=folder)
+    return model, places, config
 
 
 def save_folder(
     folder: Path,
-    model: GPT,
-    tokenizer: Tokenizer | None,
+    model: Net,
     *,
+    tokenizer: Tokenizer | None = None,
     dtype: torch.dtype | None = None,
     card: str | None = None,
 ) -> None:
-    """Write a folder that `transformers` loads too: whole, or not at all."""
-    tensors = gpt2.export_tensors(model)
+    """Write a folder that `transformers` loads too where it has the family: whole, or not at all."""
+    family = find_family(model.kind)
+    tensors = export_tensors(family, model)
     if dtype is not None:
         tensors = {name: value.to(dtype) for name, value in tensors.items()}
     stored = next(iter(tensors.values())).dtype
-    config = gpt2.write_config(model.config) | {"dtype": str(stored).removeprefix("torch.")}
+
     end = None if tokenizer is None else tokenizer.end
     ends = {"bos_token_id": end, "eos_token_id": end}
-    config |= ends
     files: dict[str, str] = {}
     if tokenizer is not None:
         files["tokenizer.json"] = tokenizer.to_json()
-        files["tokenizer_config.json"] = pretty(_tokenizer_config(tokenizer, model.config.context))
+        files["tokenizer_config.json"] = pretty(tokenizer_config(tokenizer, model.context))
         files["generation_config.json"] = pretty(ends)
-    if card is not None:
-        files["card.md"] = card
-    files[CONFIG] = pretty(config)
-    write_folder(folder, tensors, files)
+    if card is not None or family.note:
+        files["card.md"] = "\n".join(text for text in (card, family.note and f"{family.note}\n") if text)
+    config = family.write_config(model.config)
+    files[CONFIG] = pretty(config | {"dtype": str(stored).removeprefix("torch.")} | ends)
+    write_folder(folder, tensors, files=files)
 
 
 def tensor_entries(folder: Path) -> dict[str, Entry]:
@@ -135,8 +138,8 @@ def tensor_entries(folder: Path) -> dict[str, Entry]:
         found = read_header(folder / shard)
         wrong = sorted(found.keys() ^ {name for name, where in names.items() if where == shard})
         if wrong:
-            told = ", ".join(repr(name[:100]) for name in wrong[:10])
-            raise CheckpointError(f"{index}: index and {shard} do not name the same tensors: {told}")
+            listed = ", ".join(repr(name[:100]) for name in wrong[:10])
+            raise CheckpointError(f"{index}: index and {shard} do not name the same tensors: {listed}")
         entries |= found
     return entries
 
@@ -152,10 +155,19 @@ def parse_dtype(name: str) -> torch.dtype:
     return known[name]
 
 
+def _check_finite(value: Tensor, entry: Entry, dtype: torch.dtype) -> None:
+    # One pass, no copy; NaN shows in both extremes.
+    if not torch.stack(value.aminmax()).isfinite().all():
+        raise CheckpointError(
+            f"{entry.path}: {entry.name} holds NaN or infinite numbers, or numbers too large for {dtype}"
+        )
+
+
 def _check_tied(value: Tensor, tokens: Tensor, entry: Entry) -> None:
     if not torch.equal(value, tokens.detach().to(value.device)):
         raise CheckpointError(
-            f"{entry.path}: {entry.name} is not the token matrix, though the configuration says that they are tied"
+            f"{entry.path}: {entry.name} is not the token matrix,"
+            " though the configuration says that they are tied"
         )
 
 
@@ -171,23 +183,9 @@ def _what_is_there(folder: Path) -> str:
         path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.glob(pattern)
     )
     if pickles:
-        return f"holds {pickles[0]}, which is a pickle and never loaded; run: glass convert {folder / pickles[0]}"
+        remedy = f"glass convert {folder / pickles[0]}"
+        return f"holds {pickles[0]}, which is a pickle and never loaded; run: {remedy}"
     return f"holds no {WEIGHTS}"
-
-
-def _tokenizer_config(tokenizer: Tokenizer, context: int) -> dict[str, object]:
-    config: dict[str, object] = {
-        "tokenizer_class": "GPT2Tokenizer",
-        "model_max_length": context,
-        "add_prefix_space": tokenizer.prefix_space,
-    }
-    if tokenizer.end is not None:
-        config |= {
-            "bos_token": tokenizer.end_token,
-            "eos_token": tokenizer.end_token,
-            "unk_token": tokenizer.end_token,
-        }
-    return config
 
 
 def pretty(value: object) -> str:
@@ -196,42 +194,24 @@ def pretty(value: object) -> str:
 
 
 def write_folder(
-    folder: Path, tensors: Mapping[str, Tensor], files: Mapping[str, str], *, weights: str = WEIGHTS
+    folder: Path, tensors: Mapping[str, Tensor], *, files: Mapping[str, str], weights: str = WEIGHTS
 ) -> None:
     """Write tensors and texts into a folder and have them on the disk, whole, or not at all."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    if folder.exists():
-        strange = (
-            min({path.name for path in folder.iterdir()} - OURS, default=None)
-            if folder.is_dir()
-            else folder.name
-        )
-        if strange is not None:
-            raise InputError(f"{folder} holds {strange}, which saving would delete; it is left as it is")
-    fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    try:
-        fresh.chmod(0o755)
+    _check_replaceable(folder)
+    with replace_folder(folder) as fresh:
         try:
             save_file(dict(tensors), fresh / weights, metadata={"format": "pt"})
-        except SafetensorError as error:  # what the library makes of a full disk
+        except SafetensorError as error:  # a full disk, as the library reports it
             raise OSError(f"{folder / weights} could not be written: {error}") from None
-        (fresh / weights).chmod(0o644)
+        (fresh / weights).chmod(0o644)  # the library makes it private
         for name, text in files.items():
             (fresh / name).write_text(text, encoding="utf-8")
-        for path in fresh.iterdir():
-            sync(path)
-        if folder.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
-            folder.replace(old / folder.name)
-            try:
-                fresh.replace(folder)
-            except OSError:
-                (old / folder.name).replace(folder)
-                raise
-            finally:
-                shutil.rmtree(old)
-        else:
-            fresh.replace(folder)
-        sync(folder.parent)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _check_replaceable(folder: Path) -> None:
+    """Refuse to replace a file, or a folder with anything in it that a save would not write."""
+    if not folder.exists():
+        return
+    names = {path.name for path in folder.iterdir()} - OURS if folder.is_dir() else {folder.name}
+    if names:
+        raise InputError(f"{folder} holds {min(names)}, which saving would delete; it is left as it is")

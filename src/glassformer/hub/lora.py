@@ -1,7 +1,8 @@
 """LoRA folders as the `peft` library writes them: `adapter_config.json` and `adapter_model.safetensors`.
 
-peft names a layer by its path in the Hugging Face model. GPT-2's layers are stored (in, out) there, which peft calls
-`fan_in_fan_out`; the two thin matrices lie (R, in) and (out, R) all the same.
+peft names a layer by its path in the Hugging Face model, so the family of the base model says how names map.
+GPT-2's layers are stored (in, out) there, which peft calls `fan_in_fan_out`; the two thin matrices are
+(R, in) and (out, R) all the same.
 """
 
 import math
@@ -15,7 +16,8 @@ import torch
 from torch import Tensor
 
 from glassformer.errors import CheckpointError
-from glassformer.hub import gpt2
+from glassformer.hub.families import Family
+from glassformer.hub.families import family as find_family
 from glassformer.hub.files import read_json
 from glassformer.hub.folder import pretty, write_folder
 from glassformer.hub.tensors import read_header
@@ -52,7 +54,7 @@ class Detour(NamedTuple):
 
 @dataclass(frozen=True)
 class Adapter:
-    """What a LoRA folder holds: the name of the model that it adapts, and its matrices by our names of the layers."""
+    """A LoRA folder: the name of the model that it adapts, and its matrices by our names of the layers."""
 
     base: str
     detours: dict[str, Detour]
@@ -63,34 +65,33 @@ def is_adapter(folder: Path) -> bool:
     return (folder / CONFIG).is_file() and not (folder / "config.json").is_file()
 
 
-def read_adapter(folder: Path) -> Adapter:
-    """Read and check a LoRA folder."""
-    path = folder / CONFIG
-    config = read_json(path)
-    if config.get("peft_type") != "LORA":
-        raise CheckpointError(
-            f"{path}: peft_type {str(config.get('peft_type'))[:40]!r} is not LORA, the only one that is known here"
-        )
-    for key, values in PLAIN.items():
-        if key in config and config[key] not in values:
-            raise CheckpointError(f"{path}: {key}={str(config[key])[:40]!r} is not supported")
-    base = config.get("base_model_name_or_path")
-    if not isinstance(base, str) or not base:
-        raise CheckpointError(f"{path}: base_model_name_or_path does not name the model that is adapted")
+def read_base(folder: Path) -> str:
+    """The name of the model that a LoRA folder adapts."""
+    return _base(_read_config(folder), folder / CONFIG)
+
+
+def read_adapter(folder: Path, *, family: Family | None = None) -> Adapter:
+    """Read and check a LoRA folder whose base is of a family (GPT-2 unless given)."""
+    family = family or find_family("gpt2")
+    config = _read_config(folder)
+    base = _base(config, folder / CONFIG)
     alpha = config.get("lora_alpha")
     if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not -1e30 < alpha < 1e30:
-        raise CheckpointError(f"{path}: lora_alpha is not a number")
+        raise CheckpointError(f"{folder / CONFIG}: lora_alpha is not a number")
+
     sides: dict[str, dict[str, Tensor]] = {}
     for name, entry in read_header(folder / WEIGHTS).items():
         match = KEY.fullmatch(name)
-        layer = None if match is None else _our_layer(match["layer"])
+        layer = None if match is None else _our_layer(match["layer"], family)
         if match is None or layer is None or not entry.dtype.is_floating_point or len(entry.shape) != 2:
-            raise CheckpointError(f"{entry.path}: {name[:100]!r} is not a LoRA matrix of a layer of GPT-2")
+            raise CheckpointError(
+                f"{entry.path}: {name[:100]!r} is not a LoRA matrix of a layer of {family.title}"
+            )
         value = entry.read().float()
         if not torch.isfinite(value).all():
             raise CheckpointError(f"{entry.path}: {name[:100]} holds NaN or infinite numbers")
         if match["side"] in sides.setdefault(layer, {}):
-            raise CheckpointError(f"{entry.path}: {name[:100]} stands twice")
+            raise CheckpointError(f"{entry.path}: {name[:100]} is a duplicate")
         sides[layer][match["side"]] = value
     if not sides:
         raise CheckpointError(f"{folder / WEIGHTS}: holds no LoRA matrix")
@@ -98,14 +99,22 @@ def read_adapter(folder: Path) -> Adapter:
 
 
 def save_adapter(
-    folder: Path, detours: Mapping[str, Detour], base: str, *, dropout: float = 0.0, card: str | None = None
+    folder: Path,
+    detours: Mapping[str, Detour],
+    *,
+    base: str,
+    family: Family | None = None,
+    dropout: float = 0.0,
+    card: str | None = None,
 ) -> None:
-    """Write a LoRA folder that `peft` loads too: whole, or not at all."""
+    """Write a LoRA folder that `peft` loads too, for a base of a family (GPT-2 unless given)."""
+    family = family or find_family("gpt2")
     ranks = {len(detour.a) for detour in detours.values()}
     scales = {detour.scale for detour in detours.values()}
     if len(ranks) != 1 or len(scales) != 1:
         raise CheckpointError("a LoRA folder is written with one rank and one scale for all layers")
     rank = ranks.pop()
+    layers = {name: family.names.theirs(f"{name}.weight").removesuffix(".weight") for name in detours}
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -113,17 +122,36 @@ def save_adapter(
         "r": rank,
         "lora_alpha": scales.pop() * rank,
         "lora_dropout": dropout,
-        "target_modules": sorted(_their_layer(name).removeprefix("transformer.") for name in detours),
-        "fan_in_fan_out": True,
+        "target_modules": sorted(layer.removeprefix(family.names.prefix) for layer in layers.values()),
+        "fan_in_fan_out": all(family.names.is_transposed(f"{name}.weight") for name in detours),
         "bias": "none",
         "inference_mode": True,
     }
     tensors = {}
     for name, detour in detours.items():
-        tensors[f"{PREFIX}{_their_layer(name)}.lora_A.weight"] = detour.a.detach().cpu().contiguous()
-        tensors[f"{PREFIX}{_their_layer(name)}.lora_B.weight"] = detour.b.detach().cpu().contiguous()
+        tensors[f"{PREFIX}{layers[name]}.lora_A.weight"] = detour.a.detach().cpu().contiguous()
+        tensors[f"{PREFIX}{layers[name]}.lora_B.weight"] = detour.b.detach().cpu().contiguous()
     files = {CONFIG: pretty(config)} | ({} if card is None else {"card.md": card})
-    write_folder(folder, tensors, files, weights=WEIGHTS)
+    write_folder(folder, tensors, files=files, weights=WEIGHTS)
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / CONFIG
+    config = read_json(path)
+    kind = config.get("peft_type")
+    if kind != "LORA":
+        raise CheckpointError(f"{path}: peft_type {str(kind)[:40]!r} is not LORA, the only one known here")
+    for key, values in PLAIN.items():
+        if key in config and config[key] not in values:
+            raise CheckpointError(f"{path}: {key}={str(config[key])[:40]!r} is not supported")
+    return config
+
+
+def _base(config: dict[str, Any], path: Path) -> str:
+    base = config.get("base_model_name_or_path")
+    if not isinstance(base, str) or not base:
+        raise CheckpointError(f"{path}: base_model_name_or_path does not name the model that is adapted")
+    return base
 
 
 def _detour(layer: str, both: dict[str, Tensor], config: dict[str, Any], folder: Path) -> Detour:
@@ -134,13 +162,11 @@ def _detour(layer: str, both: dict[str, Tensor], config: dict[str, Any], folder:
     return Detour(both["A"], both["B"], config["lora_alpha"] / root)
 
 
-def _our_layer(theirs: str) -> str | None:
+def _our_layer(theirs: str, family: Family) -> str | None:
+    """Our name of a linear layer of theirs inside a block; None for anything else."""
     try:
-        ours = gpt2.our_name(f"{theirs}.weight")
+        ours = family.names.ours(f"{theirs}.weight")
     except KeyError:
         return None
-    return None if ours is None or not gpt2.TRANSPOSED.fullmatch(ours) else ours.removesuffix(".weight")
-
-
-def _their_layer(ours: str) -> str:
-    return gpt2.their_name(f"{ours}.weight").removesuffix(".weight")
+    is_layer = ours is not None and family.names.is_adaptable(ours)
+    return ours.removesuffix(".weight") if ours is not None and is_layer else None

@@ -1,4 +1,4 @@
-"""TransformerLens' names for what we see: people who come from there find everything under the names they know."""
+"""TransformerLens' names for what a trace holds: its users find every value under the name they know."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from glassformer.errors import UnknownSite
 if TYPE_CHECKING:
     from glassformer.trace import Tracer
 
-# Their name in a block -> ours. Where both have heads and positions, they have positions first: (B, T, H, K).
+# Their name in a block -> ours. In a value with heads and positions, they put positions first: (B, T, H, K).
 BLOCK = {
     "hook_resid_pre": "in",
     "attn.hook_q": "attn.q",
@@ -40,7 +40,10 @@ def our_site(name: str) -> str:
 
 
 class Activations(Mapping[str, Tensor]):
-    """What one run held: `cache["blocks.3.attn.pattern"]`, `cache["blocks.3.attn.hook_pattern"]`, `cache["pattern", 3]`."""
+    """The values of one run, under our names and under theirs.
+
+    `cache["blocks.3.attn.pattern"]`, `cache["blocks.3.attn.hook_pattern"]` and `cache["pattern", 3]` are one.
+    """
 
     def __init__(self, seen: "Tracer") -> None:
         self.seen = seen
@@ -51,7 +54,7 @@ class Activations(Mapping[str, Tensor]):
             key = f"blocks.{key[1] % (max(layers) + 1) if layers else key[1]}.{_long(key[0])}"
         site = our_site(key)
         theirs = site != key and site.partition(".")[2].partition(".")[2] in POSITIONS_FIRST
-        return self.seen[site].transpose(1, 2) if theirs else self.seen[site]
+        return self.seen[site].transpose(-3, -2) if theirs else self.seen[site]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.seen)

@@ -1,17 +1,31 @@
-"""Vocabulary files: `tokenizer.json`, `vocab.json` + `merges.txt`, OpenAI's `encoder.json` + `vocab.bpe`."""
+"""Vocabulary files: `tokenizer.json`, `vocab.json` + `merges.txt`, OpenAI's `encoder.json` + `vocab.bpe`.
+
+The files decide which tokenizer they hold: GPT-2's works on bytes, GPT-1's has tokens that end with `</w>`.
+"""
 
 import re
+from collections.abc import Callable
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from glassformer.errors import CheckpointError, InputError
 from glassformer.hub.files import MEGABYTE, read_json, read_text
-from glassformer.tokenizers.bpe import Merge, Tokenizer
+from glassformer.tokenizers.bpe import ByteBPE, Merge
+from glassformer.tokenizers.tokenizer import Tokenizer
+from glassformer.tokenizers.word_bpe import END_OF_WORD, UNKNOWN, WordBPE, is_word_vocabulary
 
 LIMIT = 64 * MEGABYTE
 PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 SPECIAL = re.compile(r"<\S+>|\[[A-Z]+\]")  # how these files, which cannot say it, write their special tokens
+GPT1_NORMALIZER = {
+    "type": "BertNormalizer",
+    "clean_text": True,
+    "handle_chinese_chars": True,
+    "strip_accents": None,
+    "lowercase": True,
+}
 FILES = ("tokenizer.json", *(name for pair in PAIRS for name in pair))
 
 
@@ -22,22 +36,19 @@ def load_tokenizer(folder: Path, *, check: bool = True) -> Tokenizer | None:
     """
     single = folder / "tokenizer.json"
     if single.is_file():
-        return _checked(single, lambda path: _read_tokenizer_json(path, check))
+        return _checked(single, partial(_read_tokenizer_json, single, check))
     for vocab, merges in PAIRS:
         there = (folder / vocab).is_file(), (folder / merges).is_file()
         if any(there) and not all(there):
-            raise CheckpointError(
-                f"{folder}: holds {vocab if there[0] else merges} without {merges if there[0] else vocab}"
-            )
+            one, other = (vocab, merges) if there[0] else (merges, vocab)
+            raise CheckpointError(f"{folder}: holds {one} without {other}")
         if all(there):
-            return _checked(
-                folder / vocab, lambda path, merges=merges: _read_pair(path, path.parent / merges, check)
-            )
+            return _checked(folder / vocab, partial(_read_pair, folder / vocab, folder / merges, check))
     return None
 
 
 def folder_tokenizer(folder: Path, vocab: int, *, check: bool = True) -> Tokenizer | None:
-    """The tokenizer of a model's folder, for a model of so many tokens; which of them ends a text, its configuration says."""
+    """The tokenizer of a model's folder, whose configuration says which token ends a text."""
     tokenizer = load_tokenizer(folder, check=check)
     if tokenizer is None:
         return None
@@ -50,14 +61,27 @@ def folder_tokenizer(folder: Path, vocab: int, *, check: bool = True) -> Tokeniz
     return tokenizer
 
 
-def _checked(path: Path, read: Any) -> Tokenizer:
+def tokenizer_config(tokenizer: Tokenizer, context: int | None) -> dict[str, object]:
+    """The content of `tokenizer_config.json`: the class and the special tokens, for `transformers`."""
+    is_word = isinstance(tokenizer, WordBPE)
+    config: dict[str, object] = {
+        "tokenizer_class": "OpenAIGPTTokenizer" if is_word else "GPT2Tokenizer",
+        "model_max_length": context,
+        "add_prefix_space": tokenizer.prefix_space,
+    }
+    if tokenizer.end is not None:
+        config |= dict.fromkeys(("bos_token", "eos_token", "unk_token"), tokenizer.end_token)
+    return config | ({"unk_token": UNKNOWN} if is_word else {})
+
+
+def _checked(path: Path, read: Callable[[], Tokenizer]) -> Tokenizer:
+    """What `read` reads; an error in the vocabulary is reported with the file's name."""
     try:
-        tokenizer: Tokenizer = read(path)
+        return read()
     except CheckpointError:
         raise
     except InputError as error:
         raise CheckpointError(f"{path}: {error}") from None
-    return tokenizer
 
 
 def _read_pair(vocab_path: Path, merges_path: Path, check: bool) -> Tokenizer:
@@ -65,53 +89,71 @@ def _read_pair(vocab_path: Path, merges_path: Path, check: bool) -> Tokenizer:
     text = read_text(merges_path, LIMIT)
     if text.count("\n") > 2 * len(vocab) + 100:
         raise CheckpointError(f"{merges_path}: more lines than {len(vocab):,} tokens can have merges")
-    lines = text.split("\n")
-    lines = [line.removesuffix("\r") for line in lines]
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
     if lines and lines[0].startswith("#version"):
         del lines[0]
     while lines and not lines[-1]:
         lines.pop()
     merges = _merges([_pair(line) for line in lines], merges_path)
+
     made = {left + right for left, right in merges if left[0] in "<["}
-    special = {
-        token: id
-        for token, id in vocab.items()
-        if token[:1] in "<[" and SPECIAL.fullmatch(token) and token not in made
-    }
-    return Tokenizer(vocab, merges, special=special, check=check)
+    found = (token for token in vocab if token[:1] in "<[" and SPECIAL.fullmatch(token) and token not in made)
+    special = {token: vocab[token] for token in found}
+    if is_word_vocabulary(vocab):
+        special = {token: id for token, id in special.items() if not token.endswith(END_OF_WORD)}
+        return WordBPE(vocab, merges, special=special, check=check)
+    return ByteBPE(vocab, merges, special=special, check=check)
 
 
 def _read_tokenizer_json(path: Path, check: bool) -> Tokenizer:
     whole = read_json(path, LIMIT)
     model, cut = _part(whole, "model", path), _part(whole, "pre_tokenizer", path)
-    if model.get("type", "BPE") != "BPE" or cut.get("type") != "ByteLevel" or cut.get("use_regex") is False:
-        raise CheckpointError(f"{path}: not GPT-2's byte-level BPE, the only tokenizer that is known here")
-    odd = next(
-        (key for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix") if model.get(key)),
-        None,
-    )
-    if odd is not None:
-        raise CheckpointError(f"{path}: {odd} is not supported")
-    if whole.get("normalizer") is not None:
-        raise CheckpointError(f"{path}: a normalizer is not supported")
+    is_word = model.get("end_of_word_suffix") == END_OF_WORD
+    _check_form(whole, is_word, path)
     if not isinstance(model.get("merges"), list) or not isinstance(whole.get("added_tokens", []), list):
         raise CheckpointError(f"{path}: merges and added_tokens should be lists")
     vocab = _vocab(_part(model, "vocab", path), path)
     merges = _merges([_pair(merge) for merge in model["merges"]], path)
+    special = _special(whole.get("added_tokens", []), vocab, path)
+    if is_word:
+        special |= {UNKNOWN: vocab[UNKNOWN]} if UNKNOWN in vocab else {}
+        return WordBPE(vocab, merges, special=special, check=check)
+    prefix_space = cut.get("add_prefix_space") is True
+    return ByteBPE(vocab, merges, special=special, prefix_space=prefix_space, check=check)
+
+
+def _check_form(whole: dict[str, Any], is_word: bool, path: Path) -> None:
+    """Refuse every kind of tokenizer but GPT-2's and GPT-1's."""
+    model, cut, normal = whole["model"], whole["pre_tokenizer"], whole.get("normalizer")
+    form = "BertPreTokenizer" if is_word else "ByteLevel"
+    if model.get("type", "BPE") != "BPE" or cut.get("type") != form or cut.get("use_regex") is False:
+        raise CheckpointError(
+            f"{path}: neither GPT-2's byte-level BPE nor GPT-1's, the tokenizers known here"
+        )
+    odd = next((key for key in ("dropout", "continuing_subword_prefix", "fuse_unk") if model.get(key)), None)
+    if odd is not None:
+        raise CheckpointError(f"{path}: {odd} is not supported")
+    if is_word and normal != GPT1_NORMALIZER:
+        raise CheckpointError(f"{path}: the normalizer is not GPT-1's, which lower-cases and strips accents")
+    if is_word and model.get("unk_token") != UNKNOWN:
+        raise CheckpointError(f"{path}: unk_token should be {UNKNOWN!r}")
+    if not is_word and model.get("end_of_word_suffix"):
+        raise CheckpointError(f"{path}: end_of_word_suffix is not supported")
+    if not is_word and normal is not None:
+        raise CheckpointError(f"{path}: a normalizer is not supported")
+
+
+def _special(added: list[Any], vocab: dict[str, int], path: Path) -> dict[str, int]:
+    """The special tokens that a `tokenizer.json` lists, with their ids."""
     special: dict[str, int] = {}
-    for token in whole.get("added_tokens", []):
-        if (
-            not isinstance(token, dict)
-            or not isinstance(token.get("content"), str)
-            or type(token.get("id")) is not int
-        ):
+    for token in added:
+        content, id = (token.get("content"), token.get("id")) if isinstance(token, dict) else (None, None)
+        if not isinstance(content, str) or type(id) is not int:
             raise CheckpointError(f"{path}: an added token has no content or no id")
-        if special.get(token["content"], vocab.get(token["content"], token["id"])) != token["id"]:
-            raise CheckpointError(f"{path}: the added token {token['content'][:40]!r} has another id before")
-        special[token["content"]] = token["id"]
-    return Tokenizer(
-        vocab, merges, special=special, prefix_space=cut.get("add_prefix_space") is True, check=check
-    )
+        if special.get(content, vocab.get(content, id)) != id:
+            raise CheckpointError(f"{path}: the added token {content[:40]!r} has another id before")
+        special[content] = id
+    return special
 
 
 def _part(whole: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
@@ -138,9 +180,8 @@ def _pair(merge: Any) -> Any:
 def _merges(pairs: list[Any], path: Path) -> list[Merge]:
     whole = set(map(type, pairs)) <= {tuple} and set(map(len, pairs)) <= {2}
     parts = list(chain.from_iterable(pairs)) if whole else []
-    if (
-        not whole or not set(map(type, parts)) <= {str} or "" in parts
-    ):  # all at once: which one it is, only if there is one
+    # All at once, which is fast; the one that is wrong is looked for only if there is one.
+    if not whole or not set(map(type, parts)) <= {str} or "" in parts:
         for rank, pair in enumerate(pairs):
             if (
                 not isinstance(pair, tuple)

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glassformer import machine
+from glassformer.answers import ask
+from glassformer.answers.answer import Text
+from glassformer.answers.tokens import Top
 from glassformer.errors import InputError
 from glassformer.generation.beam import beam_search
 from glassformer.generation.decode import Event, check_prompt, generate, restrict
@@ -16,25 +19,29 @@ from glassformer.generation.options import Options
 from glassformer.generation.sampling import log_softmax
 from glassformer.generation.stepper import Stepper
 from glassformer.hub.locate import locate
+from glassformer.tasks.completion import Candidate, Completion
 from glassformer.tasks.engines import Say, load_native, wants_native
 from glassformer.tasks.later import Later
-from glassformer.tasks.written import Candidate, Completion
 from glassformer.tokenizers import TextStream, Tokenizer
 
 if TYPE_CHECKING:
     import torch
 
+    from glassformer.answers import edits as editing
+    from glassformer.answers.diff import Diff
+    from glassformer.answers.edits import Edits, Sweep
+    from glassformer.answers.neurons import Examples, Promotes
+    from glassformer.answers.tokens import Embedding, Merges, Tokens
+    from glassformer.answers.training import TrainingRows, Update
     from glassformer.engine.native import Engine
-    from glassformer.explain import surgery as operating
+    from glassformer.explain import edits as operating
+    from glassformer.explain.reading import Reading
     from glassformer.hub.transformerlens import Activations
     from glassformer.models.gpt import GPT
-    from glassformer.tasks import loading, neurons, pictures, questions, surgery
-    from glassformer.tasks.look import Look
-    from glassformer.tasks.surgery import Edits
+    from glassformer.tasks import loading
 else:
-    operating, loading = Later("glassformer.explain.surgery"), Later("glassformer.tasks.loading")
-    questions, pictures = Later("glassformer.tasks.questions"), Later("glassformer.tasks.pictures")
-    neurons, surgery = Later("glassformer.tasks.neurons"), Later("glassformer.tasks.surgery")
+    operating, loading = Later("glassformer.explain.edits"), Later("glassformer.tasks.loading")
+    editing = Later("glassformer.answers.edits")
 
 Prompt = str | Sequence[int]
 
@@ -146,12 +153,6 @@ class LanguageModel:
         completions, events = self._run([prompt], stop, cancelled, options)
         return Stream(completions[0], events)
 
-    def top(self, prompt: Prompt = "", k: int = 10) -> list[Candidate]:
-        """The k likeliest next tokens."""
-        ids = self.encode(prompt)
-        check_prompt(self.stepper, ids, Options())
-        return self.candidates(self.logits(ids, last=True)[-1], k)
-
     def encode(self, prompt: Prompt, *, special: bool = False) -> list[int]:
         """The ids of a prompt; `<|endoftext|>` for an empty one."""
         if not isinstance(prompt, str):
@@ -191,35 +192,84 @@ class LanguageModel:
         with torch.inference_mode():
             return np.asarray(self.model(row, last=last)[0].float().cpu().numpy())
 
-    def choices(self, prompt: Prompt = "", k: int = 20, **options: Any) -> "Look":
-        """The likeliest next tokens as a picture: from which of them a token is drawn, and which are cut off. See `Options`."""
+    @property
+    def net(self) -> "GPT":
+        """The torch module."""
+        return self.model
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What the model can do, known without loading torch: the native engine runs decoders alone."""
+        native = self.engine is not None and self._model is None
+        return frozenset({"writes", "causal", "attends"}) if native else self.net.capabilities
+
+    def reading(self, ids: Sequence[int], *, prompt: int = 0) -> "Reading":
+        """A text to be run through the model and explained; `prompt` says how many of its tokens were given."""
+        from glassformer.explain.reading import Reading
+
+        return Reading(self.net, list(ids), prompt)
+
+    # Questions: see `glassformer.answers.QUESTIONS`.
+
+    def _ask(self, name: str, *about: Any, **how: Any) -> Any:
+        return ask(name, *about, **how)
+
+    def top(self, prompt: Prompt = "", k: int = 10, **options: Any) -> Top:
+        """The k likeliest next tokens, also as a picture; with options, which of them may be drawn. See `Options`."""
         ids = self.encode(prompt)
         check_prompt(self.stepper, ids, Options())
-        return questions.choices(self, ids, k, check_options({"temperature": 1.0, "top_k": 0} | options))
+        chosen = check_options({"temperature": 1.0, "top_k": 0} | options)
+        found: Top = self._ask("top", Text(self, ids), k=k, options=chosen)
+        return found
 
-    def merges(self, text: str) -> "Look":
+    def tokens(self, text: str) -> "Tokens":
+        """The tokens that a text is made of."""
+        found: Tokens = self._ask("tokens", self._text(), text)
+        return found
+
+    def merges(self, text: str) -> "Merges":
         """How the words of a text become tokens, merge by merge."""
-        return pictures.merges(self._text(), text)
+        found: Merges = self._ask("merges", self._text(), text)
+        return found
 
-    def embedding(self, text: Prompt) -> "Look":
+    def embedding(self, text: Prompt) -> "Embedding":
         """What goes into the first block: the row of each token, and that of its position."""
-        return questions.embedded(self, self.encode(text))
+        found: Embedding = self._ask("embedding", Text(self, self.encode(text)))
+        return found
 
-    def diff(self, other: "LanguageModel", text: str) -> "Look":
+    def diff(self, other: "LanguageModel", text: Prompt) -> "Diff":
         """This model and another one on a text, token by token."""
-        return questions.compare(self, other, text)
+        found: Diff = self._ask("diff", self, text, other=other)
+        return found
 
-    def sweep(self, clean: str, broken: str, answer: str, foil: str, **how: Any) -> "Look":
+    def sweep(
+        self, clean: Prompt, broken: Prompt, *, answer: str | int, foil: str | int, **how: Any
+    ) -> "Sweep":
         """Which places carry what tells two texts apart: each `sites` and position is patched from one into the other."""
-        return surgery.trace_back(self, clean, broken, answer, foil, **how)
+        found: Sweep = self._ask("sweep", self, clean, broken=broken, answer=answer, foil=foil, **how)
+        return found
 
-    def pushes(self, layer: int, neuron: int, k: int = 10) -> "Look":
+    def promotes(self, layer: int, neuron: int, *, k: int = 10) -> "Promotes":
         """The tokens that a neuron makes likelier when it fires."""
-        return neurons.pushes(self, layer, neuron, k)
+        found: Promotes = self._ask("promotes", self, layer=layer, neuron=neuron, k=k)
+        return found
 
-    def passages(self, texts: Iterable[str], layer: int, neuron: int, k: int = 5, **how: Any) -> "Look":
+    def examples(
+        self, texts: Iterable[str], *, layer: int, neuron: int, k: int = 5, **how: Any
+    ) -> "Examples":
         """Where in many texts a neuron fires most."""
-        return neurons.passages(self, texts, layer, neuron, k, **how)
+        found: Examples = self._ask("examples", self, texts, layer=layer, neuron=neuron, k=k, **how)
+        return found
+
+    def training_rows(self, text: str, *, window: int = 8) -> "TrainingRows":
+        """The rows of features and label that a text becomes for training."""
+        found: TrainingRows = self._ask("training_rows", self._text(), text, window=window)
+        return found
+
+    def update(self, text: Prompt, *, lr: float = 0.001, k: int = 5) -> "Update":
+        """One training step toward the last token of a text, with its numbers; the model itself is not changed."""
+        found: Update = self._ask("update", Text(self, self.encode(text)), lr=lr, k=k)
+        return found
 
     @contextmanager
     def in_torch(self) -> "Iterator[LanguageModel]":
@@ -233,7 +283,7 @@ class LanguageModel:
     @contextmanager
     def edit(self, edits: "Edits") -> "Iterator[LanguageModel]":
         """Inside, the model is a changed one: parts off, patched, pushed. A list of edits, or a file that holds one."""
-        with operating.edited(self.model, surgery.read_edits(self, edits)):
+        with operating.edited(self.model, editing.read_edits(self, edits)):
             yield self
 
     def run_with_cache(self, prompt: Prompt, *sites: str) -> "tuple[torch.Tensor, Activations]":
@@ -253,7 +303,10 @@ class LanguageModel:
         from glassformer.hub.folder import parse_dtype, save_folder
 
         save_folder(
-            Path(folder), self.model, self.tokenizer, dtype=None if dtype is None else parse_dtype(dtype)
+            Path(folder),
+            self.model,
+            tokenizer=self.tokenizer,
+            dtype=None if dtype is None else parse_dtype(dtype),
         )
 
     def _run(
@@ -292,7 +345,8 @@ class LanguageModel:
             if stops:
                 raise InputError("stop: beam search looks at whole answers and knows no stop strings")
             return completions, self._search(stepper, completions, ids, options, cancelled)
-        streams = [TextStream(self.bytes_of, stops) for _ in completions]
+        ends = [tokens[-1] for tokens in ids for _ in range(options.num_return_sequences)]
+        streams = [TextStream(self.bytes_of, stops, after=end) for end in ends]
         return completions, self._sample(stepper, completions, ids, options, streams, cancelled)
 
     def _sample(
@@ -358,13 +412,14 @@ class LanguageModel:
             raise InputError("this model has no vocabulary; give token ids, or convert it with --tokenizer")
         return self.tokenizer
 
-    def bytes_of(self, id: int) -> bytes:
-        """The bytes of one token."""
-        return f"<{id}>".encode() if self.tokenizer is None else self.tokenizer.bytes_of(id)
+    def bytes_of(self, id: int, after: int | None = None) -> bytes:
+        """The bytes that a token adds to a text behind the token `after`."""
+        return f"<{id}>".encode() if self.tokenizer is None else self.tokenizer.bytes_of(id, after)
 
     def text_of(self, ids: Sequence[int]) -> str:
         """The text of token ids, special ones included."""
-        return b"".join(map(self.bytes_of, ids)).decode("utf-8", "replace")
+        before = [None, *ids[:-1]]
+        return b"".join(map(self.bytes_of, ids, before)).decode("utf-8", "replace")
 
 
 def load(

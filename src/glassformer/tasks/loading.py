@@ -9,7 +9,7 @@ import torch
 from glassformer.errors import CheckpointError, InputError
 from glassformer.hub.folder import Loaded, load_folder, parse_dtype
 from glassformer.hub.locate import as_path, locate
-from glassformer.hub.lora import is_adapter, read_adapter
+from glassformer.hub.lora import is_adapter, read_adapter, read_base
 from glassformer.training.lora import fold, insert
 
 
@@ -21,8 +21,8 @@ def load_torch(folder: Path, *, device: str = "cpu", dtype: str = "float32", off
 
 def load_adapted(folder: Path, *, offline: bool = False, **how: Any) -> Loaded:
     """A LoRA folder: the model that it names, with what it learned folded in."""
-    adapter = read_adapter(folder)
-    loaded = load_folder(base_folder(folder, adapter.base, offline=offline), **how)
+    loaded = load_folder(base_folder(folder, read_base(folder), offline=offline), **how)
+    adapter = read_adapter(folder, family=loaded.family)
     try:
         insert(loaded.model, adapter.detours)
     except InputError as error:

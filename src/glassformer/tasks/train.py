@@ -406,9 +406,9 @@ def _export(
         }
         base = recipe.model.base
         name = str(locate(base).resolve()) if Path(base).is_dir() and not shipped(base) else base
-        save_adapter(folder, detours, name, dropout=recipe.lora.lora_dropout, card=card)
+        save_adapter(folder, detours, base=name, dropout=recipe.lora.lora_dropout, card=card)
     else:
-        save_folder(folder, model, tokenizer, card=card)
+        save_folder(folder, model, tokenizer=tokenizer, card=card)
 
 
 def _card(name: str, recipe: Recipe, corpora: list[Corpus], step: int, loss: float | None) -> str:

@@ -1,7 +1,8 @@
 """GPT-2's byte-level byte pair encoding.
 
-Text is cut into words by a pattern, each word is a run of bytes, and pairs of neighbours are merged, the lowest rank
-first, until no pair is in the list. The work is done by the `tokenizers` library; `watch` shows the same merges one by one.
+Text is cut into words by a pattern, each word is a run of bytes, and pairs of neighbors are merged, the one
+of lowest rank first, until no pair is in the list. The `tokenizers` library does the work; `watch` shows the
+same merges one by one.
 """
 
 import re
@@ -35,7 +36,7 @@ BYTE_OF = _byte_symbols()
 SYMBOL_OF = {byte: symbol for symbol, byte in BYTE_OF.items()}
 
 
-class Tokenizer:
+class ByteBPE:
     """Text to ids and back; ids 0 … len - 1."""
 
     def __init__(
@@ -66,21 +67,22 @@ class Tokenizer:
 
     @property
     def end(self) -> int | None:
-        """The id of the token (`<|endoftext|>`, if nothing else is said) that a text starts from and ends with."""
+        """The id of the token that a text starts from and ends with: `<|endoftext|>` unless set otherwise."""
         return self.special.get(self.end_token)
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """Ids of a text. Special tokens in it are plain text, unless `special` asks for them."""
         if not special:
             return self._encode_plain(scalars(text))
-        return [id for piece in self._split(text) for id in self._encode_piece(piece)]
+        pieces = split_special(text, self.special)
+        return [id for piece in pieces for id in self._encode_piece(piece)]
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; bytes that make no character become U+FFFD."""
         return b"".join(map(self.bytes_of, ids)).decode("utf-8", "replace")
 
-    def bytes_of(self, id: int) -> bytes:
-        """The bytes that one token stands for."""
+    def bytes_of(self, id: int, after: int | None = None) -> bytes:
+        """The bytes that one token stands for, whatever token it comes after."""
         if id not in self._bytes:
             try:
                 symbol = self._symbols[id]
@@ -88,46 +90,36 @@ class Tokenizer:
                 raise InputError(
                     f"{id!r} is not a token id of this vocabulary (0 to {len(self) - 1})"
                 ) from None
-            self._bytes[id] = (
-                symbol.encode() if symbol in self.special else bytes(BYTE_OF[char] for char in symbol)
-            )
+            is_text = symbol in self.special
+            self._bytes[id] = symbol.encode() if is_text else bytes(BYTE_OF[char] for char in symbol)
         return self._bytes[id]
 
     def watch(self, text: str, *, special: bool = False) -> list[WatchedWord]:
         """The merges that make the ids of a text: word by word, step by step."""
         watched = []
-        for piece in self._split(text) if special else filter(None, [scalars(text)]):
+        for piece in split_special(text, self.special if special else {}):
             if special and piece in self.special:
                 watched.append(WatchedWord(piece, [], [piece], [self.special[piece]]))
             else:
                 words = self._fast.pre_tokenizer.pre_tokenize_str(piece)
-                watched += [watch_word(word, self._ranks, self._ids) for word, _ in words]
+                watched += [watch_word(word, self._ranks, ids=self._ids) for word, _ in words]
         return watched
 
     def shown(self, symbols: str) -> str:
         """Byte symbols as text where they make characters, as `\\xNN` where they do not."""
-        return (
-            symbols
-            if symbols in self.special
-            else bytes(BYTE_OF[c] for c in symbols).decode("utf-8", "backslashreplace")
-        )
+        if symbols in self.special:
+            return symbols
+        return bytes(BYTE_OF[char] for char in symbols).decode("utf-8", "backslashreplace")
 
     def to_json(self) -> str:
         """The content of a `tokenizer.json` that the `tokenizers` and `transformers` libraries load."""
         return str(self._fast.to_str(pretty=False))
 
-    def _split(self, text: str) -> Iterable[str]:
-        """A text in pieces that are either a special token or plain."""
-        if not self.special:
-            return filter(None, [scalars(text)])
-        longest_first = sorted(self.special, key=len, reverse=True)
-        return filter(None, re.split("(" + "|".join(map(re.escape, longest_first)) + ")", scalars(text)))
-
     def _encode_piece(self, piece: str) -> list[int]:
         return [self.special[piece]] if piece in self.special else self._encode_plain(piece)
 
     def _encode_plain(self, text: str) -> list[int]:
-        # Slice by slice, by the batch call without offsets: so time and memory stay in proportion on very long texts.
+        # Slice by slice, by the batch call without offsets: time and memory stay in proportion on long texts.
         ids: list[int] = []
         start = 0
         while start < len(text):
@@ -137,7 +129,10 @@ class Tokenizer:
         return ids
 
     def _word_end(self, text: str, near: int) -> int:
-        """A place soon after `near` where a word must end: the kind of character changes there, not after a blank or a '."""
+        """A place soon after `near` where a word must end.
+
+        The kind of character changes there, and no blank or apostrophe comes before: those start a word.
+        """
         while near < len(text) and not self.prefix_space:
             for at in range(near, min(near + 64, len(text))):
                 pair = text[at - 1 : at + 1]
@@ -170,33 +165,50 @@ class Tokenizer:
 
     def _check(self) -> None:
         """Every way a vocabulary can be wrong, said in one sentence each."""
-        ids = sorted([*self._ids.values(), *self.special.values()])
-        if ids != list(range(len(ids))):
-            raise InputError("the vocabulary's ids are not the numbers from 0 on, each once")
+        check_ids(self._ids, self.special)
         missing = [byte for symbol, byte in BYTE_OF.items() if symbol not in self._ids]
         if missing:
-            raise InputError(
-                f"the vocabulary has no token for {len(missing)} of the 256 bytes, the first {missing[0]:#04x}"
-            )
-        if "" in self._ids or not BYTE_OF.keys() >= set(
-            "".join(self._ids)
-        ):  # all at once: who it is, only if there is one
-            strange = next(
-                symbol for symbol in self._ids if not symbol or any(c not in BYTE_OF for c in symbol)
-            )
-            raise InputError(f"the vocabulary's token {strange[:40]!r} is not written in byte symbols")
-        odd = next((token for token in self.special if not token or scalars(token) != token), None)
-        if odd is not None:
-            raise InputError(f"the special token {odd[:40]!r} is no text")
-        if len(set(self.merges)) != len(self.merges):
-            raise InputError("the list of merges holds a pair twice")
-        made = {left + right for left, right in self.merges}
-        if not self._ids.keys() >= made.union(*self.merges):
-            for rank, (left, right) in enumerate(self.merges):
-                for symbol in (left, right, left + right):
-                    if symbol not in self._ids:
-                        at = f"merge {rank} ({left[:40]!r} + {right[:40]!r})"
-                        raise InputError(f"{at}: {symbol[:40]!r} is not in the vocabulary")
+            count, first = len(missing), f"{missing[0]:#04x}"
+            raise InputError(f"the vocabulary has no token for {count} of the 256 bytes, the first {first}")
+        # All symbols at once, which is fast; the one that is wrong is looked for only if there is one.
+        if "" in self._ids or not BYTE_OF.keys() >= set("".join(self._ids)):
+            wrong = (symbol for symbol in self._ids if not symbol or any(c not in BYTE_OF for c in symbol))
+            raise InputError(f"the vocabulary's token {next(wrong)[:40]!r} is not written in byte symbols")
+        made = check_merges(self.merges, self._ids)
         lost = next((symbol for symbol in self._ids.keys() - made if len(symbol) > 1), None)
         if lost is not None:
             raise InputError(f"no merge makes the token {lost[:40]!r}; the list of merges is not whole")
+
+
+def split_special(text: str, special: Iterable[str]) -> Iterable[str]:
+    """A text in pieces that are either a special token or plain."""
+    longest_first = sorted(special, key=len, reverse=True)
+    if not longest_first:
+        return filter(None, [scalars(text)])
+    form = "|".join(map(re.escape, longest_first))
+    return filter(None, re.split(f"({form})", scalars(text)))
+
+
+def check_ids(vocab: Mapping[str, int], special: Mapping[str, int]) -> None:
+    """Refuse ids that are not 0, 1, 2 …, and special tokens that are no text."""
+    ids = sorted([*vocab.values(), *special.values()])
+    if ids != list(range(len(ids))):
+        raise InputError("the vocabulary's ids are not the numbers from 0 on, each once")
+    odd = next((token for token in special if not token or scalars(token) != token), None)
+    if odd is not None:
+        raise InputError(f"the special token {odd[:40]!r} is no text")
+
+
+def check_merges(merges: Sequence[Merge], vocab: Mapping[str, int]) -> set[str]:
+    """Refuse merges of, or into, what the vocabulary lacks; the tokens that the merges make."""
+    if len(set(merges)) != len(merges):
+        raise InputError("the list of merges holds a pair twice")
+    made = {left + right for left, right in merges}
+    if vocab.keys() >= made.union(*merges):
+        return made
+    for rank, (left, right) in enumerate(merges):
+        for symbol in (left, right, left + right):
+            if symbol not in vocab:
+                at = f"merge {rank} ({left[:40]!r} + {right[:40]!r})"
+                raise InputError(f"{at}: {symbol[:40]!r} is not in the vocabulary")
+    raise AssertionError("unreachable")

@@ -9,7 +9,14 @@ from glassformer.errors import InputError
 class TextStream:
     """Feed it tokens, get the text that is safe to show; `stopped` once a stop string was met."""
 
-    def __init__(self, bytes_of: Callable[[int], bytes], stop: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        bytes_of: Callable[[int, int | None], bytes],
+        stop: Sequence[str] = (),
+        *,
+        after: int | None = None,
+    ) -> None:
+        """`bytes_of` is a tokenizer's; `after` is the last token of the prompt, if there is one."""
         if any(not isinstance(s, str) for s in stop):
             raise InputError("stop: a stop string must be text")
         if any(not s for s in stop):
@@ -17,12 +24,15 @@ class TextStream:
         self.stop = tuple(stop)
         self.stopped = False
         self._bytes_of = bytes_of
+        self._after = after
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._held = ""  # text that may yet turn out to begin a stop string
 
     def push(self, id: int) -> str:
         """The text that became certain with this token; often a little, sometimes nothing."""
-        return self._emit(self._decoder.decode(self._bytes_of(id)), last=False)
+        raw = self._bytes_of(id, self._after)
+        self._after = id
+        return self._emit(self._decoder.decode(raw), last=False)
 
     def finish(self) -> str:
         """What was held back, now that nothing follows."""

@@ -1,7 +1,7 @@
 """Byte pair encoding in slow motion: the merges of one word, in the order in which they happen."""
 
 import heapq
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,24 +16,34 @@ class MergeStep(NamedTuple):
 
 @dataclass(frozen=True)
 class WatchedWord:
-    """A word in byte symbols, the steps that merge it, and the tokens it ends as."""
+    """A word in the vocabulary's symbols, the steps that merge it, and the tokens it ends as."""
 
     symbols: str
     steps: list[MergeStep]
     pieces: list[str]
     ids: list[int]
+    letters: Sequence[str] = ()  # what the merges start from, if it is not the single symbols
 
     def pieces_after(self, step: int) -> list[str]:
-        """The pieces of the word after so many steps; 0 gives its single bytes."""
-        pieces = list(self.symbols)
+        """The pieces of the word after `step` merges; 0 gives its letters."""
+        pieces = list(self.letters or self.symbols)
         for _, _, at in self.steps[:step]:
             pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
         return pieces
 
 
-def watch_word(symbols: str, ranks: Mapping[tuple[str, str], int], ids: Mapping[str, int]) -> WatchedWord:
-    """Merge the lowest rank first, the leftmost of equals, until no pair is left that may be merged."""
-    pieces: list[str | None] = list(symbols)
+def watch_word(
+    letters: Sequence[str],
+    ranks: Mapping[tuple[str, str], int],
+    *,
+    ids: Mapping[str, int],
+    unknown: int | None = None,
+) -> WatchedWord:
+    """Merge the lowest rank first, the leftmost of equals, until no pair is left that may be merged.
+
+    A letter without an id gets `unknown`.
+    """
+    pieces: list[str | None] = list(letters)
     before = [i - 1 for i in range(len(pieces))]
     after = [i + 1 for i in range(len(pieces))]
     heap: list[tuple[int, int, str, str]] = []
@@ -47,7 +57,7 @@ def watch_word(symbols: str, ranks: Mapping[tuple[str, str], int], ids: Mapping[
 
     for i in range(len(pieces) - 1):
         offer(i, i + 1)
-    merged: list[tuple[tuple[str, str], int, int]] = []
+    merged: list[tuple[MergeStep, int]] = []  # with the letter at which its right-hand piece began
     while heap:
         rank, left, a, b = heapq.heappop(heap)
         right = after[left]
@@ -57,24 +67,27 @@ def watch_word(symbols: str, ranks: Mapping[tuple[str, str], int], ids: Mapping[
         after[left] = after[right]
         if after[left] < len(pieces):
             before[after[left]] = left
-        merged.append(((a, b), rank, left))
+        merged.append((MergeStep((a, b), rank, left), right))
         offer(before[left], left)
         offer(left, after[left])
 
     whole = [piece for piece in pieces if piece is not None]
-    return WatchedWord(symbols, _count_pieces(merged, len(symbols)), whole, [ids[piece] for piece in whole])
+    found = [ids[piece] if unknown is None else ids.get(piece, unknown) for piece in whole]
+    steps = _count_pieces(merged, len(letters))
+    start = () if isinstance(letters, str) else tuple(letters)
+    return WatchedWord("".join(letters), steps, whole, found, start)
 
 
-def _count_pieces(merged: list[tuple[tuple[str, str], int, int]], length: int) -> list[MergeStep]:
-    """Turn the byte at which each merge began into the number of pieces before it (a Fenwick tree counts them)."""
+def _count_pieces(merged: list[tuple[MergeStep, int]], length: int) -> list[MergeStep]:
+    """Turn the letter at which each merge began into the number of pieces before it, by a Fenwick tree."""
     tree = [i & -i for i in range(length + 1)]
     steps = []
-    for (a, b), rank, start in merged:
-        at, i = 0, start
+    for step, right in merged:
+        at, i = 0, step.at
         while i:
             at, i = at + tree[i], i & (i - 1)
-        steps.append(MergeStep((a, b), rank, at))
-        i = start + len(a) + 1  # the right-hand piece, which began here, is no piece of its own any more
+        steps.append(step._replace(at=at))
+        i = right + 1  # the right-hand piece, which began here, is no piece of its own any more
         while i <= length:
             tree[i], i = tree[i] - 1, i + (i & -i)
     return steps

@@ -10,9 +10,8 @@ import torch
 
 import glassformer as gf
 from glassformer.errors import GlassError
-from glassformer.explain.surgery import values_at
+from glassformer.explain.edits import values_at
 from glassformer.tasks.complete import LanguageModel
-from glassformer.tasks.surgery import trace_back
 
 TEXT = "The boy lost his"
 
@@ -23,12 +22,12 @@ def lm() -> LanguageModel:
 
 
 def by_hand(lm: LanguageModel, edits: dict[str, Any]) -> np.ndarray[Any, Any]:
-    with gf.trace(lm.model, edits=edits):
+    with gf.trace(lm.net, edits=edits):
         return lm.logits(lm.encode(TEXT))
 
 
 def values(lm: LanguageModel, text: str, site: str) -> torch.Tensor:
-    return values_at(lm.model, lm.encode(text), [site])[site]
+    return values_at(lm.reading(lm.encode(text)), [site])[site]
 
 
 def test_texts_stand_for_numbers(lm: LanguageModel) -> None:
@@ -72,12 +71,12 @@ def test_a_file_is_a_list(lm: LanguageModel, tmp_path: Path) -> None:
     (tmp_path / "edits.json").write_text(json.dumps(edits))
     with lm.edit(edits):
         one = lm.generate(TEXT, max_new_tokens=8, temperature=0, seed=0)
-        inside = one.lens(k=1).numbers
+        inside = one.lens(k=1)
     with lm.edit(tmp_path / "edits.json"):
         assert lm.generate(TEXT, max_new_tokens=8, temperature=0, seed=0) == one
     assert lm.generate(TEXT, max_new_tokens=8, temperature=0, seed=0) != one
     assert inside.top[-1, len(one.prompt_tokens) - 1, 0] == one.tokens[0]
-    assert not np.array_equal(inside.logprobs, one.lens(k=1).numbers.logprobs)
+    assert not np.array_equal(inside.logprobs, one.lens(k=1).logprobs)
 
 
 def test_a_result_is_asked_as_it_was_written(lm: LanguageModel) -> None:
@@ -89,21 +88,23 @@ def test_a_result_is_asked_as_it_was_written(lm: LanguageModel) -> None:
     ):
         with lm.edit([edit]):
             out = lm.generate(TEXT, max_new_tokens=5, temperature=0)
-            found = out.rankings().numbers
+            found = out.rankings()
             out.saliency()
-        assert (found["ranks"][-1] == 1).all()
-        np.testing.assert_allclose(found["logprobs"][-1], out.logprobs, atol=1e-5)
+        assert (found.ranks[-1] == 1).all()
+        np.testing.assert_allclose(found.logprobs[-1], out.logprobs, atol=1e-5)
 
 
 def test_which_places_matter(lm: LanguageModel) -> None:
     """Before the last layer it is the word that differs, behind it the last position."""
-    found = trace_back(lm, "The girl lost", "The boy lost", " her", " his")
-    restored = found.numbers.restored
-    assert restored.shape == (len(lm.model.blocks), 3)
+    found = lm.sweep("The girl lost", "The boy lost", answer=" her", foil=" his")
+    restored = found.restored
+    assert restored.shape == (len(lm.net.blocks), 3)
     assert restored[0, 1] > 0.5
     assert restored[-1] == pytest.approx([0, 0, 1])
-    heads = trace_back(lm, "The girl lost", "The boy lost", " her", " his", sites="blocks.*.attn.mix[0]")
-    assert heads.numbers.sites == [f"blocks.{layer}.attn.mix[0]" for layer in range(len(lm.model.blocks))]
+    heads = lm.sweep(
+        "The girl lost", "The boy lost", answer=" her", foil=" his", sites="blocks.*.attn.mix[0]"
+    )
+    assert heads.sites == [f"blocks.{layer}.attn.mix[0]" for layer in range(len(lm.net.blocks))]
 
 
 @pytest.mark.parametrize(
@@ -142,8 +143,8 @@ def test_what_cannot_be_done(lm: LanguageModel, edits: Any, words: str) -> None:
     """One sentence each, and the model is as it was."""
     with pytest.raises(GlassError, match=words), lm.edit(edits):
         lm.logits(lm.encode(TEXT))
-    assert lm.model.tracer is None
-    assert not lm.model._forward_pre_hooks
+    assert lm.net.tracer is None
+    assert not lm.net._forward_pre_hooks
 
 
 def test_what_is_no_file(lm: LanguageModel, tmp_path: Path) -> None:

@@ -1,0 +1,80 @@
+"""The families of models that are known here. `config.json` says which one a folder holds. No torch here.
+
+To add one: a file in `models/`, a file in `hub/` that ends with `FAMILY = Family(…)`, a line in FAMILIES,
+and a line in `tests/test_contract.py`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from glassformer.errors import CheckpointError, InputError
+
+if TYPE_CHECKING:
+    from glassformer.hub.mapping import Names
+    from glassformer.nn.net import Net
+    from glassformer.tokenizers import Tokenizer
+
+
+class Entry(NamedTuple):
+    """A family's `model_type` in a `config.json`, and the module that holds its FAMILY."""
+
+    model_type: str
+    module: str
+
+
+FAMILIES = {
+    "gpt2": Entry("gpt2", "glassformer.hub.gpt2"),
+    "gpt1": Entry("openai-gpt", "glassformer.hub.gpt1"),
+    "gpt3": Entry("glass-gpt3", "glassformer.hub.gpt3"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """All that tells one family of models from another: sizes, files, names, vocabulary."""
+
+    kind: str  # our name of it, as in FAMILIES
+    model_type: str  # its name in `config.json`
+    title: str  # its name for people
+    config: type[Any]  # our dataclass of its sizes
+    build: "Callable[[Any], Net]"  # the model of a configuration
+    read_config: Callable[[dict[str, Any], Path], Any]  # a `config.json` -> our configuration
+    write_config: Callable[[Any], dict[str, Any]]  # and back
+    names: "Names"  # its tensors' names in files
+    train_tokenizer: "Callable[..., Tokenizer]"  # learns a vocabulary of its kind from texts
+    presets: Mapping[str, Any]  # published sizes by name
+    activation_key: str = "activation_function"  # of `config.json`
+    note: str = ""  # a sentence for the card of every folder of this family
+
+
+def family(kind: str) -> Family:
+    """The family of a kind: gpt2, gpt1, gpt3."""
+    if kind not in FAMILIES:
+        raise InputError(f"kind {kind[:40]!r} is not known; known: {', '.join(FAMILIES)}")
+    return _load(FAMILIES[kind].module)
+
+
+def family_of(config: dict[str, Any], path: Path) -> Family:
+    """The family that a `config.json` names; without a name it is GPT-2."""
+    model_type = config.get("model_type", "gpt2")
+    for kind, entry in FAMILIES.items():
+        if entry.model_type == model_type:
+            return family(kind)
+    known = ", ".join(model_types())
+    raise CheckpointError(f"{path}: model_type {str(model_type)[:40]!r} is not known here; known: {known}")
+
+
+def model_types() -> list[str]:
+    """The `model_type` of every known family."""
+    return [entry.model_type for entry in FAMILIES.values()]
+
+
+@cache
+def _load(module: str) -> Family:
+    found = import_module(module).FAMILY
+    assert isinstance(found, Family)
+    return found

@@ -1,0 +1,49 @@
+"""What every model offers to the rooms that do not know which model it is."""
+
+from typing import Any, ClassVar, Self
+
+from torch import Tensor, nn
+
+from glassformer.nn.stack import Stack
+from glassformer.nn.stepping import Stepping
+from glassformer.trace import Tapped
+
+
+class Net(Stepping, Tapped):
+    """A model as a torch module: its parts under common names, its stacks, its embedding and its output."""
+
+    kind: ClassVar[str]  # its name in `hub/families.py`, and in a recipe
+    capabilities: ClassVar[frozenset[str]]  # writes, causal, attends, source, encodes, recurrent, draws
+
+    config: Any
+    tokens: nn.Embedding
+    blocks: nn.ModuleList
+    norm: nn.Module  # between the last block and the output matrix; nn.Identity where there is none
+    head: nn.Linear
+
+    @property
+    def stacks(self) -> tuple[Stack, ...]:
+        """The stacks of blocks, in the order in which they are run."""
+        raise NotImplementedError
+
+    def initialise(self, seed: int) -> Self:
+        """Draw the weights that training starts from; the same seed gives the same weights."""
+        raise NotImplementedError
+
+    def tie(self) -> None:
+        """Share the weights that the configuration says are shared; called after weights were replaced."""
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """The token vectors alone, without positions: ids (B, T) -> (B, T, D)."""
+        return self.tokens(ids)  # type: ignore[no-any-return]
+
+    def unembed(self, x: Tensor) -> Tensor:
+        """The logits that a vector of the residual stream would give at the end: (…, D) -> (…, V)."""
+        return self.head(self.norm(x))  # type: ignore[no-any-return]
+
+    def stream_norm(self, site: str) -> nn.LayerNorm | None:
+        """The norm that the residual stream passes right after a part was added to it, at a site.
+
+        None where parts are added and stay as they are: everywhere, unless a model norms its stream.
+        """
+        return None

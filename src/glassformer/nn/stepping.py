@@ -1,0 +1,72 @@
+"""The half of a torch model that token generation uses: a cache, and one step behind it."""
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from glassformer.nn.cache import KVCache
+
+Array = np.ndarray[Any, Any]
+Logits = np.ndarray[Any, np.dtype[np.float32]]
+
+
+class Stepping(nn.Module):
+    """A mixin for a model with an embedding `tokens`, a `cache_shape`, and `forward(ids, cache, last=)`."""
+
+    tokens: nn.Embedding
+
+    def cache_shape(self, rows: int, capacity: int) -> tuple[int, ...]:
+        """The shape (L, B, H, S, K) of the keys, or of the values, that are kept for `rows` sequences."""
+        raise NotImplementedError
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.tokens.weight.device
+
+    @property
+    def vocab(self) -> int:
+        """How many tokens the model scores."""
+        return self.tokens.num_embeddings
+
+    @property
+    def context(self) -> int | None:
+        """How many positions the model can read at once; None where there is no limit."""
+        return None
+
+    def new_cache(self, rows: int, capacity: int, padding: Array | None = None) -> KVCache:
+        """An empty cache for `rows` sequences of up to `capacity` positions.
+
+        `padding` (B,) says how many positions at the left of each row are void.
+        """
+        shape = self.cache_shape(rows, capacity)
+        cache = KVCache.empty(shape, dtype=self.tokens.weight.dtype, device=self.device)
+        if padding is not None and padding.any():
+            cache.padding = torch.as_tensor(padding, device=self.device)
+        return cache
+
+    def cache_size(self, rows: int, capacity: int) -> int:
+        """Bytes of such a cache: keys and values."""
+        return 2 * math.prod(self.cache_shape(rows, capacity)) * self.tokens.weight.itemsize
+
+    @torch.inference_mode()
+    def step(self, ids: Array, cache: KVCache) -> Logits:
+        """Read ids (B, T) behind the cache; float32 logits (B, V) of the token that comes next."""
+        logits = self(torch.as_tensor(ids, device=self.device), cache, last=True)  # (B, 1, V)
+        return np.asarray(logits[:, 0].float().cpu().numpy())
+
+    def log_sums(self, logits: Logits) -> list[float]:
+        """The log of the sum of e^logit of every row (B, V): a logit minus it is a log-probability."""
+        return [_log_sum(row) for row in logits]
+
+
+def _log_sum(row: Logits) -> float:
+    top = row.max()
+    with np.errstate(invalid="ignore"):  # an infinite logit gives NaN, which the caller reports
+        shifted = row - top
+    # NumPy sums in pairs, so that float32 is exact to a few units in the last place.
+    total = float(np.exp(shifted, out=shifted).sum())
+    return float(top) + math.log(total)

@@ -1,0 +1,52 @@
+"""What the rest of the house knows of a tokenizer."""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from glassformer.tokenizers.watch import WatchedWord
+
+
+class Tokenizer(Protocol):
+    """Text to ids and back; ids are 0 … len - 1."""
+
+    merges: list[tuple[str, str]]  # pairs of symbols in order of rank
+    special: dict[str, int]  # special tokens and their ids
+    prefix_space: bool  # whether a text is read as if a blank stood before it
+    end_token: str  # the special token that ends a text, if `special` has it
+
+    def __len__(self) -> int:
+        """How many tokens there are."""
+
+    @property
+    def end(self) -> int | None:
+        """The id of the token that a text starts from and ends with; None if there is none."""
+
+    def encode(self, text: str, *, special: bool = False) -> list[int]:
+        """Ids of a text. Special tokens in it are plain text, unless `special` asks for them."""
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids; bytes that make no character become U+FFFD."""
+
+    def bytes_of(self, id: int, after: int | None = None) -> bytes:
+        """The bytes that a token adds to a text behind the token `after` (None: at the start of a text).
+
+        Where tokens end words, the blank between two words belongs to the later token.
+        """
+
+    def watch(self, text: str, *, special: bool = False) -> list[WatchedWord]:
+        """The merges that make the ids of a text: word by word, step by step."""
+
+    def shown(self, symbols: str) -> str:
+        """The symbols of a vocabulary file as text for people."""
+
+    def to_json(self) -> str:
+        """The content of a `tokenizer.json` that the `tokenizers` and `transformers` libraries load."""
+
+
+def pieces(tokenizer: Tokenizer, ids: Iterable[int], *, after: int | None = None) -> list[bytes]:
+    """The bytes of every token where it stands: joined, they are the text."""
+    found = []
+    for id in ids:
+        found.append(tokenizer.bytes_of(id, after))
+        after = id
+    return found
