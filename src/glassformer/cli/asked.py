@@ -168,9 +168,10 @@ def _print(found: "Answer", view: dict[str, Any]) -> None:
     for line in found.caption.split("\n"):
         console.print(readable(line))
     if console.is_terminal:
-        for drawn in lines(view, console.width, console.color_system is not None and not console.no_color):
+        colored = console.color_system is not None and not console.no_color
+        for drawn in lines(view, console.width, colored=colored):
             console.print(drawn)
-        if says_all(view, console.width, len(found.columns), len(found.rows)):
+        if says_all(view, console.width, columns=len(found.columns), rows=len(found.rows)):
             return
         console.print()
     _print_table(found.table())
