@@ -148,9 +148,10 @@ def test_texts_of_every_script_on_a_page(
 ) -> None:
     """Cut, pressed and escaped as in the SVG."""
     page.emulate_media(color_scheme=theme)
-    for _, spec in drawings(request.getfixturevalue(group)):
-        open_view(page, spec, tmp_path, width)
-        compare(page, spec, theme)
+    for name, spec in drawings(request.getfixturevalue(group)):
+        if not name.startswith("embedding"):  # thousands of cells without a text
+            open_view(page, spec, tmp_path, width)
+            compare(page, spec, theme)
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1200), ("dark", 360)])
