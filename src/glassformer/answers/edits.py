@@ -294,7 +294,14 @@ class Sweep(Answer, editing.Sweep):
         restored = self.restored[::-1]
         sites = [site.removeprefix("blocks.") for site in self.sites[::-1]]
         most = float(np.nanmax(np.abs(restored), initial=1.0))
-        return matrix(sites, names(self.tokens), restored, signed("restored", most), unit="percent", void="–")
+        return matrix(
+            sites,
+            names(self.tokens),
+            values=restored,
+            scale=signed("restored", most),
+            unit="percent",
+            void="–",
+        )
 
     def finding(self) -> str:
         """The place that brings back most."""

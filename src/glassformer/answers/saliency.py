@@ -103,7 +103,7 @@ class Saliency(Answer):
         return strip(
             [self.tokens[at] for at in sources],
             self.shares[number, sources],
-            scale,
+            scale=scale,
             title=f"“{visible(self.target_words[number])}” because of",
             unit="percent",
             legend=False,

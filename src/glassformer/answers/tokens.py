@@ -156,7 +156,7 @@ class Tokens(Answer):
     def draw(self) -> Spec:
         """The tokens in the color of their length."""
         longest = float(max(self.sizes, default=1))
-        return strip(self.tokens, self.sizes, magnitude("bytes of a token", longest))
+        return strip(self.tokens, self.sizes, scale=magnitude("bytes of a token", longest))
 
     def finding(self) -> str:
         """How many there are, and the longest."""
@@ -326,8 +326,8 @@ class Embedding(Answer):
                 matrix(
                     [row.rjust(16) for row in rows],
                     columns,
-                    _strongest(vectors[at], by),
-                    signed("", most),
+                    values=_strongest(vectors[at], by),
+                    scale=signed("", most),
                     cell=[wide, 16.0],
                     column_labels=False,
                     legend=False,
@@ -391,7 +391,7 @@ class Probabilities(Answer):
 
     def draw(self) -> Spec:
         """The text, each generated token in the color of its probability."""
-        return strip(self.tokens, self.probability, magnitude("probability"), unit="percent")
+        return strip(self.tokens, self.probability, scale=magnitude("probability"), unit="percent")
 
     def finding(self) -> str:
         """The tokens that it was least and most sure of."""
