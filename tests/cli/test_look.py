@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from glassformer.cli.asked import _parts, cell
 from rich.cells import cell_len
 
 from glassformer.answers.answer import Column
 from glassformer.cli import run
-from glassformer.cli.asked import _parts, cell
 
 TEXT = "The cat sat. The cat"
 

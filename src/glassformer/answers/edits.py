@@ -23,6 +23,7 @@ from glassformer.answers.answer import (
     Cell,
     Column,
     Progress,
+    Reader,
     Subject,
     Table,
     Text,
@@ -56,7 +57,7 @@ SOURCES = {"mean": "over", "add": "pairs", "patch": "from"}
 # Reading edits
 
 
-def read_edits(lm: Subject, given: Edits) -> list[editing.Edit]:
+def read_edits(lm: Reader, given: Edits) -> list[editing.Edit]:
     """The edits of a list, or of a file that holds one."""
     listed = read_file(Path(given)) if isinstance(given, str | Path) else _list(given, "edits")
     sites = editing.sites(lm.net)
@@ -122,7 +123,7 @@ def _is_positions(at: Any) -> bool:
     return isinstance(at, list | tuple) and bool(at) and all(type(one) is int for one in at)
 
 
-def _value(lm: Subject, given: Mapping[str, Any], site: str, where: str) -> Array | None:
+def _value(lm: Reader, given: Mapping[str, Any], site: str, where: str) -> Array | None:
     """The numbers that are given, or what the model computes at the site on the texts that are."""
     do = given["do"]
     if do not in SOURCES:

@@ -85,9 +85,9 @@ def _print_for_people(answer: "Answer", view: dict[str, Any]) -> None:
         console.print(readable(line))
     if console.is_terminal:
         colored = console.color_system is not None and not console.no_color
-        for drawn in lines(view, console.width, colored):
+        for drawn in lines(view, console.width, colored=colored):
             console.print(drawn)
-        if says_all(view, console.width, len(answer.columns), len(answer.rows)):
+        if says_all(view, console.width, columns=len(answer.columns), rows=len(answer.rows)):
             return
         console.print()
     print_table(answer.table())
