@@ -109,13 +109,13 @@ def top(text: Text, *, k: int = 10, options: Options = UNFILTERED) -> Top:
     return Top(
         caption=caption,
         tokens=text.labels_of(best.tolist(), after=text.ids[-1]),
-        candidates=candidates_of(tokenizer, logprobs, best),
+        candidates=candidates_of(tokenizer, logprobs, ids=best),
         kept=kept.tolist(),
         settings=settings,
     )
 
 
-def candidates_of(tokenizer: "Tokenizer | None", logprobs: Array, ids: Array) -> list[Candidate]:
+def candidates_of(tokenizer: "Tokenizer | None", logprobs: Array, *, ids: Array) -> list[Candidate]:
     """Tokens with their probabilities; in their text, part of a character is shown as U+FFFD."""
     found = []
     for id in ids.tolist():
@@ -334,7 +334,7 @@ class Embedding(Answer):
                 )
             )
         what = "each number of a vector" if by == 1 else f"the strongest of every {by} numbers of a vector"
-        title = self.title_of_some(len(parts), len(self.tokens), "tokens")
+        title = self.title_of_some(len(parts), len(self.tokens), what="tokens")
         return panels(parts, gap=6, scale=signed(what, most)) | title
 
 

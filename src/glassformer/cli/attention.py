@@ -41,7 +41,7 @@ class Which:
         flags.at_least("--cache", self.cache, least=0)
         if self.robot:
             given = {"TEXT": text, "--layer": self.layer, "--head": self.head, "--steps": self.steps}
-            flags.only("--robot", "is a table of its own", given)
+            flags.only("--robot", "is a table of its own", others=given)
         if (self.source is None) != (self.target is None):
             raise InputError("--from and --to belong together")
         flags.one_question(
@@ -67,7 +67,7 @@ class Which:
             raise InputError("--head goes with --layer alone, with --steps or with --values")
         if every:
             flag = "--cache" if self.cache else "--find-heads"
-            flags.only(flag, "is about all layers", {"--layer": self.layer})
+            flags.only(flag, "is about all layers", others={"--layer": self.layer})
 
 
 @flags.verb

@@ -153,10 +153,10 @@ def edit(
     comparison.check()
     if sweep.sweep:
         given = {"--at": changes.at, "--save": save}
-        flags.only("--sweep", "tries every position and generates nothing", given)
-        return run_sweep(request, changes, sweep)
+        flags.only("--sweep", "tries every position and generates nothing", others=given)
+        return run_sweep(request, changes, sweep=sweep)
 
-    flags.only("an edit", "is no --sweep", {"--answer": sweep.answer, "--not": sweep.foil})
+    flags.only("an edit", "is no --sweep", others={"--answer": sweep.answer, "--not": sweep.foil})
     changes.check()
     edits = changes.edits(request)
     found = ask("edit", request.about, edits=edits, **vars(comparison))
@@ -168,7 +168,7 @@ def edit(
     return found
 
 
-def run_sweep(request: Request, changes: Changes, sweep: Sweep) -> "Answer":
+def run_sweep(request: Request, changes: Changes, *, sweep: Sweep) -> "Answer":
     """Patch every site and position from the text of --from into the given one."""
     from glassformer.cli.progress import progress_bar
 

@@ -239,7 +239,7 @@ temperature = option("--temperature", default=0.0, help="0 takes the likeliest t
 # Which flags go together
 
 
-def only(flag: str, why: str, others: dict[str, Any]) -> None:
+def only(flag: str, why: str, *, others: dict[str, Any]) -> None:
     """Refuse flags that have no meaning beside another one."""
     given = next((name for name, value in others.items() if value not in (None, ())), None)
     if given is not None:

@@ -143,9 +143,9 @@ def generate(way: Way, loading: Loading, picture: Picture, **given: Any) -> None
     if way.interactive:
         converse(prompts, options)
     elif way.no_stream or picture.as_json or chosen.num_return_sequences > 1 or chosen.num_beams > 1:
-        print_whole(prompts.make(text), lm, options, picture)
+        print_whole(prompts.make(text), lm, options=options, picture=picture)
     else:
-        save(stream(prompts.make(text), lm, options), picture)
+        save(stream(prompts.make(text), lm, options=options), picture)
 
 
 def options_of(given: dict[str, Any]) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def _read_examples(path: Path | None, calls: dict[str, Any]) -> list[str]:
     return examples
 
 
-def print_whole(shown: Shown, lm: "LanguageModel", options: dict[str, Any], picture: Picture) -> None:
+def print_whole(shown: Shown, lm: "LanguageModel", *, options: dict[str, Any], picture: Picture) -> None:
     """Print answers when they are complete."""
     found = lm.generate_many([shown.prompt], **options)
     save(found[0], picture)
@@ -206,7 +206,7 @@ def save(completion: "Completion", picture: Picture) -> None:
         save_answer(completion.probabilities(), picture)
 
 
-def stream(shown: Shown, lm: "LanguageModel", options: dict[str, Any]) -> "Completion":
+def stream(shown: Shown, lm: "LanguageModel", *, options: dict[str, Any]) -> "Completion":
     """Print a text while it is generated; Ctrl-C keeps what was printed."""
     pieces = lm.stream(shown.prompt, **options)
     sys.stdout.write(shown.text)
@@ -239,7 +239,7 @@ def converse(prompts: Prompts, options: dict[str, Any]) -> None:
             sys.stderr.write("\n")
             return
         try:
-            stream(prompts.make(line.rstrip("\r\n")), lm, options)
+            stream(prompts.make(line.rstrip("\r\n")), lm, options=options)
         except InputError as error:
             log(f"glass: {error}")
         except KeyboardInterrupt:

@@ -32,7 +32,7 @@ class Which:
         if not self.attribution and (self.token is not None or self.foil is not None):
             raise InputError(f"{'--token' if self.token is not None else '--not'} needs --attribution")
         if self.rankings:
-            flags.only("--rankings", "is about what is generated", {"--position": self.position})
+            flags.only("--rankings", "is about what is generated", others={"--position": self.position})
         flags.one_question(
             {
                 "--attribution": self.attribution,

@@ -43,7 +43,7 @@ class Which:
         if self.promotes or self.examples:
             flag = "--promotes" if self.promotes else "--examples"
             given = {"TEXT": request.text, "--file": request.file, "--layer": self.layers}
-            flags.only(flag, "is one neuron on any text", given)
+            flags.only(flag, "is one neuron on any text", others=given)
 
 
 @flags.verb

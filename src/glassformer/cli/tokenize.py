@@ -70,7 +70,7 @@ def tokenize(loading: Loading, picture: Picture, which: Which, **given: Any) -> 
         name = "merges" if which.merges else "tokens"
         print_answer(ask(name, tokenizer, text, special=which.special), picture)
     elif picture.as_json:
-        print_json(tokens_as_data(tokenizer, text, which))
+        print_json(tokens_as_data(tokenizer, text, which=which))
     elif which.ids:
         print(*tokenizer.encode(text, special=which.special))
     elif which.merges:
@@ -79,7 +79,7 @@ def tokenize(loading: Loading, picture: Picture, which: Which, **given: Any) -> 
         print_tokens(tokenizer, text, special=which.special)
 
 
-def tokens_as_data(tokenizer: "Tokenizer", text: str, which: Which) -> dict[str, Any]:
+def tokens_as_data(tokenizer: "Tokenizer", text: str, *, which: Which) -> dict[str, Any]:
     """What --json prints."""
     from glassformer.answers.tokens import merged
 
