@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from explain.models import KINDS
 from explain.readings import reading
 from small import Pair
 
@@ -124,10 +125,12 @@ def by_hand(edit: Edit, prompt: int, size: int) -> Edit:
 
 @pytest.mark.parametrize("prompts", [[[5]], [[5, 17, 5, 17]], [[5, 17, 60], [5], [9, 9, 9, 9, 9]]])
 @pytest.mark.parametrize("at", [(0,), (-1,), (2, 6), None])
-def test_edits_hold_while_a_text_is_written(
-    pair: Pair, prompts: list[list[int]], at: tuple[int, ...] | None
+@pytest.mark.parametrize("kind", ["gpt2", "gpt1", "gpt3"])
+def test_edits_hold_while_a_text_is_generated(
+    pair: Pair, kind: str, prompts: list[list[int]], at: tuple[int, ...] | None
 ) -> None:
     """Behind a cache and in a padded batch, an edit has the same positions as in a text read at once."""
+    pair = pair if kind == "gpt2" else pair._replace(ours=KINDS[kind](3))
     own = values_at(reading(pair, [1, 2, 3, 4, 5, 6, 7, 8, 9]), ["blocks.0.attn.mix"])[
         "blocks.0.attn.mix"
     ].numpy()
@@ -138,7 +141,7 @@ def test_edits_hold_while_a_text_is_written(
     ]
     options = Options(max_new_tokens=4, temperature=0)
     with module.edited(pair.ours, edits):
-        events = list(generate(pair.ours, prompts, options))
+        events = list(generate(pair.ours, prompts, options=options))
     for which, prompt in enumerate(prompts):
         written = [event for event in events if event.prompt == which]
         tokens = [event.token for event in written]

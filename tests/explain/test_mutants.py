@@ -84,7 +84,7 @@ MUTANTS = [
         "self.now - cache.padding[:, None]",
         "self.now + cache.padding[:, None]",
         EDITS,
-        "test_edits_hold_while_a_text_is_written",
+        "test_edits_hold_while_a_text_is_generated",
     ),
     # A post-norm model: a norm on the stream that is left out, a scale of the wrong stream, a bias that is
     # lost.
@@ -121,7 +121,7 @@ MUTANTS = [
         "elif cache is None and prompt_length():",
         "elif False:",
         EDITS,
-        "test_edits_hold_while_a_text_is_written",
+        "test_edits_hold_while_a_text_is_generated",
     ),
 ]
 
