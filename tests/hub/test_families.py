@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 from bad_files import edit_json, refused
-from glassformer.tasks.loading import load_adapted
 from small import TEXT, hugging_face_gpt1, save_hugging_face, small_net
 from transformers import AutoModelForCausalLM, AutoTokenizer, OpenAIGPTLMHeadModel
 
@@ -18,6 +17,7 @@ from glassformer.hub.folder import CONFIG, load_folder, save_folder
 from glassformer.hub.lora import Detour, save_adapter
 from glassformer.hub.unpickle import unpickle
 from glassformer.models.gpt import GPT1, GPT3
+from glassformer.tasks.load import load_adapted
 from glassformer.tokenizers import WordBPE
 from glassformer.training.lora import adapted_layers, attach
 

@@ -257,7 +257,7 @@ def test_missing_key_is_refused(folder: Path, key: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (b"", "JSON"), (b"{'r': 1}", "JSON"), (b"[]", "object"), (b'{"r": NaN}', "NaN"), (b'{"r": 1, "r": 2}', "twice"),
+        (b"", "JSON"), (b"{'r': 1}", "JSON"), (b"[]", "object"), (b'{"r": NaN}', "NaN"), (b'{"r": 1, "r": 2}', "duplicate"),
         (b"\xff", "UTF-8"),
     ],
 )  # fmt: skip
