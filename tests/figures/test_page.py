@@ -173,7 +173,7 @@ def test_views_with_gaps_on_a_page(page: Any, tmp_path: Path) -> None:
         compare(page, spec, "light")
 
 
-@pytest.mark.parametrize("kind", ["written", "attention", "lens"])
+@pytest.mark.parametrize("kind", ["probabilities", "attention", "lens"])
 def test_colors_and_width_change_apart(page: Any, looks: dict[str, Look], tmp_path: Path, kind: str) -> None:
     """A page that was opened dark, or narrow, or in between, shows the same."""
     spec = looks[kind].view().spec
