@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @option("--rounds", default=5, help="Measure each N times; the median is shown.")
 @option("--cold/--no-cold", default=True, help="Also start `glass generate` anew, to its first token.")
 @flags.as_json
-def bench(loading: Loading, rounds: int, cold: bool, as_json: bool) -> None:
+def bench(loading: Loading, *, rounds: int, cold: bool, as_json: bool) -> None:
     """How fast a model reads and generates on this machine.
 
     \b
@@ -29,6 +29,7 @@ def bench(loading: Loading, rounds: int, cold: bool, as_json: bool) -> None:
     OMP_NUM_THREADS sets the number of threads. Medians with the lowest and the highest round: on a busy machine
     figures vary, so compare within one run. benchmarks/peers does that beside other libraries.
     """
+    flags.at_least("--rounds", rounds, least=1)
     lm = loading.load()
     backend = lm.backend
     if not as_json:

@@ -14,7 +14,6 @@ import click
 from glassformer import machine
 from glassformer.cli import flags
 from glassformer.cli.flags import PATH, Option, argument, option, switch
-from glassformer.cli.panel import Follower
 from glassformer.cli.printing import print_json
 from glassformer.errors import InputError
 from glassformer.tasks.recipe import DEFAULT_KIND, Numbers, Recipe, Strings, flag_homes, hints, sections_of
@@ -231,6 +230,7 @@ def _name(path: Path | None, recipe: Recipe) -> str:
 
 def _run(recipe: Recipe, out: Path, run: Run) -> None:
     machine.keep_memory()  # before torch is imported
+    from glassformer.cli.panel import Follower
     from glassformer.tasks.train import Finished, train
 
     stopper = Stopper()
