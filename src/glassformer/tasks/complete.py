@@ -204,7 +204,7 @@ class LanguageModel:
         return frozenset({"writes", "causal", "attends"}) if native else self.net.capabilities
 
     def reading(self, ids: Sequence[int], *, prompt: int = 0) -> "Reading":
-        """A text to be run through the model and explained; `prompt` says how many of its tokens were given."""
+        """A text to be explained; `prompt` says how many of its tokens were given (0: all)."""
         from glassformer.explain.reading import Reading
 
         return Reading(self.net, list(ids), prompt)
@@ -215,7 +215,7 @@ class LanguageModel:
         return ask(name, *about, **how)
 
     def top(self, prompt: Prompt = "", k: int = 10, **options: Any) -> Top:
-        """The k likeliest next tokens, also as a picture; with options, which of them may be drawn. See `Options`."""
+        """The k likeliest next tokens; with options (see `Options`), which of them may be drawn."""
         ids = self.encode(prompt)
         check_prompt(self.stepper, ids, Options())
         chosen = check_options({"temperature": 1.0, "top_k": 0} | options)
@@ -245,7 +245,7 @@ class LanguageModel:
     def sweep(
         self, clean: Prompt, broken: Prompt, *, answer: str | int, foil: str | int, **how: Any
     ) -> "Sweep":
-        """Which places carry what tells two texts apart: each `sites` and position is patched from one into the other."""
+        """Which `sites` and positions carry what tells two texts apart: each is patched into the other text."""
         found: Sweep = self._ask("sweep", self, clean, broken=broken, answer=answer, foil=foil, **how)
         return found
 
@@ -267,7 +267,7 @@ class LanguageModel:
         return found
 
     def update(self, text: Prompt, *, lr: float = 0.001, k: int = 5) -> "Update":
-        """One training step toward the last token of a text, with its numbers; the model itself is not changed."""
+        """One training step toward the last token of a text, on a copy: the model itself is not changed."""
         found: Update = self._ask("update", Text(self, self.encode(text)), lr=lr, k=k)
         return found
 
