@@ -63,7 +63,7 @@ def test_texts_stand_for_numbers(lm: LanguageModel) -> None:
 
 
 def test_a_file_is_a_list(lm: LanguageModel, tmp_path: Path) -> None:
-    """The same JSON, and what is written inside differs from what is written outside; questions are answered edited."""
+    """The same JSON; what is generated inside differs from outside; questions are answered edited."""
     edits = [
         {"site": "blocks.0.attn", "do": "zero"},
         {"site": "blocks.2.mlp.neurons[5]", "do": "scale", "by": -2},

@@ -1,4 +1,4 @@
-"""Every question is answered for every model of the family: norms before or after, bands, words that end with </w>."""
+"""Every question is answered for every family: norms before or after, bands, words that end with </w>."""
 
 import json
 from typing import Any

@@ -30,7 +30,7 @@ def text(lm: LanguageModel) -> Text:
 
 
 def test_a_file_has_all_of_it(lm: LanguageModel, text: Text) -> None:
-    """A table may be a choice; its CSV is not: every source of every token, and none that lies ahead is named."""
+    """A table may be a selection; its CSV is not: every source of every token, and none ahead is named."""
     found = ask("attention", text, layer=1, head=0)
     rows = list(csv.reader(io.StringIO(found.to_csv())))[1:]
     np.testing.assert_allclose([[float(cell) for cell in row[2:]] for row in rows], found.weights)
@@ -73,7 +73,7 @@ def test_half_characters_are_bytes(lm: LanguageModel) -> None:
 
 
 def test_why_explains_what_was_written(lm: LanguageModel) -> None:
-    """A row of shares for every written token, on all that stood before it; the last token explains nothing."""
+    """A row of shares for every generated token, on all before it; the last token explains nothing."""
     written = lm.generate("Once upon a time", max_new_tokens=3, temperature=0)
     found = written.saliency(tested=False)
     shares = found.shares

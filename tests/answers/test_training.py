@@ -22,7 +22,7 @@ def lm() -> LanguageModel:
 
 
 def test_rows_of_a_sentence(lm: LanguageModel) -> None:
-    """Every token but the first is a label once, and its features are the tokens before it, `window` at most."""
+    """Every token but the first is a label once; its features are the tokens before it, `window` at most."""
     ids = lm.encode(TEXT)
     for window in (1, 3, 100):
         found = lm.training_rows(TEXT, window=window)

@@ -1,4 +1,4 @@
-"""What every answer has: typed values, a table, drawings, one sentence; and the text that a question is about."""
+"""What every answer has: typed values, a table, drawings, a sentence; and the text that a question is about."""
 
 import dataclasses
 import json
@@ -112,7 +112,7 @@ def answer(kind: type[Kind]) -> type[Kind]:
 
 @answer
 class Answer:
-    """An answer to a question: its values as typed fields, a table of them for people, drawings, and one sentence."""
+    """An answer to a question: its values as typed fields, a table for people, drawings, and one sentence."""
 
     kind: ClassVar[str]
 
@@ -256,7 +256,10 @@ class Answer:
         return self.view(drawing).to_html(theme=theme)
 
     def save(self, path: str | Path, *, drawing: str | None = None, **how: Any) -> Path:
-        """Write a picture (.svg, .png, .pdf, .html) or the values (.json, .csv). How: `width`, `theme` ("dark")."""
+        """Write a picture (.svg, .png, .pdf, .html) or the values (.json, .csv).
+
+        How: `width`, `theme` ("dark").
+        """
         from glassformer.figures.view import check_format, write
 
         path = Path(path)
@@ -277,7 +280,7 @@ class Answer:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
         return self.view()._repr_mimebundle_()
 
-    def title_of_some(self, shown: int, total: int, *, what: str) -> Spec:
+    def title_of_some(self, what: str, *, shown: int, total: int) -> Spec:
         """A title that says so when a drawing does not show everything; nothing when it does."""
         return {} if shown >= total else {"title": f"{self.caption}; the first {shown} of {total} {what}"}
 
@@ -356,7 +359,7 @@ class Subject(Reader, Protocol):
 
 @dataclass(frozen=True)
 class Text:
-    """The text that a question is about: tokens of a model, of which the first `prompt` were given (0: all of them)."""
+    """The text that a question is about: tokens, of which the first `prompt` were given (0: all of them)."""
 
     lm: Subject
     ids: list[int]

@@ -132,7 +132,7 @@ class Rollout(Attention):
 def attention(
     text: Text, *, layer: int, head: int | None = None, by_word: bool = False, values: bool = False
 ) -> Attention:
-    """Where one head attends, or all heads of a layer on average; with `values`, how much each source passes on."""
+    """Where one head attends, or a layer on average; with `values`, how much each source passes on."""
     reading = text.reading()
     if head is not None:
         reading.check_head(head)
@@ -181,7 +181,7 @@ def _by_word(text: Text, by_word: bool) -> tuple[list[str], Callable[[Array], Ar
 
 
 def _joined(weights: Array, groups: list[range]) -> Array:
-    """Between groups: what a group takes is the mean over its rows, what it gives the sum over its columns."""
+    """Between groups: a group takes the mean over its rows, and gives the sum over its columns."""
     starts = [group.start for group in groups]
     sums = np.add.reduceat(np.add.reduceat(weights, starts, 1), starts, 0)
     sizes = np.array([[len(group)] for group in groups])
@@ -209,7 +209,7 @@ def _edges(weights: Array, strongest: float) -> list[list[float]]:
 
 @answer
 class Heads(Answer, attending.HeadStatistics):
-    """What kind of head each is on a text: arrays (L, H), and the patterns (L, H, T, T) that they come from."""
+    """What kind of head each is on a text: arrays (L, H), made of the patterns (L, H, T, T)."""
 
     kind = "heads"
 

@@ -62,7 +62,8 @@ class Cache(Answer):
     def finding(self) -> str:
         """What the last step does."""
         step, _, computed, reused, _, _, size = self.rows[-1]
-        return f"in step {step} each layer computes {computed} and finds {reused} positions; {size:,} bytes in all"
+        found = f"each layer computes {computed} and finds {reused} positions"
+        return f"in step {step} {found}; {size:,} bytes in all"
 
 
 def _each(layers: Array) -> int | str:

@@ -69,7 +69,8 @@ def diff(lm: Subject, text: str | Sequence[int], *, other: Subject) -> Diff:
     ids = lm.encode(text)
     if lm.tokenizer is not None and other.tokenizer is not None and other.encode(text) != ids:
         raise InputError(
-            f"{lm.name} and {other.name} cut this text into different tokens, so they cannot be compared on it"
+            f"{lm.name} and {other.name} cut this text into different tokens, "
+            "so they cannot be compared on it"
         )
     found = differing.difference(lm.reading(ids), other.reading(ids))
     name = other.name if other.name != lm.name else f"{other.name} (the other)"

@@ -1,4 +1,4 @@
-"""Edits as JSON, with texts where `explain` wants numbers; what they change, and which places carry a difference.
+"""Edits as JSON, with texts where `explain` wants numbers; what they change; which places carry a difference.
 
     [{"site": "blocks.5.attn.mix[1]", "do": "zero"},
      {"site": "blocks.*.mlp", "do": "mean", "over": ["Once upon a time", "The dog ran"]},
@@ -322,7 +322,7 @@ def sweep(
     sites: str = "blocks.*.out",
     progress: Progress = silent,
 ) -> Sweep:
-    """Which places carry what tells two texts apart: patch each from one into the other, and see how much returns."""
+    """Which places carry what tells two texts apart: patch each from one text into the other."""
     ids = lm.encode(broken)
     found = editing.sweep(
         lm.reading(lm.encode(clean)),

@@ -246,14 +246,14 @@ class Attribution(Answer, lensing.Attribution):
     def draw(self) -> Spec:
         """Bars for and against the token."""
         rows = self.rows[:MOST_BARS]
-        title = self.title_of_some(len(rows), len(self.rows), what="parts")
+        title = self.title_of_some("parts", shown=len(rows), total=len(self.rows))
         return bars([str(row[0]) for row in rows], [row[1] for row in rows], **title)
 
 
 def attribution(
     text: Text, *, position: int = -1, token: str | int | None = None, foil: str | int | None = None
 ) -> Attribution:
-    """Which parts raise the logit of a token (the likeliest, unless one is named), or its lead over a foil."""
+    """Which parts raise the logit of a token (by default the likeliest), or its lead over a foil."""
     reading = text.reading()
     at = reading.check_position(position)
     chosen = _likeliest(text, at) if token is None else text.find_token(token)
@@ -330,7 +330,7 @@ class Residual(Answer, lensing.Residual):
 
 
 def residual(text: Text, *, position: int = -1) -> Residual:
-    """A position's vector through the layers: its length, what each half of a block adds, what it would predict."""
+    """A position's vector through the layers: its length, what is added, what it would predict."""
     reading = text.reading()
     at = reading.check_position(position)
     predicted = lensing.lens(reading, k=1)

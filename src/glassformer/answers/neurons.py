@@ -37,7 +37,7 @@ MOST_NEURONS = 40
 
 @answer
 class Neurons(Answer):
-    """How strongly every neuron of some layers fired at every token; `.factors(8)` and `.clusters(8)` group them."""
+    """How strongly every neuron of some layers fired at every token; `.factors` and `.clusters` group them."""
 
     kind = "neurons"
 
@@ -265,7 +265,7 @@ def promotes(lm: Subject, *, layer: int, neuron: int, k: int = 10) -> Promotes:
     """The tokens that a neuron makes likelier when it fires."""
     ids, logits = firing.promoted(lm.net, layer=layer, neuron=neuron, k=k)
     return Promotes(
-        caption=f"{lm.name}: what neuron {neuron} of layer {layer} promotes, in logits per unit of activation",
+        caption=f"{lm.name}: what neuron {neuron} of layer {layer} promotes, logits per unit of activation",
         tokens=[label(lm.tokenizer, id) for id in ids.tolist()],
         layer=layer,
         neuron=neuron,

@@ -1,4 +1,4 @@
-"""Tokens: which a text is made of, how they are merged, what goes into the first block, and which come next."""
+"""Tokens: which a text is made of, how they are merged, what goes into the first block, which come next."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -287,7 +287,7 @@ def merged(word: "WatchedWord", *, shown: Callable[[str], str]) -> MergedWord:
 
 @answer
 class Embedding(Answer):
-    """What goes into the first block: the row of each token, the row of its position, and their sum; (T, D) each."""
+    """What goes into the first block: rows of tokens, rows of positions, and their sum; (T, D) each."""
 
     kind = "embedding"
 
@@ -334,7 +334,7 @@ class Embedding(Answer):
                 )
             )
         what = "each number of a vector" if by == 1 else f"the strongest of every {by} numbers of a vector"
-        title = self.title_of_some(len(parts), len(self.tokens), what="tokens")
+        title = self.title_of_some("tokens", shown=len(parts), total=len(self.tokens))
         return panels(parts, gap=6, scale=signed(what, most)) | title
 
 

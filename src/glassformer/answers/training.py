@@ -74,7 +74,7 @@ class Curve(Answer):
 
 
 def curve(files: Sequence[Path]) -> Curve:
-    """The loss of a training over its tokens; several metrics logs are parts of one training, in their order."""
+    """The loss of a training over its tokens; several metrics logs are parts of one training, in order."""
     steps: list[tuple[float, float]] = []
     held_out: list[tuple[float, float]] = []
     before = 0.0
@@ -185,7 +185,7 @@ class TrainingRows(Answer):
 
 
 def training_rows(tokenizer: "Tokenizer", text: str, *, window: int = WINDOW) -> TrainingRows:
-    """One text becomes rows of features and label: every token is the label of those before it, `window` at most."""
+    """A text as rows of features and label: every token is the label of those before it, `window` at most."""
     if type(window) is not int or window < 1:
         raise InputError(f"window must be a whole number of at least 1, not {window!r}")
     ids = tokenizer.encode(text)

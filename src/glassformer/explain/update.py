@@ -1,4 +1,4 @@
-"""One training step, seen from close by: predict, compare with the token that came, change the weights, predict again."""
+"""One training step: predict, compare with the token that came, change the weights, predict again."""
 
 import copy
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from glassformer.explain.reading import Array, Reading, numbers
 
 @dataclass(frozen=True)
 class Update:
-    """The numbers of one step of gradient descent on one row: all tokens but the last are given, the last is the label."""
+    """The numbers of one step of gradient descent on one row: the last token is the label of those before it."""
 
     label: int
     learning_rate: float

@@ -202,7 +202,7 @@ class LanguageModel(Model):
     def sweep(
         self, clean: Prompt, broken: Prompt, *, answer: str | int, foil: str | int, **how: Any
     ) -> "Sweep":
-        """Which places carry what tells two texts apart: each `sites` and position is patched from one into the other."""
+        """Which `sites` and positions carry what tells two texts apart: each is patched into the other text."""
         found: Sweep = self._ask("sweep", self, clean, broken=broken, answer=answer, foil=foil, **how)
         return found
 
@@ -224,7 +224,7 @@ class LanguageModel(Model):
         return found
 
     def update(self, text: Prompt, *, lr: float = 0.001, k: int = 5) -> "Update":
-        """One training step toward the last token of a text, with its numbers; the model itself is not changed."""
+        """One training step toward the last token of a text, on a copy: the model itself is not changed."""
         found: Update = self._ask("update", self._text(self.encode(text)), lr=lr, k=k)
         return found
 

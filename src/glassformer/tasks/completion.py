@@ -1,6 +1,6 @@
 """What a model generated, which can be asked how it came about. Every answer is an `Answer`.
 
-A question replays the text once, as it was generated; inside `with lm.edit(…)` it is answered with the edits.
+A question replays the text once, as it was generated; inside `with lm.edit(…)` with the edits.
 """
 
 from collections.abc import Sequence
@@ -83,7 +83,7 @@ class Completion:
         }
 
     def made(self) -> str:
-        """How this came about: how tokens were chosen, by which backend, and how near torch, which explains, is to it."""
+        """How this came about: how tokens were chosen, by which backend, and how near torch is to that."""
         how = f"generated: {self.settings}"
         if self.lm.engine is None or self.engine != self.lm.engine.name:
             return how
@@ -92,9 +92,9 @@ class Completion:
         return f"{how}, {self.engine}{near}"
 
     def gap(self) -> float | None:
-        """The largest distance between the log-probabilities of the generated tokens and those that torch gives them.
+        """The largest distance between the log-probabilities of the generated tokens and torch's.
 
-        None where that is not known: nothing was generated, the text outgrew the context, or the model is edited.
+        None if it is unknown: nothing was generated, the text outgrew the context, or the model is edited.
         """
         backend = self.lm.backend
         fits = backend.context is None or len(self.ids) - 1 <= backend.context
@@ -185,7 +185,7 @@ class Completion:
         return found
 
     def rankings_watch(self, watch: Sequence[Word], *, position: int = -1) -> "WatchedRankings":
-        """Some words against each other after a position (the last of the text): at which rank every layer had them."""
+        """Some words against each other after a position: at which rank every layer had them."""
         found: WatchedRankings = self._ask("rankings_watch", watch=watch, position=position)
         return found
 
@@ -211,7 +211,7 @@ class Completion:
         return found
 
     def neurons(self, layers: Sequence[int] | None = None, *, k: int = 5) -> "Neurons":
-        """Which neurons fire at which tokens; `.factors(8)` and `.clusters(8)` say what they have in common."""
+        """Which neurons fire at which tokens; `.factors(8)` and `.clusters(8)` group them."""
         found: Neurons = self._ask("neurons", layers=layers, k=k)
         return found
 
