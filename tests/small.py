@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import GPT2Config, GPT2LMHeadModel, OpenAIGPTConfig, OpenAIGPTLMHeadModel, PreTrainedModel
 
+from glassformer.hub.families import family
 from glassformer.models.gpt import GPT, Config
-from glassformer.tokenizers import Tokenizer, train_tokenizer
+from glassformer.nn.net import Net
+from glassformer.tokenizers import ByteBPE, train_tokenizer
 
 TEXT = "Once upon a time, there was a little girl named Lily. She liked to play outside in the park. " * 20
 
@@ -24,6 +26,15 @@ def small_model(seed: int = 0, dtype: torch.dtype = torch.float32, **changes: ob
     return model.to(dtype).eval()
 
 
+def small_net(kind: str, seed: int = 0, dtype: torch.dtype = torch.float32, **changes: object) -> Net:
+    """A small model of any kind, whose every number is random."""
+    found = family(kind)
+    sizes = {"layers": 2, "heads": 3, "width": 24, "vocab": 97, "context": 40} | changes
+    model = found.build(found.config(**sizes)).initialise(seed)
+    shake(model, seed)
+    return model.to(dtype).eval()
+
+
 @torch.no_grad()
 def shake(model: torch.nn.Module, seed: int, size: float = 0.3) -> None:
     """Move every parameter away from its initial value."""
@@ -32,7 +43,7 @@ def shake(model: torch.nn.Module, seed: int, size: float = 0.3) -> None:
         parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=size)
 
 
-def small_tokenizer(size: int = 300) -> Tokenizer:
+def small_tokenizer(size: int = 300) -> ByteBPE:
     """A vocabulary learned from three sentences."""
     return train_tokenizer([TEXT], size)
 
@@ -48,7 +59,17 @@ def hugging_face(seed: int = 0, **changes: object) -> GPT2LMHeadModel:
     return model.eval()
 
 
-def save_hugging_face(model: GPT2LMHeadModel, folder: Path, **how: object) -> Path:
+def hugging_face_gpt1(seed: int = 0, **changes: object) -> OpenAIGPTLMHeadModel:
+    """A small random GPT-1 of the `transformers` library."""
+    sizes = {"n_layer": 2, "n_head": 3, "n_embd": 24, "vocab_size": 97, "n_positions": 40}
+    torch.manual_seed(seed)
+    model = OpenAIGPTLMHeadModel(OpenAIGPTConfig(**sizes | changes))
+    shake(model, seed, 0.2)
+    model.tie_weights()
+    return model.eval()
+
+
+def save_hugging_face(model: PreTrainedModel, folder: Path, **how: object) -> Path:
     """Its folder, as `transformers` writes it."""
     model.save_pretrained(folder, **how)
     return folder

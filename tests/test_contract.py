@@ -1,68 +1,172 @@
-"""Every model keeps the same promises. A new model joins by a line in MODELS."""
+"""Every model keeps the promises of its capabilities. A new model joins by a line in MODELS."""
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from small import small_model
+import torch.nn.functional as F
+from small import TEXT, small_net
+from torch import Tensor, nn
 
-from glassformer.models.gpt import GPT
+from glassformer.hub.families import FAMILIES, family
+from glassformer.hub.folder import load_folder, save_folder
+from glassformer.hub.lora import Detour, read_adapter, save_adapter
+from glassformer.hub.mapping import export_tensors
+from glassformer.nn.net import Net
 from glassformer.trace import trace
 
-MODELS: dict[str, Callable[[int], GPT]] = {"gpt2": small_model}
-EVERY_MODEL_HAS = {
-    "embed",
-    "final",
-    "logits",
-    "blocks.0.in",
-    "blocks.0.out",
-    "blocks.0.attn.pattern",
-    "blocks.0.mlp.neurons",
+# Kind -> what a small one of it has beside the common sizes.
+MODELS: dict[str, dict[str, Any]] = {
+    "gpt2": {},
+    "gpt1": {},
+    "gpt3": {"layers": 3, "window": 4, "head_width": 5},
 }
+EVERY_MODEL_HAS = {"embed", "final", "logits", "blocks.0.in", "blocks.0.mid", "blocks.0.out"}
+ATTENTION_HAS = {f"attn.{name}" for name in ("q", "k", "v", "scores", "pattern", "mix", "out")}
 
 
-@pytest.fixture(params=MODELS)
-def model(request: pytest.FixtureRequest) -> GPT:
-    return MODELS[request.param](7)
+def models_that(*capabilities: str) -> Callable[..., Any]:
+    """Run a test with every model that has these capabilities; none of them means: with every model."""
+    able = [kind for kind in MODELS if set(capabilities) <= make(kind).capabilities]
+    return pytest.mark.parametrize("model", able, indirect=True)
+
+
+def make(kind: str, **changes: Any) -> Net:
+    return small_net(kind, 7, **MODELS[kind] | changes)
 
 
 @pytest.fixture
-def ids(model: GPT) -> torch.Tensor:
+def model(request: pytest.FixtureRequest) -> Net:
+    return make(request.param)
+
+
+@pytest.fixture
+def ids(model: Net) -> Tensor:
     return torch.randint(0, model.vocab, (3, 12), generator=torch.Generator().manual_seed(0))
 
 
-def test_sites_have_the_common_names(model: GPT, ids: torch.Tensor) -> None:
+def test_every_family_is_held_to_the_contract() -> None:
+    """No family without a line here."""
+    assert list(MODELS) == list(FAMILIES)
+
+
+@models_that()
+def test_a_model_has_its_parts(model: Net, ids: Tensor) -> None:
+    """What other rooms ask for, under one name."""
+    assert family(model.kind).config is type(model.config)
+    assert model.tokens.num_embeddings == model.vocab == model.head.out_features
+    assert model.device == torch.device("cpu")
+    assert model.context is None or model.context >= ids.shape[1]
+    assert sum(stack.layers for stack in model.stacks) == len(model.blocks)
+    assert model.capabilities
+    assert model.embed(ids).shape == (3, 12, model.tokens.embedding_dim)
+
+
+@models_that()
+def test_sites_have_the_common_names(model: Net, ids: Tensor) -> None:
     """The same value has the same name in every model."""
     with trace(model) as seen:
         model(ids)
     assert set(seen) >= EVERY_MODEL_HAS
+    for stack in model.stacks:
+        for layer in range(stack.layers):
+            neurons = seen[stack.site(layer, "mlp.neurons")]
+            assert neurons.shape == (3, 12, stack.neurons)
 
 
-def test_reading_changes_no_bit(model: GPT, ids: torch.Tensor) -> None:
+@models_that("attends")
+def test_attention_has_the_common_names_and_shapes(model: Net, ids: Tensor) -> None:
+    """Heads come third from the right, and a pattern sums to 1."""
+    with trace(model) as seen:
+        model(ids)
+    for stack in model.stacks:
+        for layer in range(stack.layers):
+            assert {stack.site(layer, name) for name in ATTENTION_HAS} <= set(seen)
+            pattern = seen[stack.site(layer, "attn.pattern")]
+            assert pattern.shape == (3, stack.heads, 12, 12)
+            assert torch.allclose(pattern.sum(-1), torch.ones(3, stack.heads, 12))
+            assert not stack.causal or torch.all(pattern.triu(1) == 0)
+
+
+@models_that()
+def test_reading_changes_no_bit(model: Net, ids: Tensor) -> None:
     """Watched or not, the output is the same."""
     with trace(model):
         watched = model(ids)
     assert torch.equal(model(ids), watched)
 
 
-def test_the_residual_stream_adds_up(model: GPT, ids: torch.Tensor) -> None:
-    """What the parts write is what the stream holds at the end."""
+@models_that("writes")
+def test_reading_behind_a_cache_changes_no_bit(model: Net, ids: Tensor) -> None:
+    """Watched or not, step by step."""
+    runs = []
+    for watched in (False, True):
+        cache = model.new_cache(3, 12)
+        steps = []
+        for part in ids.split([9, 1, 2], dim=1):
+            if watched:
+                with trace(model):
+                    steps.append(model(part, cache))
+            else:
+                steps.append(model(part, cache))
+        runs.append(torch.cat(steps, 1))
+    assert torch.equal(*runs)
+
+
+@models_that("attends")
+def test_an_edit_of_nothing_changes_nothing(model: Net, ids: Tensor) -> None:
+    """The explicit route is within 1e-5 of the fused one."""
+    plain = model(ids)
+    with trace(model, edits={"blocks.*.attn.pattern": lambda pattern: pattern}):
+        explicit = model(ids)
+    assert (explicit - plain).abs().max() <= 1e-5 * plain.abs().max()
+
+
+@models_that()
+def test_the_stream_is_what_its_parts_make(model: Net, ids: Tensor) -> None:
+    """Each part is added; a model that norms its stream says with which norm."""
     model = model.double()
     with trace(model) as seen:
         model(ids)
-    parts = [seen["embed"]] + [
-        value for site, value in seen.items() if site.endswith(("attn.out", "mlp.out"))
-    ]
-    last = [
-        site for site in seen if site.startswith("blocks.") and site.count(".") == 2 and site.endswith(".out")
-    ][-1]
-    assert torch.allclose(
-        torch.stack(parts).sum(0), seen[last], rtol=0, atol=1e-9 * seen[last].abs().max().item()
-    )
+    for stack in model.stacks:
+        for layer in range(stack.layers):
+            for before, part, after in (("in", "attn.out", "mid"), ("mid", "mlp.out", "out")):
+                site = stack.site(layer, after)
+                stream = seen[stack.site(layer, before)] + seen[stack.site(layer, part)]
+                norm = model.stream_norm(site)
+                stream = stream if norm is None else norm(stream)
+                assert torch.allclose(stream, seen[site], rtol=0, atol=1e-9 * seen[site].abs().max().item())
 
 
-def test_the_future_cannot_be_seen(model: GPT, ids: torch.Tensor) -> None:
+@models_that()
+def test_parts_add_up_unless_the_stream_is_normed(model: Net, ids: Tensor) -> None:
+    """What the parts write is what the stream holds at the end, exactly where there is no norm between."""
+    model = model.double()
+    with trace(model) as seen:
+        model(ids)
+    stack = model.stacks[-1]
+    last = stack.site(stack.layers - 1, "out")
+    parts = [seen["embed"], *(seen[site] for site in seen if site.endswith(("attn.out", "mlp.out")))]
+    additive = all(model.stream_norm(site) is None for site in seen)
+    close = torch.allclose(sum(parts), seen[last], rtol=0, atol=1e-9 * seen[last].abs().max().item())
+    assert close == additive
+
+
+@models_that()
+def test_unembedding_the_end_gives_the_logits(model: Net, ids: Tensor) -> None:
+    """The last block's output, unembedded, is what the model says; `norm` is a norm or nothing."""
+    with trace(model) as seen:
+        logits = model(ids)
+    stack = model.stacks[-1]
+    assert torch.equal(model.unembed(seen[stack.site(stack.layers - 1, "out")]), logits)
+    assert isinstance(model.norm, nn.LayerNorm | nn.Identity)
+
+
+@models_that("causal")
+def test_the_future_cannot_be_seen(model: Net, ids: Tensor) -> None:
     """Changing a token changes nothing before it, and something at it."""
     other = ids.clone()
     other[:, 7] = (other[:, 7] + 1) % model.vocab
@@ -71,7 +175,8 @@ def test_the_future_cannot_be_seen(model: GPT, ids: torch.Tensor) -> None:
     assert not torch.allclose(before[:, 7], after[:, 7])
 
 
-def test_step_is_the_last_row_of_forward(model: GPT, ids: torch.Tensor) -> None:
+@models_that("writes")
+def test_step_is_the_last_row_of_forward(model: Net, ids: Tensor) -> None:
     """What generation sees is what the model says: float32 NumPy, one row per sequence."""
     logits = model.step(ids.numpy(), model.new_cache(3, 12))
     assert isinstance(logits, np.ndarray)
@@ -80,13 +185,144 @@ def test_step_is_the_last_row_of_forward(model: GPT, ids: torch.Tensor) -> None:
     np.testing.assert_allclose(logits, model(ids)[:, -1].detach().numpy(), rtol=1e-4, atol=1e-4)
 
 
-def test_rows_of_a_batch_do_not_mix(model: GPT, ids: torch.Tensor) -> None:
+@models_that("writes")
+def test_a_step_has_sums_for_its_probabilities(model: Net, ids: Tensor) -> None:
+    """A logit minus the sum is a log-probability."""
+    logits = model.step(ids.numpy(), model.new_cache(3, 12))
+    right = torch.from_numpy(logits).double().logsumexp(-1)
+    assert model.log_sums(logits) == pytest.approx(right.tolist(), rel=1e-6)
+
+
+@models_that("writes")
+@pytest.mark.parametrize("chunks", [[1] * 12, [5, 1, 1, 5], [3] * 4])
+def test_cache_equals_no_cache(model: Net, ids: Tensor, chunks: list[int]) -> None:
+    """Read in any chunks, every position has the logits it has when read at once."""
+    model = model.double()
+    cache = model.new_cache(3, 12)
+    parts = torch.cat([model(part, cache) for part in ids.split(chunks, dim=1)], 1)
+    whole = model(ids)
+    assert (parts - whole).abs().max() <= 1e-9 * whole.abs().max()
+    assert model.cache_size(3, 12) == cache.keys.nbytes + cache.values.nbytes
+
+
+@models_that("writes")
+def test_padded_rows_do_not_mix(model: Net, ids: Tensor) -> None:
+    """A row behind its padding says what it says alone, also in the steps that follow."""
+    model = model.double()
+    padding = np.array([0, 3, 9])
+    cache = model.new_cache(3, 14, padding)
+    together = torch.cat([model(ids, cache), model(ids[:, :1], cache), model(ids[:, 1:2], cache)], 1)
+    for row, void in enumerate(padding):
+        alone = model(torch.cat([ids[row, void:], ids[row, :2]])[None])
+        assert (together[row, void:] - alone[0]).abs().max() <= 1e-9 * alone.abs().max()
+
+
+@models_that()
+def test_rows_of_a_batch_do_not_mix(model: Net, ids: Tensor) -> None:
     """A row alone and in company says the same."""
     together = model(ids)
     for row in range(3):
         assert torch.allclose(model(ids[row : row + 1]), together[row : row + 1], rtol=1e-4, atol=1e-4)
 
 
-def test_nothing_of_the_trace_is_stored(model: GPT) -> None:
+@models_that()
+def test_nothing_of_the_trace_is_stored(model: Net) -> None:
     """The state is weights and nothing else."""
     assert set(model.state_dict()) == {name for name, _ in model.named_parameters(remove_duplicate=False)}
+
+
+@models_that()
+def test_parameters_are_counted_without_a_model(model: Net) -> None:
+    """The formula and the state agree, a shared matrix counted once; so for every published size."""
+    distinct = {parameter.data_ptr(): parameter.numel() for parameter in model.state_dict().values()}
+    assert model.config.parameters == sum(distinct.values())
+    for config in family(model.kind).presets.values():
+        with torch.device("meta"):
+            full = family(model.kind).build(config)
+        assert config.parameters == sum(parameter.numel() for parameter in full.parameters())
+
+
+@models_that()
+def test_the_same_seed_gives_the_same_model(model: Net) -> None:
+    """And another seed another one."""
+    build, config = family(model.kind).build, model.config
+    one, same, other = (build(config).initialise(seed).state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert not torch.equal(one["tokens.weight"], other["tokens.weight"])
+
+
+@models_that("writes")
+def test_a_model_learns(model: Net, ids: Tensor) -> None:
+    """A few steps on one batch, from fresh weights: the loss falls."""
+    net = family(model.kind).build(model.config).initialise(0).train()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
+    losses = []
+    for _ in range(12):
+        logits = net(ids[:, :-1])
+        loss = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 0.3
+
+
+@models_that()
+def test_names_map_both_ways(model: Net) -> None:
+    """Every weight has a name in files, and that name leads back."""
+    names = family(model.kind).names
+    for name in model.state_dict():
+        assert names.ours(names.theirs(name)) == name
+    for theirs in export_tensors(family(model.kind), model):
+        ours = names.ours(theirs)
+        assert ours is not None
+        assert names.theirs(ours) == theirs
+
+
+@models_that()
+@pytest.mark.parametrize("changes", [{}, {"tied": False}, {"bias": False}])
+def test_a_folder_brings_the_model_back(model: Net, tmp_path: Path, changes: dict[str, Any]) -> None:
+    """Configuration, vocabulary and every bit of the weights."""
+    tokenizer = family(model.kind).train_tokenizer([TEXT], 300)
+    net = make(model.kind, vocab=len(tokenizer), **changes)
+    save_folder(tmp_path / "m", net, tokenizer=tokenizer)
+    back = load_folder(tmp_path / "m")
+    assert back.family is family(model.kind)
+    assert type(back.model) is type(net)
+    assert back.model.config == net.config
+    assert all(torch.equal(value, back.model.state_dict()[name]) for name, value in net.state_dict().items())
+    assert back.tokenizer is not None
+    assert type(back.tokenizer) is type(tokenizer)
+    assert back.tokenizer.end == tokenizer.end is not None
+    assert back.tokenizer.encode(TEXT) == tokenizer.encode(TEXT)
+
+
+@models_that()
+def test_a_vocabulary_gives_its_text_piece_by_piece(model: Net) -> None:
+    """Joined, the pieces of tokens are the text that decoding gives."""
+    tokenizer = family(model.kind).train_tokenizer([TEXT], 300)
+    ids = tokenizer.encode(TEXT[:200])
+    parts = [tokenizer.bytes_of(id, before) for id, before in zip(ids, [None, *ids], strict=False)]
+    assert b"".join(parts).decode() == tokenizer.decode(ids)
+    assert tokenizer.encode(tokenizer.decode(ids)) == ids
+
+
+@models_that("attends")
+def test_an_adapter_brings_its_matrices_back(model: Net, tmp_path: Path) -> None:
+    """LoRA's names go through the family of the base."""
+    found = family(model.kind)
+    layers = {
+        name.removesuffix(".weight"): value.shape
+        for name, value in model.state_dict().items()
+        if found.names.is_adaptable(name)
+    }
+    assert len(layers) == 4 * len(model.blocks)
+    detours = {
+        name: Detour(torch.randn(2, narrow), torch.randn(wide, 2), 0.5)
+        for name, (wide, narrow) in layers.items()
+    }
+    save_adapter(tmp_path / "lora", detours, base="base", family=found)
+    back = read_adapter(tmp_path / "lora", family=found)
+    assert back.base == "base"
+    assert back.detours.keys() == detours.keys()
+    assert all(torch.equal(back.detours[name].a, detour.a) for name, detour in detours.items())

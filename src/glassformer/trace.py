@@ -27,28 +27,30 @@ from glassformer.errors import InputError, UnknownSite
 Edit = Callable[[Tensor], Tensor]
 Edits = Mapping[str, Edit] | Sequence[tuple[str, Edit]]  # done in their order
 
-# Where the head or neuron axis of an indexable site sits.
-AXES = {"q": 1, "k": 1, "v": 1, "scores": 1, "pattern": 1, "mix": 1, "neurons": -1}
+# Where the head or neuron axis of an indexable site sits, counted from the right: (…, H, T, K), (…, H, T, S), (…, T, N).
+# Counted so, a site that was met many times, and has one axis more at the left, needs no rule of its own.
+AXES = {"q": -3, "k": -3, "v": -3, "scores": -3, "pattern": -3, "mix": -3, "neurons": -1}
 SUBLAYERS = ("attn", "mlp", "cross")
 
 
 class Tapped(nn.Module):
     """A module whose inner values can be named."""
 
-    # The class says "nobody listens"; trace() sets it on instances for a while. It must stay an ordinary attribute:
-    # torch.compile guards it, so a compiled model notices a listener; a look into __dict__ it would not notice.
+    # None on the class: no listener. trace() sets it on instances for a while. It must stay an ordinary attribute:
+    # torch.compile guards it, so that a compiled model notices a listener; reading __dict__ would not be guarded,
+    # and a compiled model would go on without being seen.
     tracer: ClassVar["Tracer | None"] = None
 
     def tap(self, site: str, value: Tensor) -> Tensor:
-        """Name `value`; it comes back untouched unless somebody edits it."""
+        """Name `value`; it comes back untouched unless a trace edits it."""
         return value if self.tracer is None else self.tracer.see(self, site, value)
 
     def watched(self, *sites: str) -> bool:
-        """Whether somebody wants to read or edit one of these sites."""
+        """Whether a trace reads or edits one of these sites."""
         return self.tracer is not None and self.tracer.asks(self, sites)
 
     def altered(self, *sites: str) -> bool:
-        """Whether somebody edits one of these sites, or wants its gradient."""
+        """Whether a trace edits one of these sites, or wants its gradient."""
         return self.tracer is not None and self.tracer.alters(self, sites)
 
 
@@ -58,7 +60,9 @@ class Tracer(dict[str, Tensor]):
     def __init__(self, model: nn.Module, sites: Iterable[str], edits: Edits, grad: bool) -> None:
         super().__init__()
         self.grad = grad
-        self.outer: dict[nn.Module, Tracer] = {}  # a trace around this one goes on listening and editing
+        # Traces nest: a module has one tracer, the innermost, which passes every value to the one around it first.
+        # The outer one is kept for each module, because the two may cover different parts of a model.
+        self.outer: dict[nn.Module, Tracer] = {}
         self.met: dict[str, None] = {}  # an ordered set
         self._names = {module: name for name, module in model.named_modules()}
         self._sites = [parse_address(site) for site in sites]
@@ -85,7 +89,9 @@ class Tracer(dict[str, Tensor]):
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def alters(self, module: nn.Module, sites: tuple[str, ...]) -> bool:
         paths = [self._path(module, site) for site in sites]
-        self.met |= dict.fromkeys(paths)  # they are there to be asked for, even if nobody computes them now
+        # Fused attention never computes these sites; they count as met, or a typing error in another site would
+        # be answered with a list that leaves them out.
+        self.met |= dict.fromkeys(paths)
         edited = any(_matches(path, glob) for path in paths for glob, _, _ in self._edits)
         outside = module in self.outer and self.outer[module].alters(module, sites)
         return outside or edited or (self.grad and any(self._read(path) for path in paths))
@@ -93,6 +99,7 @@ class Tracer(dict[str, Tensor]):
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def see(self, module: nn.Module, site: str, value: Tensor) -> Tensor:
         """One tap with a listener. A traced run of a compiled model falls back to eager here."""
+        # Outer edits first: an inner trace looks at the model as it runs inside the outer block.
         if module in self.outer:
             value = self.outer[module].see(module, site, value)
         path = self._path(module, site)
@@ -109,6 +116,8 @@ class Tracer(dict[str, Tensor]):
     def leave(self, module: Tapped) -> None:
         """Listen to a module no longer. A trace that began later and has not ended goes on without this one."""
         inner, outer = module.tracer, self.outer.get(module)
+        # Traces may end in any order. The tracers of a module are a linked list from the innermost outwards:
+        # walk to the one just inside of this one, if there is one, and take this one out between its neighbors.
         while inner is not None and inner is not self and inner.outer.get(module) is not self:
             inner = inner.outer.get(module)
         if inner is not None and inner is not self:
@@ -134,7 +143,7 @@ class Tracer(dict[str, Tensor]):
         if not met:
             raise UnknownSite(f"no site matches {glob!r}; this run met {_listed(self)}")
         for path in met:
-            _slice(self[path], path, index)  # an index that is not there is refused
+            _slice(self[path], path, index)  # raises where the index is out of range
         return [path if index is None else f"{path}[{index}]" for path in met]
 
     def gradient(self, address: str) -> Tensor:
@@ -175,14 +184,21 @@ def trace(model: nn.Module, *sites: str, edits: Edits | None = None, grad: bool 
     seen.close()
 
 
-def sites_of(model: nn.Module, *inputs: Tensor) -> Tracer:
-    """All sites of one run that nobody else sees: a trace around it hears nothing of it, and its edits rest."""
-    with torch.inference_mode(), trace(model) as seen:
+@contextmanager
+def muted(model: nn.Module, *sites: str) -> Iterator[Tracer]:
+    """Like `trace`, but the traces around the block see nothing of it, and their edits rest."""
+    with trace(model, *sites) as seen:
         outer, seen.outer = seen.outer, {}
         try:
-            model(*inputs)
+            yield seen
         finally:
-            seen.outer = outer
+            seen.outer = outer  # leave() needs it to hand the modules back
+
+
+def sites_of(model: nn.Module, *inputs: Tensor) -> Tracer:
+    """All sites of one run, which no trace around it sees or edits."""
+    with torch.inference_mode(), muted(model) as seen:
+        model(*inputs)
     return seen
 
 
@@ -222,8 +238,6 @@ def _slice(value: Tensor, site: str, index: int | None) -> Tensor:
     if index is None:
         return value
     axis = AXES[site.rpartition(".")[2]]
-    if axis > 0:
-        axis += value.dim() - 4  # a stacked site has leading axes
     if index >= value.shape[axis]:
         raise UnknownSite(f"{site}[{index}]: this axis has {value.shape[axis]} entries, counted from 0")
     return value.select(axis, index)
@@ -247,13 +261,18 @@ def _stacked(values: list[Tensor]) -> Tensor:
     """Repeated values with a leading axis; where lengths grow (a cache fills), shorter ones are padded with zeros."""
     if len(values) == 1:
         return values[0]
-    shape = [max(sizes) for sizes in zip(*(v.shape for v in values), strict=True)]
-    padded = [
-        nn.functional.pad(v, [n for full, has in zip(reversed(shape), reversed(v.shape), strict=True)
-                              for n in (0, full - has)])
-        for v in values
-    ]  # fmt: skip
-    return torch.stack(padded)
+    shape = [max(sizes) for sizes in zip(*(value.shape for value in values), strict=True)]
+    return torch.stack([_padded(value, shape) for value in values])
+
+
+def _padded(value: Tensor, shape: list[int]) -> Tensor:
+    """A value with zeros at the end of every axis, up to a shape."""
+    missing: list[int] = []
+    for size, full in zip(
+        reversed(value.shape), reversed(shape), strict=True
+    ):  # pad() counts axes from the last
+        missing += [0, full - size]
+    return nn.functional.pad(value, missing)
 
 
 class _CallableModule(ModuleType):

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from explain.readings import reading
 from small import Pair
 
 from glassformer.errors import InputError
@@ -23,8 +24,8 @@ def test_patterns_are_those_of_transformers(pair: Pair) -> None:
         right = torch.stack(pair.theirs(torch.tensor([pair.ids]), output_attentions=True).attentions)[
             :, 0
         ].numpy()
-    np.testing.assert_allclose(patterns(pair.ours, pair.ids), right, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(patterns(pair.ours, pair.ids, [1]), right[1:], rtol=0, atol=1e-12)
+    np.testing.assert_allclose(patterns(reading(pair)), right, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(patterns(reading(pair), layers=[1]), right[1:], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(("layer", "head", "position"), [(0, 0, 0), (1, 2, 7), (0, 1, -1)])
@@ -32,7 +33,7 @@ def test_the_five_steps(pair: Pair, layer: int, head: int, position: int) -> Non
     """Each follows from the one before; the weights are the pattern's row, the mixture is what the head makes."""
     import glassformer as gf
 
-    steps = query_steps(pair.ours, pair.ids, layer, head, position)
+    steps = query_steps(reading(pair), layer=layer, head=head, position=position)
     with torch.no_grad(), gf.trace(pair.ours, "*.q", "*.k", "*.mix") as seen:
         pair.ours(torch.tensor([pair.ids]))
     q, k, mix = (seen[f"blocks.{layer}.attn.{name}[{head}]"][0].numpy() for name in ("q", "k", "mix"))
@@ -41,9 +42,7 @@ def test_the_five_steps(pair: Pair, layer: int, head: int, position: int) -> Non
     np.testing.assert_allclose(steps.scaled, steps.dots / 8**0.5, rtol=1e-12)
     assert np.isneginf(steps.masked[at + 1 :]).all()
     assert (steps.masked[: at + 1] == steps.scaled[: at + 1]).all()
-    np.testing.assert_allclose(
-        steps.weights, patterns(pair.ours, pair.ids)[layer, head, at], rtol=0, atol=1e-12
-    )
+    np.testing.assert_allclose(steps.weights, patterns(reading(pair))[layer, head, at], rtol=0, atol=1e-12)
     np.testing.assert_allclose(steps.weighted.sum(0), mix[at], rtol=0, atol=1e-12)
     np.testing.assert_allclose(steps.mix, mix[at], rtol=0, atol=1e-12)
 
@@ -100,17 +99,17 @@ def test_who_looks_from_here_to_there() -> None:
     pattern = np.zeros((2, 2, 3, 3))
     pattern[1, 0, 2] = [0.2, 0.7, 0.1]
     pattern[0, 1, 2] = [0.4, 0.5, 0.1]
-    found = find_heads(pattern, [2], [0, 1])
+    found = find_heads(pattern, queries=[2], sources=[0, 1])
     assert [(one.layer, one.head) for one in found[:2]] in ([(1, 0), (0, 1)], [(0, 1), (1, 0)])
     assert [one.weight for one in found] == pytest.approx([0.9, 0.9, 0, 0])
-    assert find_heads(pattern, [0, 2], [1])[0].weight == 0.7  # the first cannot look there
-    most = find_heads(pattern, [2], [1])[0]
+    assert find_heads(pattern, queries=[0, 2], sources=[1])[0].weight == 0.7  # the first cannot look there
+    most = find_heads(pattern, queries=[2], sources=[1])[0]
     assert (most.layer, most.head, most.weight) == (1, 0, 0.7)
 
 
 def test_rollout(pair: Pair) -> None:
     """Rows stay distributions, and two layers are the product of what each passes on."""
-    pattern = patterns(pair.ours, pair.ids)
+    pattern = patterns(reading(pair))
     found = rollout(pattern)
     one, two = ((layer.mean(0) + np.eye(len(pair.ids))) / 2 for layer in pattern)
     np.testing.assert_allclose(found[0], one, atol=1e-15)
@@ -120,13 +119,13 @@ def test_rollout(pair: Pair) -> None:
 
 def test_value_weighted(pair: Pair) -> None:
     """By hand: weight × value × the head's part of the projection, and its length."""
-    found = value_weighted(pair.ours, pair.ids, 1)
+    found = value_weighted(reading(pair), layer=1)
     with torch.no_grad():
         block = pair.theirs.transformer.h[1]
         hidden = pair.theirs(torch.tensor([pair.ids]), output_hidden_states=True).hidden_states[1]
         values = block.attn.c_attn(block.ln_1(hidden))[0, :, 48:].numpy()  # (T, D)
         project = block.attn.c_proj.weight.numpy()  # (D in, D out)
-    pattern = patterns(pair.ours, pair.ids)[1]
+    pattern = patterns(reading(pair))[1]
     for head in range(3):
         part = slice(8 * head, 8 * head + 8)
         for query, source in ((0, 0), (5, 3), (11, 11)):
@@ -138,19 +137,22 @@ def test_value_weighted(pair: Pair) -> None:
     ("call", "words"),
     [
         (
-            lambda pair: patterns(pair.ours, pair.ids, [2]),
-            "layer 2 is not there; the model has layers 0 to 1",
+            lambda pair: patterns(reading(pair), layers=[2]),
+            r"layer 2 is out of range \(0 to 1\)",
         ),
         (
-            lambda pair: query_steps(pair.ours, pair.ids, 0, 3, 0),
-            "head 3 is not there; a layer of this model has heads 0 to 2",
+            lambda pair: query_steps(reading(pair), layer=0, head=3, position=0),
+            r"head 3 is out of range \(0 to 2\)",
         ),
         (
-            lambda pair: query_steps(pair.ours, pair.ids, 0, 0, 12),
-            "position 12 is not there; the text has positions 0 to 11",
+            lambda pair: query_steps(reading(pair), layer=0, head=0, position=12),
+            r"position 12 is out of range \(the text has positions 0 to 11\)",
         ),
-        (lambda pair: patterns(pair.ours, []), "the text is empty"),
-        (lambda pair: patterns(pair.ours, [1] * 41), "41 tokens are 1 more than the model's context of 40"),
+        (lambda pair: patterns(reading(pair, [])), "the text is empty"),
+        (
+            lambda pair: patterns(reading(pair, [1] * 41)),
+            "41 tokens are 1 more than the model's context of 40",
+        ),
     ],
 )
 def test_what_is_not_there(pair: Pair, call: object, words: str) -> None:

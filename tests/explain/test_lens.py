@@ -1,13 +1,15 @@
-"""The lens at every stage, and who spoke for a word, beside `transformers` and by hand."""
+"""The lens at every stage, and the parts of a logit, beside `transformers` and by hand."""
 
 import numpy as np
 import pytest
 import torch
+from explain.readings import reading
 from small import Pair, small_model
 
 from glassformer.errors import InputError
 from glassformer.explain import lens as module
-from glassformer.explain.lens import contributions, lens
+from glassformer.explain.lens import attribution, lens
+from glassformer.explain.reading import Reading
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
@@ -44,7 +46,7 @@ def right(pair: Pair) -> np.ndarray:
 def test_every_stage(pair: Pair, right: np.ndarray, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Candidates, ranks, entropy and divergence, whether the positions are read at once or in parts."""
     monkeypatch.setattr(module, "CHUNK", chunk)
-    found = lens(pair.ours, pair.ids, k=4, watch=[3, 60])
+    found = lens(reading(pair), k=4, watch=[3, 60])
     assert found.stages == ["embed", "blocks.0.mid", "blocks.0.out", "blocks.1.mid", "blocks.1.out"]
     order = np.argsort(-right, -1, kind="stable")
     np.testing.assert_array_equal(found.top, order[..., :4])
@@ -63,31 +65,31 @@ def test_every_stage(pair: Pair, right: np.ndarray, chunk: int, monkeypatch: pyt
 
 def test_the_token_after_the_last(pair: Pair) -> None:
     """Is the likeliest, unless it is known."""
-    assert lens(pair.ours, pair.ids, then=44).chosen[-1] == 44
-    assert lens(pair.ours, pair.ids).ranks[-1, -1] == 1
+    assert lens(reading(pair), then=44).chosen[-1] == 44
+    assert lens(reading(pair)).ranks[-1, -1] == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("changes", [{}, {"bias": False}, {"tied": False}, {"heads": 1, "layers": 3}])
-def test_contributions_add_up(dtype: torch.dtype, changes: dict[str, object]) -> None:
+def test_parts_add_up(dtype: torch.dtype, changes: dict[str, object]) -> None:
     """To the logit, and to the lead over another token: within 1e-5 of the largest part in fp32, 1e-9 in fp64."""
     model = small_model(5, dtype, **changes)
     ids = [3, 1, 4, 1, 5, 9, 2, 6]
-    for against in (None, 11):
-        found = contributions(model, ids, 5, 40, against=against)
+    for foil in (None, 11):
+        found = attribution(Reading(model, ids), position=5, token=40, foil=foil)
         with torch.no_grad():
             logits = model(torch.tensor([ids]))[0, 5].double()
         assert found.logit == pytest.approx(
-            float(logits[40] - (0 if against is None else logits[against])), rel=1e-5
+            float(logits[40] - (0 if foil is None else logits[foil])), rel=1e-5
         )
         largest = np.abs(found.values).max()
         assert abs(found.values.sum() - found.logit) <= (1e-5 if dtype is torch.float32 else 1e-9) * largest
     assert len(found.parts) == len(found.values) == len(set(found.parts))
 
 
-def test_a_contribution_is_what_is_missing_without_it(pair: Pair) -> None:
+def test_a_part_is_what_is_missing_without_it(pair: Pair) -> None:
     """Silence a head for the last norm alone: the logit falls by its part."""
-    found = contributions(pair.ours, pair.ids, -1, 7)
+    found = attribution(reading(pair), position=-1, token=7)
     part = dict(zip(found.parts, found.values, strict=True))
     body = pair.theirs.transformer
     with torch.no_grad():
@@ -109,8 +111,8 @@ def test_a_contribution_is_what_is_missing_without_it(pair: Pair) -> None:
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ({"watch": [97]}, "token 97 is not there; the vocabulary has 97"),
-        ({"then": -1}, "token -1 is not there"),
+        ({"watch": [97]}, r"token 97 is out of range \(0 to 96\)"),
+        ({"then": -1}, "token -1 is out of range"),
         ({"k": 0}, "k must be between 1 and 97, not 0"),
         ({"k": 98}, "k must be between 1 and 97, not 98"),
     ],
@@ -118,6 +120,6 @@ def test_a_contribution_is_what_is_missing_without_it(pair: Pair) -> None:
 def test_what_is_not_there(pair: Pair, how: dict[str, object], words: str) -> None:
     """One sentence each."""
     with pytest.raises(InputError, match=words):
-        lens(pair.ours, pair.ids, **how)  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="position 12 is not there; the text has positions 0 to 11"):
-        contributions(pair.ours, pair.ids, 12, 0)
+        lens(reading(pair), **how)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"position 12 is out of range \(the text has positions 0 to 11\)"):
+        attribution(reading(pair), position=12, token=0)

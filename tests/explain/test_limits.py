@@ -8,26 +8,28 @@ import torch
 from small import Pair, small_model
 
 import glassformer as gf
-from glassformer.explain.attention import head_statistics, patterns
-from glassformer.explain.lens import contributions, lens
+from glassformer.explain.attention import head_statistics, masks, patterns
+from glassformer.explain.edits import Edit, edited, sweep
+from glassformer.explain.lens import attribution, lens
 from glassformer.explain.neurons import activations
+from glassformer.explain.reading import Net, Reading
 from glassformer.explain.saliency import METHODS, Target, saliency
-from glassformer.explain.surgery import Edit, edited, sweep
 
 STATUS = Path("/proc/self/status")
 
 
-def explain(model: object, ids: list[int]) -> None:
+def explain(net: Net, ids: list[int]) -> None:
     """Every kind of explanation once."""
+    text = Reading(net, ids)
     target = [Target(len(ids) - 1, 3)]
     for method in METHODS:
-        saliency(model, ids, target, method, steps=2)  # type: ignore[arg-type]
-    lens(model, ids)  # type: ignore[arg-type]
-    contributions(model, ids, -1, 3)  # type: ignore[arg-type]
-    head_statistics(patterns(model, ids), ids)  # type: ignore[arg-type]
-    activations(model, ids)  # type: ignore[arg-type]
-    with edited(model, [Edit("blocks.0.attn", "zero")]):  # type: ignore[arg-type]
-        sweep(model, ids, ids[::-1], ["blocks.1.out"], 3, 4)  # type: ignore[arg-type]
+        saliency(text, target, method=method, steps=2)
+    lens(text)
+    attribution(text, position=-1, token=3)
+    head_statistics(patterns(text), ids, mask=masks(text))
+    activations(text)
+    with edited(net, [Edit("blocks.0.attn", "zero")]):
+        sweep(text, Reading(net, ids[::-1]), sites=["blocks.1.out"], answer=3, foil=4)
 
 
 def resident() -> float:
@@ -59,16 +61,16 @@ def test_long_texts() -> None:
     """All of a context of 1,024 tokens; one more is refused."""
     model = small_model(1, context=1024)
     ids = [(7 * at) % 97 for at in range(1024)]
-    assert lens(model, ids).ranks.shape == (5, 1024)
-    assert patterns(model, ids, [1]).shape == (1, 3, 1024, 1024)
-    found = saliency(model, ids, [Target(1023, 3), Target(500, 4)])
+    text = Reading(model, ids)
+    assert lens(text).ranks.shape == (5, 1024)
+    assert patterns(text, layers=[1]).shape == (1, 3, 1024, 1024)
+    found = saliency(text, [Target(1023, 3), Target(500, 4)])
     assert found.shares.sum(-1) == pytest.approx([1, 1])
-    assert activations(model, ids, [0]).values.shape == (1, 1024, 96)
-    assert contributions(model, ids, -1, 3).values.sum() == pytest.approx(
-        contributions(model, ids, -1, 3).logit, abs=1e-3
-    )
+    assert activations(text, layers=[0]).values.shape == (1, 1024, 96)
+    parts = attribution(text, position=-1, token=3)
+    assert parts.values.sum() == pytest.approx(parts.logit, abs=1e-3)
     with pytest.raises(gf.GlassError, match="1025 tokens are 1 more than the model's context of 1024"):
-        lens(model, [*ids, 1])
+        lens(Reading(model, [*ids, 1]))
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

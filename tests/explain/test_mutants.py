@@ -14,9 +14,9 @@ from small import Pair, hugging_face, save_hugging_face
 
 import glassformer as gf
 
-CAPTUM, LENS, ATTENTION, NEURONS, WITNESS, SURGERY = (
+CAPTUM, LENS, ATTENTION, NEURONS, WITNESS, EDITS = (
     f"explain.test_{name}"
-    for name in ("saliency", "lens", "attention", "neurons", "transformerlens", "surgery")
+    for name in ("saliency", "lens", "attention", "neurons", "transformerlens", "edits")
 )
 # The fault: a module of ours, what stands there, what shall stand there; and the test that has to see it.
 MUTANTS = [
@@ -36,15 +36,15 @@ MUTANTS = [
     ),
     ("saliency", "(places + 1) / 2", "(places + 1.01) / 2", CAPTUM, "test_integrated_gradients_are_captums"),
     ("saliency", "fall = full - logits_with", "fall = 2 * full - logits_with", CAPTUM, "test_occlusion"),
-    ("lens", "model.norm(states), model.head", "1 * states, model.head", LENS, "test_every_stage"),
-    ("lens", '"entropy": said.entropy', '"entropy": final.entropy', LENS, "test_every_stage"),
-    ("lens", "(part - part.mean()) * scale", "part * scale", WITNESS, "test_who_spoke_for_a_token"),
+    ("lens", "net.norm(states), net.head", "1 * states, net.head", LENS, "test_every_stage"),
+    ("lens", '"entropy": stage.entropy', '"entropy": final.entropy', LENS, "test_every_stage"),
+    ("stream", "centered * scale", "part * scale", WITNESS, "test_the_parts_of_a_logit"),
     (
         "lens",
         '"dhk,hk->hd", weight, mix',
         '"dhk,hk->hd", weight, mix.flip(0)',
         WITNESS,
-        "test_who_spoke_for_a_token",
+        "test_the_parts_of_a_logit",
     ),
     (
         "attention",
@@ -53,7 +53,7 @@ MUTANTS = [
         ATTENTION,
         "test_patterns_are_those_of_transformers",
     ),
-    ("attention", "dots / np.sqrt(len(q))", "dots / len(q)", ATTENTION, "test_the_five_steps"),
+    ("attention", "dots / np.sqrt(len(query))", "dots / len(query)", ATTENTION, "test_the_five_steps"),
     (
         "neurons",
         "seen[site][0] for site in sites",
@@ -68,12 +68,12 @@ MUTANTS = [
         NEURONS,
         "test_factors_are_scikit_learns",
     ),
-    ("surgery", "value + edit.by * given", "value + given", SURGERY, "test_every_kind_of_edit"),
+    ("edits", "value + edit.by * given", "value + given", EDITS, "test_every_kind_of_edit"),
     (
-        "surgery",
+        "edits",
         "self.now - cache.padding[:, None]",
         "self.now + cache.padding[:, None]",
-        SURGERY,
+        EDITS,
         "test_edits_hold_while_a_text_is_written",
     ),
 ]

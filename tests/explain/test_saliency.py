@@ -7,6 +7,7 @@ import pytest
 import torch
 from captum.attr import InputXGradient, IntegratedGradients
 from captum.attr import Saliency as CaptumSaliency
+from explain.readings import reading
 from small import Pair
 
 from glassformer.errors import InputError
@@ -42,7 +43,7 @@ def test_gradients_are_captums(
 ) -> None:
     """All questions side by side, or one after the other."""
     monkeypatch.setattr(module, "ROOM", room)
-    found = saliency(pair.ours, pair.ids, TARGETS, method)
+    found = saliency(reading(pair), TARGETS, method=method)
     for target, scores in zip(TARGETS, found.scores, strict=True):
         if method == "grad_x_input":
             right = InputXGradient(asked(pair, target)).attribute(words)
@@ -55,7 +56,7 @@ def test_gradients_are_captums(
 
 def test_integrated_gradients_are_captums(pair: Pair, words: torch.Tensor) -> None:
     """The same rule, the same number of steps: the same numbers, and the same rest that is missing."""
-    found = saliency(pair.ours, pair.ids, TARGETS, "integrated_gradients", steps=12)
+    found = saliency(reading(pair), TARGETS, method="integrated_gradients", steps=12)
     assert found.gaps is not None
     for target, scores, gap in zip(TARGETS, found.scores, found.gaps, strict=True):
         right, rest = IntegratedGradients(asked(pair, target)).attribute(
@@ -67,7 +68,7 @@ def test_integrated_gradients_are_captums(pair: Pair, words: torch.Tensor) -> No
         assert gap == pytest.approx(
             abs(float(rest) / rise), rel=1e-3, abs=1e-8
         )  # captum has its steps in float32
-    closer = saliency(pair.ours, pair.ids, TARGETS, "integrated_gradients", steps=40).gaps
+    closer = saliency(reading(pair), TARGETS, method="integrated_gradients", steps=40).gaps
     assert closer is not None
     assert closer.max() < 1e-6
 
@@ -80,7 +81,7 @@ def test_occlusion(
     table = pair.theirs.transformer.wte.weight.detach()
     for room in (module.ROOM, 1):
         monkeypatch.setattr(module, "ROOM", room)
-        found = saliency(pair.ours, pair.ids, TARGETS, "occlusion", blank=blank)
+        found = saliency(reading(pair), TARGETS, method="occlusion", blank=blank)
         for target, scores in zip(TARGETS, found.scores, strict=True):
             score = asked(pair, target)
             for away in range(len(pair.ids)):
@@ -93,8 +94,8 @@ def test_occlusion(
 
 def test_rollout_as_a_baseline(pair: Pair) -> None:
     """The row of the position that asks."""
-    found = saliency(pair.ours, pair.ids, TARGETS, "rollout")
-    right = rollout(patterns(pair.ours, pair.ids))[-1]
+    found = saliency(reading(pair), TARGETS, method="rollout")
+    right = rollout(patterns(reading(pair)))[-1]
     np.testing.assert_array_equal(found.scores, right[[target.position for target in TARGETS]])
 
 
@@ -102,7 +103,7 @@ def test_one_forward_pass_serves_all(pair: Pair, monkeypatch: pytest.MonkeyPatch
     """However many tokens are asked about."""
     passes = []
     monkeypatch.setattr(type(pair.ours), "tap", _counting(passes, type(pair.ours).tap))
-    saliency(pair.ours, pair.ids, [Target(position, 3) for position in range(12)], "grad_x_input")
+    saliency(reading(pair), [Target(position, 3) for position in range(12)])
     assert passes == ["logits"]
 
 
@@ -117,8 +118,8 @@ def _counting(passes: list[str], tap: Callable[..., torch.Tensor]) -> Callable[.
 @pytest.mark.parametrize("blank", [None, 33])
 def test_deletion_and_insertion(pair: Pair, words: torch.Tensor, blank: int | None) -> None:
     """By hand on the other implementation, for every fraction; the ends are the whole text and none of it."""
-    found = saliency(pair.ours, pair.ids, TARGETS)
-    curves = faithfulness(pair.ours, pair.ids, found, blank=blank)
+    found = saliency(reading(pair), TARGETS)
+    curves = faithfulness(reading(pair), found, blank=blank)
     table = pair.theirs.transformer.wte.weight.detach()
     for number, target in enumerate(TARGETS):
         size = target.position + 1
@@ -164,9 +165,9 @@ def test_agreement() -> None:
     ("targets", "how", "words"),
     [
         ([], {}, "there is no token to explain"),
-        ([Target(12, 0)], {}, "position 12 is not there; the text has positions 0 to 11"),
-        ([Target(0, 97)], {}, "token 97 is not there; the vocabulary has 97"),
-        ([Target(0, 9, -1)], {}, "token -1 is not there"),
+        ([Target(12, 0)], {}, r"position 12 is out of range \(the text has positions 0 to 11\)"),
+        ([Target(0, 97)], {}, r"token 97 is out of range \(0 to 96\)"),
+        ([Target(0, 9, -1)], {}, "token -1 is out of range"),
         (TARGETS, {"method": "magic"}, "method 'magic' is none of grad_x_input, gradient"),
         (TARGETS, {"method": "integrated_gradients", "steps": 0}, "steps must be at least 1, not 0"),
     ],
@@ -174,4 +175,4 @@ def test_agreement() -> None:
 def test_what_is_not_there(pair: Pair, targets: list[Target], how: dict[str, object], words: str) -> None:
     """One sentence each."""
     with pytest.raises(InputError, match=words):
-        saliency(pair.ours, pair.ids, targets, **how)  # type: ignore[arg-type]
+        saliency(reading(pair), targets, **how)  # type: ignore[arg-type]

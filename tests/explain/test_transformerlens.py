@@ -1,4 +1,4 @@
-"""TransformerLens as a witness: who spoke for a token, and every value under its names; random weights and the storyteller."""
+"""TransformerLens as a witness: the parts of a logit, and every value under its names; random weights and the storyteller."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,7 +9,8 @@ import torch
 from small import hugging_face, save_hugging_face
 
 import glassformer as gf
-from glassformer.explain.lens import contributions
+from glassformer.explain.lens import attribution
+from glassformer.explain.reading import Reading
 from glassformer.hub.transformerlens import BLOCK
 from glassformer.tasks.complete import LanguageModel
 
@@ -46,7 +47,7 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @torch.inference_mode()
-def test_who_spoke_for_a_token(both: Both) -> None:
+def test_the_parts_of_a_logit(both: Both) -> None:
     """Their direct logit attribution, head by head and layer by layer; only the norm is folded into the output matrix."""
     unprocessed = dict.fromkeys(("center_writing_weights", "center_unembed", "fold_value_biases"), False)
     theirs = both.theirs(fold_ln=True, **unprocessed)
@@ -62,7 +63,7 @@ def test_who_spoke_for_a_token(both: Both) -> None:
             labels, cache.logit_attrs(stack, tokens=token, pos_slice=-1)[:, 0], strict=True
         )
     }
-    found = contributions(both.lm.model, both.ids, -1, token)
+    found = attribution(Reading(both.lm.model, both.ids), position=-1, token=token)
     ours = dict(zip(found.parts, found.values, strict=True))
     config = both.lm.model.config
     pairs = [(ours["embed"], right["embed"] + right["pos_embed"])]

@@ -24,7 +24,7 @@ def every(lm: LanguageModel, text: str, folder: Path) -> dict[str, Look]:
     metrics = folder / "metrics.jsonl"
     steps = [{"step": n, "loss": 6 - n / 20, "tokens": 1000 * n} for n in range(1, 60)]
     metrics.write_text("".join(json.dumps(line) + "\n" for line in [*steps, {"step": 59, "held_out": 3.5}]))
-    other = LanguageModel(lm.model, lm.tokenizer, "the other")
+    other = LanguageModel(lm.model, lm.tokenizer, name="the other")
     found = [
         out.attention(1, 0),
         out.attention(),
@@ -84,7 +84,7 @@ def long(storyteller: LanguageModel) -> dict[str, Look]:
     torch.manual_seed(0)
     assert storyteller.tokenizer is not None
     model = GPT(Config(layers=2, heads=2, width=16, context=1024, vocab=len(storyteller.tokenizer))).eval()
-    lm = LanguageModel(model, storyteller.tokenizer, "random")
+    lm = LanguageModel(model, storyteller.tokenizer, name="random")
     ids = (storyteller.encode("One day a robot met a girl. They ran up the hill. ") * 100)[:1021]
     out = lm.generate(ids, max_new_tokens=3, temperature=0)
     assert len(out.ids) == 1024

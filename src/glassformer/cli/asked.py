@@ -106,7 +106,7 @@ class Asked:
 
     def load(self, name: str) -> "LanguageModel":
         """A model, in the way that was asked for; in torch, which is what one can look into."""
-        from glassformer.tasks.complete import load
+        from glassformer.tasks.load import load
 
         return load(name, engine="torch", **self.how)
 

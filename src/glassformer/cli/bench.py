@@ -41,14 +41,14 @@ def bench(
     wander, so compare within one run. benchmarks/peers does that beside other libraries.
     """
     from glassformer.tasks.bench import bench, cold_start
-    from glassformer.tasks.complete import load
+    from glassformer.tasks.load import load
 
     lm = load(
         model, engine=engine, device=device, dtype=dtype, offline=offline, say=lambda text: log().print(text)
     )
     figures = []
     if not as_json:
-        out().print(f"{model}, {lm.speaker()}, {lm.threads()} threads")
+        out().print(f"{model}, {lm.backend.name}, {lm.backend.threads} threads")
     for figure in bench(lm, rounds=rounds):
         figures.append(figure)
         if not as_json:
@@ -61,8 +61,8 @@ def bench(
         print_json(
             {
                 "model": model,
-                "engine": lm.speaker(),
-                "threads": lm.threads(),
+                "engine": lm.backend.name,
+                "threads": lm.backend.threads,
                 "figures": [one.to_dict() for one in figures],
             }
         )

@@ -22,7 +22,7 @@ def env(
     """
     if probe:
         machine.bf16(probe_again=True)
-    from glassformer.tasks.engines import status
+    from glassformer.tasks.backends import status
 
     facts = machine.describe() | {"engine": status()}
     if as_json:

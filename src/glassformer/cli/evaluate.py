@@ -38,8 +38,8 @@ def evaluate(
 
     The protocol is printed with every figure: without it, no two perplexities can be compared. Lower is better.
     """
-    from glassformer.tasks.complete import load
-    from glassformer.tasks.measure import measure
+    from glassformer.tasks.evaluate import evaluate as measure
+    from glassformer.tasks.load import load
 
     lm = load(model, engine=engine, revision=revision, device=device, dtype=dtype, offline=offline)
     console = log()

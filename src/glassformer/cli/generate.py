@@ -120,7 +120,8 @@ def generate(
         "overflow": "slide" if slide else "stop", "special": special, "stop": tuple(stop or ()),
     }  # fmt: skip
     text = None if interactive else read_prompt(prompt, file)
-    from glassformer.tasks.complete import check_options, load
+    from glassformer.tasks.complete import check_options
+    from glassformer.tasks.load import load
 
     knobs = {key: value for key, value in options.items() if key not in ("special", "stop")}
     check_options(

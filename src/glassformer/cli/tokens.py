@@ -86,7 +86,7 @@ def tokenize(
         check_file(output)
     prompt = read_prompt(text, file)
     if vectors:
-        from glassformer.tasks.complete import load
+        from glassformer.tasks.load import load
 
         answer(
             load(model, revision=revision, offline=offline).embedding(prompt),
@@ -145,7 +145,7 @@ def learn(files: list[Path], vocab_size: int, output: Path | None) -> None:
         def advance(size: int) -> None:
             progress.advance(reading, size)
 
-        made = task.train(files, vocab_size, output, progress=advance)
+        made = task.train(files, vocab_size, folder=output, progress=advance)
         progress.update(reading, completed=sum(path.stat().st_size for path in files), description="learned")
     fewer = (
         ""
@@ -189,7 +189,8 @@ def top(
     glass top -o top.svg "Once upon a"       a picture
     glass top --interactive "One day"        pick a token by its number, go on, 0 to go back
     """
-    from glassformer.tasks.complete import check_options, load
+    from glassformer.tasks.complete import check_options
+    from glassformer.tasks.load import load
 
     prompt = "" if interactive and text is None and file is None else read_prompt(text, file)
     if k < 1:

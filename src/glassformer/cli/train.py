@@ -113,6 +113,7 @@ def train(
     recipe: Annotated[
         Path | None, typer.Argument(help="A recipe (.toml), or the folder of a run to go on with.")
     ] = None,
+    *,
     out: Out = None,
     device: Device = "cpu",
     offline: Offline = False,
@@ -142,6 +143,7 @@ def finetune(
         str, typer.Argument(help="The model to go on from: a shipped name, a folder, a hub id, a run.")
     ],
     recipe: Annotated[Path | None, typer.Argument(help="A recipe (.toml).")] = None,
+    *,
     lora: Annotated[
         bool,
         typer.Option(
@@ -232,7 +234,7 @@ def _run(recipe: Recipe, out: Path, device: str, offline: bool, as_json: bool) -
         def progress(what: str, done: int, total: int) -> None:
             if stopper():  # there is nothing to save yet
                 raise KeyboardInterrupt
-            follower.progress(what, done, total)
+            follower.progress(what, done=done, total=total)
 
         for event in train(recipe, out, device=device, offline=offline, progress=progress, stop=stopper):
             follower.show(event)

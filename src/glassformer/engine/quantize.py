@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from glassformer.errors import InputError
-
 Array = np.ndarray[Any, Any]
 LANES, FOUR = 16, 4
 MOST = 127
@@ -78,10 +76,6 @@ def norms_of(config: Mapping[str, Any]) -> list[str]:
 
 def pack(config: Mapping[str, Any], weights: Mapping[str, Array]) -> dict[str, Array]:
     """A model for the core: `weights` are its parameters under our names, matrices as (outputs, inputs)."""
-    if config["activation"] not in ACTIVATIONS:
-        raise InputError(
-            f"the native engine does not know the activation {config['activation']!r}; use --engine torch"
-        )
     made: dict[str, Array] = {}
     for name in shape_of(config):
         made |= matrix(name, weights[f"{name}.weight"], weights.get(f"{name}.bias"))

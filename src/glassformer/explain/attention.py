@@ -1,15 +1,19 @@
-"""Attention in numbers: the steps of one query, what kind of head a head is, and who looks from here to there."""
+"""Attention in numbers: the steps of one query, what kind of head a head is, and which heads attend from here to there.
+
+A pattern is (L, H, T, S): layers, heads, queries, sources. Within one text S = T; in cross-attention (`part="cross"`)
+the sources are another text. Which sources a query may see is taken from the trace, so that causal, banded, two-sided
+and rectangular patterns are treated alike.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from glassformer.errors import InputError
-from glassformer.explain.decoder import Array, Decoder, as_row, check_head, check_layer, look, numbers
+from glassformer.explain.reading import Array, Reading, layer_sites, numbers, part_of
 
 
 @dataclass(frozen=True)
@@ -18,37 +22,40 @@ class Steps:
 
     dots: Array  # (S,) 1 q·k
     scaled: Array  # (S,) 2 ÷ √K
-    masked: Array  # (S,) 3 what lies ahead is −∞
+    masked: Array  # (S,) 3 −∞ where the query may not see
     weights: Array  # (S,) 4 softmax
     values: Array  # (S, K) 5 the values
     weighted: Array  # (S, K) each by its weight
     mix: Array  # (K,) and their sum
 
 
-def steps_of(q: Array, k: Array, v: Array, position: int) -> Steps:
-    """The five steps, in float64, of a query (K,) on keys and values (S, K), for somebody who stands at `position`."""
-    q, k, v = (np.asarray(array, dtype=np.float64) for array in (q, k, v))
-    dots = k @ q
-    scaled = dots / np.sqrt(len(q))
-    masked = np.where(np.arange(len(k)) <= position, scaled, -np.inf)
+def steps_of(query: Array, *, keys: Array, values: Array, visible: Array) -> Steps:
+    """The five steps, in float64, of a query (K,) on keys and values (S, K), of which some are `visible` (S,)."""
+    query, keys, values = (np.asarray(array, dtype=np.float64) for array in (query, keys, values))
+    dots = keys @ query
+    scaled = dots / np.sqrt(len(query))
+    masked = np.where(visible, scaled, -np.inf)
+
     weights = np.exp(masked - masked.max())
     weights /= weights.sum()
-    weighted = weights[:, None] * v
-    return Steps(dots, scaled, masked, weights, v, weighted, weighted.sum(0))
+    weighted = weights[:, None] * values
+    return Steps(dots, scaled, masked, weights, values, weighted, weighted.sum(0))
 
 
 @torch.inference_mode()
-def query_steps(model: Decoder, ids: Sequence[int], layer: int, head: int, position: int) -> Steps:
-    """The five steps of one position in one head, ahead of the mask as behind it."""
-    check_layer(model, layer)
-    check_head(model, head)
-    if not -len(ids) <= position < len(ids):
-        raise InputError(f"position {position} is not there; the text has positions 0 to {len(ids) - 1}")
-    sites = [f"blocks.{layer}.attn.{name}" for name in "qkv"]
-    with look(model, *sites) as seen:
-        model(as_row(model, ids), last=True)
+def query_steps(
+    reading: Reading, *, layer: int, head: int, position: int, stack: str = "", part: str = "attn"
+) -> Steps:
+    """The five steps of one position in one head, masked sources included."""
+    reading.check_layer(layer, stack=stack)
+    reading.check_head(head, stack=stack)
+    position = reading.check_position(position)
+
+    visible = masks(reading, layers=[layer], stack=stack, part=part)[0, position]  # (S,)
+    sites = [reading.stack(stack).site(layer, f"{part}.{name}") for name in "qkv"]
+    seen = reading.run(*sites)
     q, k, v = (numbers(seen[site][0, head]) for site in sites)
-    return steps_of(q[position], k, v, position % len(ids))
+    return steps_of(q[position], keys=k, values=v, visible=visible)
 
 
 def softmax_table(scores: Sequence[Sequence[float]], width: int = 0) -> dict[str, Array]:
@@ -66,77 +73,129 @@ def softmax_table(scores: Sequence[Sequence[float]], width: int = 0) -> dict[str
 
 
 @torch.inference_mode()
-def patterns(model: Decoder, ids: Sequence[int], layers: Sequence[int] | None = None) -> Array:
-    """Who looked at whom: (L, H, T, T), of all layers or some."""
-    layers = range(len(model.blocks)) if layers is None else layers
-    for layer in layers:
-        check_layer(model, layer)
-    sites = [f"blocks.{layer}.attn.pattern" for layer in layers]
-    with look(model, *sites) as seen:
-        model(as_row(model, ids), last=True)
+def patterns(
+    reading: Reading, *, layers: Sequence[int] | None = None, stack: str = "", part: str = "attn"
+) -> Array:
+    """How much every query attends to every source: (L, H, T, S), of all layers or some."""
+    chosen = reading.check_layers(layers, stack=stack)
+    sites = layer_sites(reading.stack(stack), f"{part}.pattern", chosen)
+    seen = reading.run(*sites)
     return numbers(torch.stack([seen[site][0] for site in sites]))
+
+
+@torch.inference_mode()
+def masks(
+    reading: Reading, *, layers: Sequence[int] | None = None, stack: str = "", part: str = "attn"
+) -> Array:
+    """Which sources every query may see: (L, T, S), True where a score is not −∞.
+
+    Read in a run without edits: a mask is the model's own, and an edit of the scores would hide it.
+    """
+    chosen = reading.check_layers(layers, stack=stack)
+    sites = layer_sites(reading.stack(stack), f"{part}.scores", chosen)
+    seen = reading.run_unedited(*sites)
+    return numbers(torch.stack([~seen[site][0].isneginf().all(0) for site in sites]))
 
 
 @dataclass(frozen=True)
 class HeadStatistics:
-    """What kind of head each is: (L, H) each. Shares are of the attention of those positions that have such a source."""
+    """What kind of head each is: (L, H) each. Shares are of the attention of those positions that have such a source.
+
+    `previous`, `duplicate`, `induction` and `distance` compare positions of one text: for a rectangular pattern they
+    are nan. The first three look back only; in a two-sided model, sources ahead count as none of these kinds.
+    """
 
     previous: Array  # on the token before
     first: Array  # on the first token
     duplicate: Array  # on the same token, earlier
     induction: Array  # on what followed the same token, earlier
-    entropy: Array  # nats; log of how many tokens it looks at
-    distance: Array  # how far back, on average
+    entropy: Array  # nats; log of how many tokens it attends to
+    distance: Array  # how far away, on average
 
 
-def head_statistics(pattern: Array, ids: Sequence[int]) -> HeadStatistics:
-    """Kinds of heads, from their patterns (L, H, T, T) on a text. Where no position has such a source, the share is nan."""
-    size = len(ids)
-    tokens = np.asarray(ids)
-    same = (tokens[:, None] == tokens) & np.tri(
-        size, k=-1, dtype=bool
-    )  # (T, T): an earlier place of the same token
-    after = np.zeros_like(same)
-    after[:, 1:] = (
-        same[:, :-1] & np.tri(size, k=-1, dtype=bool)[:, 1:]
-    )  # also earlier: "no no" does not look back at itself
-    back = np.arange(size)[:, None] - np.arange(size)
+def head_statistics(pattern: Array, ids: Sequence[int], *, mask: Array | None = None) -> HeadStatistics:
+    """Kinds of heads, from their patterns (L, H, T, S) on a text. Where no position has such a source, the share is nan.
 
-    def share(sources: Array) -> Array:
-        """Mean over the positions that have a source of the kind, of the attention that they give it."""
-        asked = sources.any(-1)
-        if not asked.any():
-            return np.full(pattern.shape[:2], np.nan)
-        given: Array = (pattern * sources).sum(-1)[..., asked].mean(-1)
-        return given
+    `mask` (L, T, S) says which sources a query may see; without it, see `assumed_mask`.
+    """
+    visible = assumed_mask(pattern) if mask is None else np.broadcast_to(mask, _mask_shape(pattern))
+    queries, sources = pattern.shape[-2:]
+    back = np.arange(queries)[:, None] - np.arange(sources)  # (T, S)
+    earlier = back > 0
+    on_first = (np.arange(sources) == 0) & ((back != 0) if queries == sources else True)
+
+    unknown = np.full(pattern.shape[:2], np.nan)
+    previous = duplicate = induction = distance = unknown
+    if queries == sources:
+        tokens = np.asarray(ids)
+        same = (tokens[:, None] == tokens) & earlier  # an earlier place of the same token
+        after = np.zeros_like(same)
+        after[:, 1:] = same[:, :-1]
+        after &= earlier  # in "no no" a position does not follow itself
+        previous = _share(pattern, back == 1, visible)
+        duplicate = _share(pattern, same, visible)
+        induction = _share(pattern, after, visible)
+        distance = (pattern * np.abs(back)).sum(-1).mean(-1)
 
     logs = np.log(np.where(pattern > 0, pattern, 1.0))
     return HeadStatistics(
-        previous=share(back == 1),
-        first=share((np.arange(size) == 0) & (back > 0)),
-        duplicate=share(same),
-        induction=share(after),
+        previous=previous,
+        first=_share(pattern, on_first, visible),
+        duplicate=duplicate,
+        induction=induction,
         entropy=-(pattern * logs).sum(-1).mean(-1),
-        distance=(pattern * np.maximum(back, 0)).sum(-1).mean(-1),
+        distance=distance,
     )
+
+
+def assumed_mask(pattern: Array) -> Array:
+    """The mask (L, T, S) of patterns of which no more is known: causal where no weight lies ahead, else none."""
+    queries, sources = pattern.shape[-2:]
+    behind = np.tri(queries, sources, dtype=bool)
+    causal = queries == sources and not (pattern * ~behind).any()
+    visible = behind if causal else np.ones_like(behind)
+    return np.broadcast_to(visible, _mask_shape(pattern))
+
+
+def _mask_shape(pattern: Array) -> tuple[int, int, int]:
+    layers, _, queries, sources = pattern.shape
+    return layers, queries, sources
+
+
+def _share(pattern: Array, kind: Array, visible: Array) -> Array:
+    """(L, H): the attention on sources of a kind (T, S), mean over the positions that can see such a source."""
+    shares = np.full(pattern.shape[:2], np.nan)
+    for layer, mask in enumerate(visible):
+        able = (kind & mask).any(-1)  # (T,)
+        if able.any():
+            shares[layer] = (pattern[layer] * kind).sum(-1)[:, able].mean(-1)
+    return shares
 
 
 @dataclass(frozen=True)
 class Found:
-    """A head that looks from one place to another."""
+    """A head that attends from one place to another."""
 
     layer: int
     head: int
     weight: float
 
 
-def find_heads(pattern: Array, queries: Sequence[int], sources: Sequence[int]) -> list[Found]:
-    """All heads by how much the queries (places of one word) give to the sources (places of another), most first.
+def find_heads(
+    pattern: Array, *, queries: Sequence[int], sources: Sequence[int], mask: Array | None = None
+) -> list[Found]:
+    """All heads by how much the queries (places of one word) attend to the sources (places of another), most first.
 
-    A query that stands before all sources cannot look at them, and does not count.
+    A query that can see none of the sources does not count. `mask` is as in `head_statistics`.
     """
-    able = [query for query in queries if query >= min(sources)]
-    given = pattern[:, :, able][..., list(sources)].sum(-1).mean(-1)  # (L, H)
+    visible = assumed_mask(pattern) if mask is None else np.broadcast_to(mask, _mask_shape(pattern))
+    kind = np.zeros(pattern.shape[-2:], dtype=bool)
+    kind[np.ix_(queries, sources)] = True
+    given = _share(pattern, kind, visible)  # (L, H); nan in a layer where no query can see a source
+    if np.isnan(given).all():
+        raise InputError("no query can see any of the sources")
+
+    given = np.nan_to_num(given)
     order = np.argsort(-given, axis=None, kind="stable")
     places = (np.unravel_index(int(at), given.shape) for at in order)
     return [Found(int(layer), int(head), float(given[layer, head])) for layer, head in places]
@@ -145,24 +204,28 @@ def find_heads(pattern: Array, queries: Sequence[int], sources: Sequence[int]) -
 def rollout(pattern: Array) -> Array:
     """Attention through all layers (Abnar and Zuidema, 2020): (L, H, T, T) -> (L, T, T), after each layer.
 
-    Heads are averaged, and half of what a position has is what it had before.
+    Heads are averaged, and half of what a position has is what it had before. Any mask will do; a rectangular pattern
+    will not: its queries are not the sources of the next layer.
     """
-    size = pattern.shape[-1]
+    queries, sources = pattern.shape[-2:]
+    if queries != sources:
+        raise InputError(f"rollout needs square patterns, not {queries} queries on {sources} sources")
     through: list[Array] = []
-    for layer in (pattern.mean(1) + np.eye(size)) / 2:
+    for layer in (pattern.mean(1) + np.eye(queries)) / 2:
         through.append(layer @ through[-1] if through else layer)
     return np.stack(through)
 
 
 @torch.inference_mode()
-def value_weighted(model: Decoder, ids: Sequence[int], layer: int) -> Array:
-    """(H, T, T): the length of what each source truly hands over, weight × value × projection (Kobayashi et al., 2020)."""
-    check_layer(model, layer)
-    site = f"blocks.{layer}.attn"
-    with look(model, f"{site}.pattern", f"{site}.v") as seen:
-        model(as_row(model, ids), last=True)
+def value_weighted(reading: Reading, *, layer: int, stack: str = "", part: str = "attn") -> Array:
+    """(H, T, S): the length of what each source adds, weight × value × projection (Kobayashi et al., 2020)."""
+    reading.check_layer(layer, stack=stack)
+    site = reading.stack(stack).site(layer, part)
+    seen = reading.run(f"{site}.pattern", f"{site}.v")
+
     values = seen[f"{site}.v"][0]  # (H, S, K)
-    block: Any = model.blocks[layer]
-    weight = block.attn.proj.weight.view(-1, values.shape[0], values.shape[2])  # (D, H, K)
-    lengths: Tensor = torch.einsum("dhk,hsk->hsd", weight, values).norm(dim=-1)  # (H, S)
+    heads, _, width = values.shape
+    weight = part_of(reading.net, site).proj.weight.view(-1, heads, width)  # (D, H, K)
+    added: Tensor = torch.einsum("dhk,hsk->hsd", weight, values)  # (H, S, D)
+    lengths = added.norm(dim=-1)  # (H, S)
     return numbers(seen[f"{site}.pattern"][0] * lengths[:, None])

@@ -1,14 +1,13 @@
 """Two models on one text: where they disagree, token by token and layer by layer."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from glassformer.errors import InputError
 from glassformer.explain.attention import patterns
-from glassformer.explain.decoder import Array, Decoder
 from glassformer.explain.lens import Lens, lens
+from glassformer.explain.reading import Array, Reading
 
 
 @dataclass(frozen=True)
@@ -19,21 +18,33 @@ class Difference:
     other: Lens
     logprobs: Array  # (T - 1,) of the token that came next: other less one
     ranks: Array  # (T - 1, 2)
-    attention: (
-        Array | None
-    )  # (L, H) how far apart their heads look: mean total variation, 0 to 1; None where shapes differ
+    # (L, H) how far apart their heads attend: mean total variation, 0 to 1; None where shapes differ.
+    attention: Array | None
 
 
-def difference(one: Decoder, other: Decoder, ids: Sequence[int], *, k: int = 5) -> Difference:
-    """Compare two models that share a vocabulary."""
-    if one.vocab != other.vocab:
+def difference(one: Reading, other: Reading, *, k: int = 5) -> Difference:
+    """Compare two models that share a vocabulary, on the same text."""
+    if one.net.vocab != other.net.vocab:
         raise InputError(
-            f"the models do not share a vocabulary: one has {one.vocab:,} tokens, the other {other.vocab:,}"
+            f"the models do not share a vocabulary: one has {one.net.vocab:,} tokens, "
+            f"the other {other.net.vocab:,}"
         )
-    if len(ids) < 2:
+    if one.ids != other.ids:
+        raise InputError("the models must read the same tokens to be compared")
+    if len(one.ids) < 2:
         raise InputError("a comparison needs a text of at least two tokens")
-    first, second = lens(one, ids, k=k), lens(other, ids, k=k)
-    same = (len(one.blocks), one.config.heads) == (len(other.blocks), other.config.heads)
-    apart = np.abs(patterns(one, ids) - patterns(other, ids)).sum(-1).mean(-1) / 2 if same else None
+
+    first, second = lens(one, k=k), lens(other, k=k)
     ranks = np.stack([first.ranks[-1, :-1], second.ranks[-1, :-1]], -1)
-    return Difference(first, second, second.logprobs[-1, :-1] - first.logprobs[-1, :-1], ranks, apart)
+    logprobs = second.logprobs[-1, :-1] - first.logprobs[-1, :-1]
+    return Difference(first, second, logprobs, ranks, _apart(one, other))
+
+
+def _apart(one: Reading, other: Reading) -> Array | None:
+    """(L, H): half the sum of absolute differences of two patterns, mean over the positions."""
+    mine, theirs = one.stack(), other.stack()
+    if (mine.layers, mine.heads) != (theirs.layers, theirs.heads):
+        return None
+    differences: Array = np.abs(patterns(one) - patterns(other))  # (L, H, T, S)
+    apart: Array = differences.sum(-1).mean(-1) / 2
+    return apart

@@ -1,4 +1,4 @@
-"""The test that an explanation carries: take away what it calls important, and see whether the token falls.
+"""The test that an explanation carries: take away what it calls important, and see whether the token becomes unlikely.
 
 Attention and gradients are suggestive pictures; whether they name what the model used can be measured. Deletion blanks the
 tokens from the most important on: a good explanation makes the token unlikely soon. Insertion begins with nothing and puts
@@ -7,13 +7,14 @@ them back in the same order: a good one makes it likely soon.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from itertools import combinations
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from glassformer.explain.decoder import Array, Decoder, as_row, numbers
-from glassformer.explain.saliency import Saliency, Target, final_with
+from glassformer.explain.reading import Array, Reading, numbers
+from glassformer.explain.saliency import Saliency, Target, blank_vector, final_with
 
 Progress = Callable[[int, int], object]
 FRACTIONS = tuple(n / 10 for n in range(11))
@@ -21,11 +22,11 @@ FRACTIONS = tuple(n / 10 for n in range(11))
 
 @dataclass(frozen=True)
 class Curves:
-    """Probability of the token asked about, N questions, F fractions of the tokens before it."""
+    """Probability of the target's token: N targets, F fractions of the tokens before it."""
 
     fractions: Array  # (F,)
     deletion: Array  # (N, F) with this share of the tokens blank, the most important first
-    insertion: Array  # (N, F) with only this share of the tokens there
+    insertion: Array  # (N, F) with only this share of the tokens present
 
     @property
     def deletion_area(self) -> Array:
@@ -45,52 +46,66 @@ def _area(curve: Array, fractions: Array) -> Array:
 
 @torch.inference_mode()
 def faithfulness(
-    model: Decoder,
-    ids: list[int],
-    found: Saliency,
+    reading: Reading,
+    saliency: Saliency,
     *,
     blank: int | None = None,
     fractions: tuple[float, ...] = FRACTIONS,
     progress: Progress = lambda done, total: None,
 ) -> Curves:
-    """Deletion and insertion for every question of an explanation; all fractions of a question are one pass."""
-    words = model.tokens(as_row(model, ids))[0]  # (T, D)
-    void = torch.zeros_like(words[0]) if blank is None else model.tokens.weight[blank]
+    """Deletion and insertion for every target of an explanation; all fractions of a target are one pass."""
+    reading.check_ids()
+    net, causal = reading.net, reading.stack().causal
+    words = net.embed(reading.batch())[0]  # (T, D)
+    void = blank_vector(net, blank)
     curves = []
-    for number, (target, scores) in enumerate(zip(found.targets, found.scores, strict=True), 1):
-        size = target.position + 1
-        order = np.argsort(-scores[:size], kind="stable")  # what speaks against the token comes last
-        place = np.empty(size, dtype=int)
-        place[order] = np.arange(size)  # how important: 0 is the most
-        counts = np.array([round(fraction * size) for fraction in fractions])
-        gone = place < counts[:, None]  # (F, T)
-        blanks = torch.as_tensor(np.concatenate([gone, ~gone]), device=words.device)[..., None]  # (2F, T, 1)
-        curves.append(_probability(model, ids[:size], target, torch.where(blanks, void, words[:size])))
-        progress(number, len(found.targets))
+    for number, (target, scores) in enumerate(zip(saliency.targets, saliency.scores, strict=True), 1):
+        text = reading.until(target.position) if causal else reading
+        gone = _blanked(scores[: len(text.ids)], fractions)  # (F, T)
+        blanks = torch.as_tensor(np.concatenate([gone, ~gone]), device=words.device)  # (2F, T)
+        some = torch.where(blanks[..., None], void, words[: len(text.ids)])  # (2F, T, D)
+        curves.append(_probability(text, target, some))
+        progress(number, len(saliency.targets))
+
     both = np.stack(curves).reshape(len(curves), 2, len(fractions))
     return Curves(np.array(fractions), both[:, 0], both[:, 1])
 
 
-def _probability(model: Decoder, ids: list[int], target: Target, words: Any) -> Array:
-    """(B,) of the token asked about, for B ways to put in words (B, T, D)."""
-    logits = model.head(final_with(model, as_row(model, ids), words)[:, -1])  # (B, V)
+def _blanked(scores: Array, fractions: tuple[float, ...]) -> Array:
+    """(F, T): True where a token is among the most important ones, for every fraction of the tokens."""
+    size = len(scores)
+    order = np.argsort(-scores, kind="stable")  # tokens against the target come last
+    place = np.empty(size, dtype=int)
+    place[order] = np.arange(size)  # 0 is the most important
+    counts = np.array([round(fraction * size) for fraction in fractions])
+    gone: Array = place < counts[:, None]
+    return gone
+
+
+def _probability(reading: Reading, target: Target, words: Tensor) -> Array:
+    """(B,) of the target's token, for B ways to put in token vectors (B, T, D)."""
+    final = final_with(reading, words)[:, target.position]  # (B, D)
+    logits = reading.net.head(final)  # (B, V)
     return numbers(logits.float().softmax(-1)[:, target.token])
 
 
 def agreement(found: Mapping[str, Saliency]) -> dict[tuple[str, str], float]:
-    """How alike two explanations order the tokens: Spearman's correlation of their scores, mean over the questions."""
-    names = list(found)
+    """How alike two explanations order the tokens: Spearman's correlation of their scores, mean over the targets."""
     return {
-        (one, other): float(np.mean([
-            _spearman(a[: target.position + 1], b[: target.position + 1])
-            for target, a, b in zip(found[one].targets, found[one].scores, found[other].scores, strict=True)
-        ]))
-        for number, one in enumerate(names) for other in names[number + 1 :]
-    }  # fmt: skip
+        (one, other): _mean_correlation(found[one], found[other]) for one, other in combinations(found, 2)
+    }
+
+
+def _mean_correlation(one: Saliency, other: Saliency) -> float:
+    correlations = []
+    for target, a, b in zip(one.targets, one.scores, other.scores, strict=True):
+        size = target.position + 1
+        correlations.append(_spearman(a[:size], b[:size]))
+    return float(np.mean(correlations))
 
 
 def _spearman(a: Array, b: Array) -> float:
-    """Correlation of ranks, ties sharing theirs; 1 for texts of a single token, which cannot be ordered otherwise."""
+    """Correlation of ranks, ties sharing theirs; 1 for texts of a single token, which have one order only."""
     one, other = _ranks(a), _ranks(b)
     one, other = one - one.mean(), other - other.mean()
     length = np.sqrt((one @ one) * (other @ other))

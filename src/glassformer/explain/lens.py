@@ -1,35 +1,34 @@
-"""The logit lens: what the model would say if it stopped after every half block, and who spoke for a word.
+"""The logit lens: what the model would predict if it stopped after every half block, and which part made a token likely.
 
-The residual stream is read where it is after attention (`mid`) and after the feed-forward layer (`out`), put through
+The residual stream is read where it is after attention (`mid`) and after the feed-forward layer (`out`), and put through
 the final norm and the output matrix as if it were the last.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from glassformer.errors import InputError
-from glassformer.explain.decoder import Array, Decoder, as_row, look, numbers
+from glassformer.explain.reading import Array, Net, Reading, layer_sites, numbers, part_of
+from glassformer.explain.stream import final_norm, name_of, pass_norm, scale_of, stages
+from glassformer.nn.stack import Stack
 from glassformer.trace import Tracer
 
 CHUNK = 32  # positions whose logits, of all stages, are in memory at a time
 BLOCK = 2048  # of the vocabulary
-EDITED = 1e-3  # share of the stream that no part put there, from which it is not rounding
+EDITED = 1e-3  # share of the stream that no part accounts for, from which it is an edit and not rounding
 
 
 @dataclass(frozen=True)
 class Lens:
-    """What each stage would say at each position. S stages, T positions, k candidates, W watched tokens."""
+    """What each stage would predict at each position. S stages, T positions, k candidates, W watched tokens."""
 
     stages: list[str]  # sites, from the embedding to the last block
     ids: list[int]
-    chosen: (
-        Array  # (T,) the token that came next; at the last position the likeliest one, unless one was given
-    )
+    chosen: Array  # (T,) the token that came next; at the last position `then`, or the likeliest one
     top: Array  # (S, T, k) the likeliest tokens
     top_logprobs: Array  # (S, T, k)
     ranks: Array  # (S, T) of the chosen token; 1 is the likeliest
@@ -41,86 +40,96 @@ class Lens:
     watched_logprobs: Array  # (S, T, W)
 
 
-def stages_of(model: Decoder) -> list[str]:
-    """The sites of the residual stream, from the embedding to the last block."""
-    return [
-        "embed",
-        *(f"blocks.{layer}.{half}" for layer in range(len(model.blocks)) for half in ("mid", "out")),
-    ]
-
-
 @torch.inference_mode()
-def lens(
-    model: Decoder, ids: Sequence[int], *, k: int = 5, watch: Sequence[int] = (), then: int | None = None
-) -> Lens:
-    """Read every stage of the residual stream at every position. `then` is the token after the last one, if it is known."""
-    for token in [*watch, *([] if then is None else [then])]:
-        if not 0 <= token < model.vocab:
-            raise InputError(f"token {token} is not there; the vocabulary has {model.vocab:,}")
-    if not 1 <= k <= model.vocab:
-        raise InputError(f"k must be between 1 and {model.vocab:,}, not {k}")
-    row = as_row(model, ids)
-    stages = stages_of(model)
-    with look(model, *stages) as seen:
-        model(row, last=True)
-    chosen = torch.cat([row[0, 1:], row.new_tensor([-1 if then is None else then])])
-    kind = torch.promote_types(model.head.weight.dtype, torch.float32)
-    room = torch.empty((len(stages) + 3) * min(CHUNK, len(ids)) * model.vocab, dtype=kind, device=row.device)
-    parts = [
-        _read(model, seen, stages, slice(at, at + CHUNK), chosen, k, list(watch), room)
-        for at in range(0, len(ids), CHUNK)
-    ]
+def lens(reading: Reading, *, k: int = 5, watch: Sequence[int] = (), then: int | None = None) -> Lens:
+    """Read every stage of the residual stream at every position. `then` is the token after the last, if it is known."""
+    net, vocab = reading.net, reading.net.vocab
+    watched = [reading.check_token(token) for token in watch]
+    after = -1 if then is None else reading.check_token(then)
+    if not 1 <= k <= vocab:
+        raise InputError(f"k must be between 1 and {vocab:,}, not {k}")
+
+    names = stages(reading.stack())
+    seen = reading.run(*names)
+    chosen = torch.tensor([*reading.ids[1:], after], device=net.device)
+
+    readout = _Readout(net, [seen[name][0] for name in names], k, watched)
+    starts = range(0, len(chosen), CHUNK)
+    parts = [readout.read(slice(start, start + CHUNK), chosen) for start in starts]
     joined = {name: numbers(torch.cat([part[name] for part in parts], 1)) for name in parts[0]}
-    return Lens(stages=stages, ids=list(ids), chosen=joined.pop("chosen")[0], watched=list(watch), **joined)
+    first_row = joined.pop("chosen")[0]  # it is the same at every stage
+    return Lens(stages=names, ids=list(reading.ids), chosen=first_row, watched=watched, **joined)
 
 
-@dataclass(frozen=True)
-class Path:
-    """The residual stream of one position, stage by stage: S stages."""
+class _Readout:
+    """Reads the stages of the stream, some positions at a time."""
 
-    length: Array  # (S,) of the vector
-    added: Array  # (S,) length of what this stage added
-    kept: Array  # (S,) cosine between the vector and the one before
+    def __init__(self, net: Net, streams: list[Tensor], k: int, watched: list[int]) -> None:
+        self.net, self.streams, self.k = net, streams, k
+        self.watched = torch.tensor(watched, device=net.device, dtype=torch.long)
+        # Memory for the logits of all stages and three more of the size, taken once: writing where pages are
+        # mapped already is faster than asking for new memory in every chunk.
+        self.count = len(streams) + 3
+        kind = torch.promote_types(net.head.weight.dtype, torch.float32)
+        room = self.count * min(CHUNK, len(streams[0])) * net.vocab
+        self.room = torch.empty(room, dtype=kind, device=net.device)
+
+    def read(self, where: slice, chosen: Tensor) -> dict[str, Tensor]:
+        """Some positions at every stage: (S, t, …). The last stage comes first: the others are compared with it."""
+        chosen = chosen[where].clone()
+        positions = len(chosen)
+        room = self.room[: self.count * positions * self.net.vocab]
+        *logits, kept, weights, work = room.view(self.count, positions, -1)  # each (t, V)
+
+        states = torch.cat([stream[where] for stream in self.streams])  # (S·t, D)
+        _unembed(self.net, states, room[: len(states) * self.net.vocab].view(len(states), -1))
+        final = _Prediction(logits[-1], kept, work)
+        unknown = chosen < 0
+        chosen[unknown] = final.logits.argmax(-1)[unknown]
+
+        rows: dict[str, list[Tensor]] = {}
+        for stage in logits:
+            prediction = final if stage is logits[-1] else _Prediction(stage, weights, work)
+            for name, value in self.row(prediction, final, chosen).items():
+                rows.setdefault(name, []).append(value)
+        return {name: torch.stack(values) for name, values in rows.items()}
+
+    def row(self, stage: "_Prediction", final: "_Prediction", chosen: Tensor) -> dict[str, Tensor]:
+        """What is reported of one stage: (t, …) each."""
+        best = stage.logits.topk(self.k)
+        watched = self.watched.expand(len(chosen), -1)  # (t, W)
+        return {
+            "chosen": chosen,
+            "top": best.indices,
+            "top_logprobs": best.values - stage.norm,
+            "ranks": stage.ranks(chosen[:, None])[:, 0],
+            "logprobs": stage.logprobs(chosen[:, None])[:, 0],
+            "entropy": stage.entropy,
+            "divergence": stage.divergence(final),
+            "watched_ranks": stage.ranks(watched),
+            "watched_logprobs": stage.logprobs(watched),
+        }
 
 
-@torch.inference_mode()
-def path(model: Decoder, ids: Sequence[int], position: int) -> Path:
-    """How a position's vector changes on its way up."""
-    names = stages_of(model)
-    with look(model, *names) as seen:
-        model(as_row(model, ids), last=True)
-    way = torch.stack([seen[name][0, position].double() for name in names])  # (S, D)
-    before = torch.cat([torch.zeros_like(way[:1]), way[:-1]])
-    alike = torch.cosine_similarity(way, before, dim=-1)
-    return Path(numbers(way.norm(dim=-1)), numbers((way - before).norm(dim=-1)), numbers(alike))
+class _Prediction:
+    """What a stage predicts at some positions, logits (t, V), and what follows from them.
 
+    Every pass over the vocabulary counts here, so that softmax, entropy and divergence share one exponential and
+    write into memory that is given.
+    """
 
-@torch.inference_mode()
-def inputs(model: Decoder, ids: Sequence[int]) -> tuple[Array, Array, Array]:
-    """(T, D) each: the rows of the tokens, those of their positions, and what goes in."""
-    row = as_row(model, ids)
-    with look(model, "embed") as seen:
-        model(row, last=True)
-    tokens = model.tokens(row)[0]
-    return numbers(tokens), numbers(seen["embed"][0] - tokens), numbers(seen["embed"][0])
-
-
-class _Said:
-    """What a stage says at some positions, logits (t, V), and what follows from them. Every pass over so many numbers counts."""
-
-    def __init__(self, logits: Tensor, weights: Tensor, room: Tensor) -> None:
-        self.logits, self.room = logits, room
-        self.logits -= logits.amax(
-            -1, keepdim=True
-        )  # the likeliest is 0: nothing overflows, little is rounded
+    def __init__(self, logits: Tensor, weights: Tensor, work: Tensor) -> None:
+        self.logits, self.work = logits, work
+        # The likeliest is 0: nothing overflows, and little is rounded.
+        self.logits -= logits.amax(-1, keepdim=True)
         self.weights = torch.exp(logits, out=weights)  # probability × total
         self.total = self.weights.sum(-1)  # (t,)
         self.norm = self.total.log()[:, None]  # (t, 1): log-probability = logit - norm
         self.entropy = self.norm[:, 0] - self.mean(self)
 
-    def mean(self, of: "_Said") -> Tensor:
-        """(t,): the mean of the logits as somebody else weighs them."""
-        return torch.mul(of.weights, self.logits, out=self.room).sum(-1) / of.total
+    def mean(self, of: "_Prediction") -> Tensor:
+        """(t,): the mean of these logits under another prediction."""
+        return torch.mul(of.weights, self.logits, out=self.work).sum(-1) / of.total
 
     def logprobs(self, tokens: Tensor) -> Tensor:
         """(t, n) of n tokens each."""
@@ -129,128 +138,174 @@ class _Said:
     def ranks(self, tokens: Tensor) -> Tensor:
         """(t, n), 1 for the likeliest."""
         mine = self.logits.gather(1, tokens).T  # (n, t)
-        better = [
-            torch.gt(self.logits, one[:, None], out=self.room).sum(-1) for one in mine
-        ]  # ones and noughts, as floats
+        # Counted, not sorted. The comparison writes ones and zeros as floats, which sum faster than booleans.
+        better = [torch.gt(self.logits, one[:, None], out=self.work).sum(-1) for one in mine]
         return 1 + torch.stack(better, -1).long() if better else tokens
 
-    def divergence(self, final: "_Said") -> Tensor:
+    def divergence(self, final: "_Prediction") -> Tensor:
         """(t,) from the last stage to this one."""
         return -final.entropy - self.mean(final) + self.norm[:, 0]
 
 
-def _read(
-    model: Decoder,
-    seen: Tracer,
-    stages: list[str],
-    where: slice,
-    chosen: Tensor,
-    k: int,
-    watch: list[int],
-    room: Tensor,
-) -> dict[str, Tensor]:
-    """Some positions at every stage: (S, t, …). The last stage comes first: the others are compared with it.
-
-    `room` is memory for the logits of all stages and for work: what is there already is faster than new memory.
-    """
-    chosen = chosen[where].clone()
-    size = len(chosen) * model.vocab
-    *logits, kept, weights, work = room[: (len(stages) + 3) * size].view(
-        len(stages) + 3, len(chosen), -1
-    )  # each (t, V)
-    states = torch.cat([seen[stage][0, where] for stage in stages])  # (S·t, D)
-    _say(model, states, room[: len(stages) * size].view(len(states), -1))
-    final = _Said(logits[-1], kept, work)
-    chosen[chosen < 0] = final.logits.argmax(-1)[chosen < 0]
-    watched = torch.tensor(watch, device=chosen.device, dtype=chosen.dtype).expand(len(chosen), -1)  # (t, W)
-    rows: dict[str, list[Tensor]] = {}
-    for number in range(len(stages)):
-        said = final if number == len(stages) - 1 else _Said(logits[number], weights, work)
-        best = said.logits.topk(k)
-        found = {
-            "chosen": chosen,
-            "top": best.indices,
-            "top_logprobs": best.values - said.norm,
-            "ranks": said.ranks(chosen[:, None])[:, 0],
-            "logprobs": said.logprobs(chosen[:, None])[:, 0],
-            "entropy": said.entropy,
-            "divergence": said.divergence(final),
-            "watched_ranks": said.ranks(watched),
-            "watched_logprobs": said.logprobs(watched),
-        }
-        for name, value in found.items():
-            rows.setdefault(name, []).append(value)
-    return {name: torch.stack(values) for name, values in rows.items()}
-
-
-def _say(model: Decoder, states: Tensor, logits: Tensor) -> None:
-    """Write the logits (n, V) of many states, some of the vocabulary at a time: nearly twice as fast as all of it at once."""
-    states, weight, bias = model.norm(states), model.head.weight, model.head.bias
+def _unembed(net: Net, states: Tensor, logits: Tensor) -> None:
+    """`net.unembed` of many states (n, D), written into logits (n, V)."""
+    states, weight, bias = net.norm(states), net.head.weight, net.head.bias
+    # A block of the output matrix at a time stays in the processor's cache while all states pass it: nearly twice
+    # as fast as the whole matrix at once.
     for start in range(0, len(weight), BLOCK):
         part = slice(start, start + BLOCK)
-        logits[:, part] = nn.functional.linear(states, weight[part], None if bias is None else bias[part])
+        some = None if bias is None else bias[part]
+        logits[:, part] = nn.functional.linear(states, weight[part], some)
 
 
 @dataclass(frozen=True)
-class Contributions:
-    """Who spoke for a token: the parts of its logit. With the final norm's scale held fast, they add up to it."""
+class Residual:
+    """The residual stream of one position, stage by stage: S stages.
+
+    In a post-norm model a stage is read behind its norm, so `added` is what the addition and the norm changed together.
+    """
+
+    length: Array  # (S,) of the vector
+    added: Array  # (S,) length of what this stage added
+    kept: Array  # (S,) cosine between the vector and the one before
+
+
+@torch.inference_mode()
+def residual(reading: Reading, *, position: int) -> Residual:
+    """How a position's vector changes on its way up."""
+    position = reading.check_position(position)
+    names = stages(reading.stack())
+    seen = reading.run(*names)
+    way = torch.stack([seen[name][0, position].double() for name in names])  # (S, D)
+    before = torch.cat([torch.zeros_like(way[:1]), way[:-1]])
+    alike = torch.cosine_similarity(way, before, dim=-1)
+    return Residual(numbers(way.norm(dim=-1)), numbers((way - before).norm(dim=-1)), numbers(alike))
+
+
+@torch.inference_mode()
+def inputs(reading: Reading) -> tuple[Array, Array, Array]:
+    """(T, D) each: the vectors of the tokens, those of their positions, and their sum, which goes in."""
+    site = stages(reading.stack())[0]
+    seen = reading.run(site)
+    tokens, whole = reading.net.embed(reading.batch())[0], seen[site][0]
+    return numbers(tokens), numbers(whole - tokens), numbers(whole)
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """The parts of a token's logit. With the scales of all norms held fixed, they add up to it."""
 
     position: int
     token: int
-    parts: list[
-        str
-    ]  # embed, blocks.0.attn.mix[0], …, blocks.0.attn.bias, blocks.0.mlp, …, norm.bias; edits, if there are any
+    # embed, blocks.0.attn.mix[0], …, blocks.0.attn.bias, blocks.0.mlp, …, norm.bias, the biases of other norms on the
+    # stream, and `edits` where there are any.
+    parts: list[str]
     values: Array  # one a part
     logit: float
 
 
 @torch.inference_mode()
-def contributions(
-    model: Decoder, ids: Sequence[int], position: int, token: int, *, against: int | None = None
-) -> Contributions:
+def attribution(reading: Reading, *, position: int, token: int, foil: int | None = None) -> Attribution:
     """Direct logit attribution of a token after a position, or of its lead over another one."""
-    if not -len(ids) <= position < len(ids):
-        raise InputError(f"position {position} is not there; the text has positions 0 to {len(ids) - 1}")
-    for one in (token, against):
-        if one is not None and not 0 <= one < model.vocab:
-            raise InputError(f"token {one} is not there; the vocabulary has {model.vocab:,}")
-    if token == against:
-        raise InputError("a token has no lead over itself: name another one")
-    position %= len(ids)
-    row = as_row(model, ids)[:, : position + 1]
-    with look(model, "embed", "blocks.*.attn.mix", "blocks.*.mlp.out", "blocks.*.out", "logits") as seen:
-        model(row, last=True)
-    direction = model.head.weight[token] - (0 if against is None else model.head.weight[against])  # (D,)
-    norm = model.norm
-    last = seen[f"blocks.{len(model.blocks) - 1}.out"][0, -1]
-    scale = (last.var(unbiased=False) + norm.eps).rsqrt()
+    net, stack = reading.net, reading.stack()
+    position = reading.check_position(position)
+    for one in (token, foil):
+        if one is not None:
+            reading.check_token(one)
+    if token == foil:
+        raise InputError("the foil is the token itself: name another one")
 
-    def spoken(part: Tensor) -> float:
-        """What a vector of the residual stream adds to the logit."""
-        return float((part - part.mean()) * scale * norm.weight @ direction)
+    # Positions behind this one change nothing in a causal model, and are not computed.
+    text = reading.until(position) if stack.causal else reading
+    names = [*stages(stack), "final", "logits"]
+    for name in ("attn.mix", "attn.out", "mlp.out"):
+        names += layer_sites(stack, name)
+    seen = text.run(*names, last=stack.causal)
 
-    vectors = {"embed": seen["embed"][0, -1], **_added(model, seen)}
-    rest = last - torch.stack(list(vectors.values())).sum(0)
-    if rest.norm() > EDITED * last.norm():  # somebody changed the stream on the way
-        vectors["edits"] = rest
-    parts = {name: spoken(vector) for name, vector in vectors.items()}
-    if norm.bias is not None:
-        parts["norm.bias"] = float(norm.bias @ direction)
-    logits = seen["logits"][0, -1]
-    logit = logits[token] - (0 if against is None else logits[against])
-    return Contributions(position, token, list(parts), np.array(list(parts.values())), float(logit))
+    weight, bias = net.head.weight, net.head.bias
+    direction = weight[token] - (0 if foil is None else weight[foil])  # (D,)
+    vectors = _parts(net, stack, seen, position)
+    parts = {name: float(vector @ direction.to(vector.dtype)) for name, vector in vectors.items()}
+    if bias is not None:
+        parts["head.bias"] = float(bias[token] - (0 if foil is None else bias[foil]))
+
+    logits = seen["logits"][0, -1 if stack.causal else position]
+    logit = logits[token] - (0 if foil is None else logits[foil])
+    return Attribution(position, token, list(parts), np.array(list(parts.values())), float(logit))
 
 
-def _added(model: Decoder, seen: Tracer) -> dict[str, Tensor]:
-    """What each block adds to the residual stream at the last position: every head, their bias, the feed-forward layer."""
-    vectors: dict[str, Tensor] = {}
-    for layer, block in enumerate(model.blocks):
-        mix = seen[f"blocks.{layer}.attn.mix"][0, :, -1]  # (H, K)
-        project: Any = block.attn.proj  # type: ignore[union-attr]
-        weight = project.weight.view(-1, *mix.shape)  # (D, H, K)
-        heads = torch.einsum("dhk,hk->hd", weight, mix)  # (H, D)
-        vectors |= {f"blocks.{layer}.attn.mix[{head}]": vector for head, vector in enumerate(heads)}
-        if project.bias is not None:
-            vectors[f"blocks.{layer}.attn.bias"] = project.bias
-        vectors[f"blocks.{layer}.mlp"] = seen[f"blocks.{layer}.mlp.out"][0, -1]
+def _parts(net: Net, stack: Stack, seen: Tracer, position: int) -> dict[str, Tensor]:
+    """The vector that the output matrix reads at a position, as a sum of named vectors (D,)."""
+
+    def at(site: str) -> Tensor:
+        return seen[site][0, position]
+
+    embed = stages(stack)[0]
+    stream = at(embed)
+    parts = _Parts(net, {embed: stream})
+    for layer in range(stack.layers):
+        attention, mlp = (stack.site(layer, name) for name in ("attn", "mlp"))
+        heads = _heads(part_of(net, attention).proj, attention, seen[f"{attention}.mix"][0, :, position])
+        halves = [
+            (stack.site(layer, "mid"), heads, at(f"{attention}.out")),
+            (stack.site(layer, "out"), {mlp: at(f"{mlp}.out")}, at(f"{mlp}.out")),
+        ]
+        for site, vectors, added in halves:
+            parts.add(vectors)
+            norm = net.stream_norm(site)
+            if norm is not None:
+                parts.pass_norm(norm, stream + added)
+            stream = at(site)
+
+    norm = final_norm(net)
+    if norm is not None:
+        parts.pass_norm(norm, stream)
+    parts.settle(seen["final"][0, -1 if stack.causal else position])
+    return parts.named()
+
+
+def _heads(projection: nn.Linear, site: str, mix: Tensor) -> dict[str, Tensor]:
+    """What attention adds to the stream at a position: every head's share of the projection, and its bias."""
+    weight = projection.weight.view(-1, *mix.shape)  # (D, H, K)
+    heads = torch.einsum("dhk,hk->hd", weight, mix)  # (H, D)
+    vectors = {f"{site}.mix[{head}]": vector for head, vector in enumerate(heads)}
+    if projection.bias is not None:
+        vectors[f"{site}.bias"] = projection.bias
     return vectors
+
+
+class _Parts:
+    """The stream as a sum of parts (P, D), carried through its norms."""
+
+    def __init__(self, net: Net, first: dict[str, Tensor]) -> None:
+        self.net = net
+        self.names = list(first)
+        vectors = torch.stack(list(first.values()))
+        self.vectors = vectors.to(torch.promote_types(vectors.dtype, torch.float32))
+        self.edits = torch.zeros_like(self.vectors[0])  # what no part accounts for
+        self.edited = False
+
+    def add(self, vectors: dict[str, Tensor]) -> None:
+        """More parts, of the stream as it is here."""
+        self.names += vectors
+        new = torch.stack(list(vectors.values())).to(self.vectors.dtype)
+        self.vectors = torch.cat([self.vectors, new])
+
+    def settle(self, stream: Tensor) -> None:
+        """What the parts lack of the true stream was put there by an edit, or is rounding."""
+        self.edits = stream - self.vectors.sum(0)
+        self.edited |= bool(self.edits.norm() > EDITED * stream.norm())
+
+    def pass_norm(self, norm: nn.LayerNorm, stream: Tensor) -> None:
+        """All parts through a norm, with the scale that it has for the whole stream; its bias is a part of its own."""
+        self.settle(stream)  # before the norm: what is not settled here would be lost in its mean and scale
+        scale = scale_of(norm, stream.to(self.vectors.dtype))
+        self.vectors = pass_norm(norm, self.vectors, scale)
+        self.edits = pass_norm(norm, self.edits, scale)
+        if norm.bias is not None:
+            self.add({f"{name_of(self.net, norm)}.bias": norm.bias})
+
+    def named(self) -> dict[str, Tensor]:
+        """Name -> vector, with `edits` where the stream was changed on its way."""
+        named = dict(zip(self.names, self.vectors, strict=True))
+        return named | ({"edits": self.edits} if self.edited else {})

@@ -1,7 +1,8 @@
-"""The neurons of the feed-forward layers: when they fire, what they push, and what they have in common."""
+"""The neurons of the feed-forward layers: when they fire, which tokens they promote, and what they have in common."""
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,9 +10,23 @@ import numpy as np
 import torch
 
 from glassformer.errors import InputError
-from glassformer.explain.decoder import Array, Decoder, as_row, check_layer, look, numbers
+from glassformer.explain.reading import (
+    Array,
+    Net,
+    Reading,
+    check_layer,
+    check_neuron,
+    check_position,
+    layer_sites,
+    numbers,
+    part_of,
+    stack_of,
+)
+from glassformer.explain.stream import norms_behind, pass_norm
 
-SIZE = 128  # tokens of a passage that is searched, at most
+SIZE = 128  # tokens that are read at once while examples are searched, at most
+
+Neuron = tuple[int, int]  # (layer, neuron)
 
 
 @dataclass(frozen=True)
@@ -24,22 +39,18 @@ class Activations:
 
     def top(self, position: int, k: int = 10) -> list[tuple[int, int, float]]:
         """(layer, neuron, activation) of the strongest at a position."""
-        if not -len(self.ids) <= position < len(self.ids):
-            raise InputError(
-                f"position {position} is not there; the text has positions 0 to {len(self.ids) - 1}"
-            )
-        here = self.values[:, position]  # (L, N)
+        here = self.values[:, check_position(len(self.ids), position)]  # (L, N)
         best = np.argsort(-here, axis=None, kind="stable")[:k]
         places = (np.unravel_index(int(at), here.shape) for at in best)
         return [(self.layers[layer], int(neuron), float(here[layer, neuron])) for layer, neuron in places]
 
     @property
     def rows(self) -> Array:
-        """(L·N, T): a row a neuron, all layers one below the other; what is below zero is no firing."""
+        """(L·N, T): a row a neuron, all layers one below the other; values below zero count as no firing."""
         return np.maximum(self.values, 0).transpose(0, 2, 1).reshape(-1, len(self.ids))
 
     def nmf(self, factors: int, *, seed: int = 0, iterations: int = 500) -> "Factors":
-        """Non-negative matrix factorisation: a few patterns over the tokens, of which every neuron is a mixture."""
+        """Non-negative matrix factorization: a few patterns over the tokens, of which every neuron is a mixture."""
         from sklearn.decomposition import NMF
 
         if not 1 <= factors <= len(self.ids):
@@ -49,6 +60,7 @@ class Activations:
         rows = self.rows
         made = NMF(factors, init="nndsvdar", random_state=seed, max_iter=iterations, tol=1e-4)
         weights = made.fit_transform(rows)  # (L·N, F)
+
         order = np.argsort(-(weights.sum(0) * made.components_.sum(1)), kind="stable")  # the largest first
         shape = (len(self.layers), -1, factors)
         error = float(made.reconstruction_err_ / max(np.linalg.norm(rows), 1e-30))
@@ -62,6 +74,7 @@ class Activations:
         alive = np.linalg.norm(rows, axis=1) > 0
         found = np.full(len(rows), -1)
         rows = rows[alive] / np.linalg.norm(rows[alive], axis=1, keepdims=True)
+
         most = len(np.unique(rows.round(6), axis=0))
         if not 1 <= count <= most:
             raise InputError(
@@ -82,41 +95,34 @@ class Factors:
 
 
 @torch.inference_mode()
-def activations(model: Decoder, ids: Sequence[int], layers: Sequence[int] | None = None) -> Activations:
+def activations(reading: Reading, *, layers: Sequence[int] | None = None, stack: str = "") -> Activations:
     """The neurons of all layers, or of some, over a text."""
-    chosen = list(range(len(model.blocks)) if layers is None else layers)
-    for layer in chosen:
-        check_layer(model, layer)
-    if not chosen:
-        raise InputError("name at least one layer")
-    sites = [f"blocks.{layer}.mlp.neurons" for layer in chosen]
-    with look(model, *sites) as seen:
-        model(as_row(model, ids), last=True)
-    return Activations(chosen, list(ids), numbers(torch.stack([seen[site][0] for site in sites])))
+    chosen = reading.check_layers(layers, stack=stack)
+    sites = layer_sites(reading.stack(stack), "mlp.neurons", chosen)
+    seen = reading.run(*sites)
+    values = torch.stack([seen[site][0] for site in sites])  # (L, T, N)
+    return Activations(chosen, list(reading.ids), numbers(values))
 
 
 @torch.inference_mode()
-def pushed(model: Decoder, layer: int, neuron: int, k: int = 10) -> tuple[Array, Array]:
-    """The tokens whose logits a neuron raises most when it fires, and by how much a unit of it (before the norm's scale)."""
-    check_neuron(model, layer, neuron)
-    block: Any = model.blocks[layer]
-    vector = block.mlp.down.weight[:, neuron]  # (D,)
-    logits = model.head((vector - vector.mean()) * model.norm.weight)  # (V,)
+def promoted(net: Net, *, layer: int, neuron: int, k: int = 10) -> tuple[Array, Array]:
+    """The tokens whose logits a neuron raises most when it fires, and by how much per unit of activation.
+
+    Every norm on the way counts with its gain, but not with its scale, which depends on the text.
+    """
+    stack = stack_of(net)
+    check_layer(stack, layer)
+    check_neuron(stack, neuron)
+    vector = part_of(net, stack.site(layer, "mlp")).down.weight[:, neuron]  # (D,)
+    for norm in norms_behind(net, stack, stack.site(layer, "out")):
+        vector = pass_norm(norm, vector)
+    logits = net.head.weight @ vector  # (V,)
     best = logits.topk(min(k, len(logits)))
     return numbers(best.indices), numbers(best.values)
 
 
-def check_neuron(model: Decoder, layer: int, neuron: int) -> None:
-    """A neuron that is there, counted from 0."""
-    check_layer(model, layer)
-    if not 0 <= neuron < model.config.neurons:
-        raise InputError(
-            f"neuron {neuron} is not there; a layer of this model has neurons 0 to {model.config.neurons - 1}"
-        )
-
-
 @dataclass(order=True)
-class Passage:
+class Example:
     """A stretch of a text in which a neuron fired."""
 
     activation: float
@@ -126,42 +132,51 @@ class Passage:
 
 
 @torch.inference_mode()
-def passages(
-    model: Decoder,
+def examples(
+    net: Net,
     documents: Iterable[Sequence[int]],
-    neurons: Sequence[tuple[int, int]],
     *,
+    neurons: Sequence[Neuron],
     k: int = 5,
     around: int = 10,
     progress: Callable[[int], object] = lambda tokens: None,
-) -> dict[tuple[int, int], list[Passage]]:
-    """For each (layer, neuron), the k passages in which it fires most, with the tokens around. Memory does not grow.
+    lock: AbstractContextManager[Any] | None = None,
+) -> dict[Neuron, list[Example]]:
+    """For each (layer, neuron), the k stretches of the documents in which it fires most, with the tokens around.
 
-    Progress is told in tokens read so far.
+    Memory does not grow with the documents. Progress is reported in tokens read so far. The lock is held for one
+    forward pass at a time, so that other users of the model need not wait for all documents.
     """
     if k < 1:
         raise InputError(f"k must be at least 1, not {k}")
+    stack = stack_of(net)
     for layer, neuron in neurons:
-        check_neuron(model, layer, neuron)
-    sites = sorted({f"blocks.{layer}.mlp.neurons" for layer, _ in neurons})
-    size = min(SIZE, model.context)
-    heaps: dict[tuple[int, int], list[Passage]] = {key: [] for key in neurons}
+        check_layer(stack, layer)
+        check_neuron(stack, neuron)
+    sites = layer_sites(stack, "mlp.neurons", sorted({layer for layer, _ in neurons}))
+
+    # A heap of k per neuron: its smallest entry is at the front, so that a better example replaces it at once, and
+    # no more than k are ever held.
+    heaps: dict[Neuron, list[Example]] = {key: [] for key in neurons}
     read = 0
-    for document, ids in enumerate(documents):
-        for start in range(0, len(ids), size):
-            piece = list(ids[start : start + size])
-            with look(model, *sites) as seen:
-                model(as_row(model, piece), last=True)
-            for layer, neuron in neurons:
-                values = seen[f"blocks.{layer}.mlp.neurons"][0, :, neuron]
-                at = int(values.argmax())
-                left = max(0, at - around)
-                heap = heaps[layer, neuron]
-                heapq.heappush(
-                    heap, Passage(float(values[at]), document, at - left, piece[left : at + around + 1])
-                )
-                if len(heap) > k:
-                    heapq.heappop(heap)
-            read += len(piece)
-            progress(read)
+    for document, piece in _pieces(documents, min(SIZE, net.context or SIZE)):
+        seen = Reading(net, piece, lock=lock or nullcontext()).run(*sites)
+        for layer, neuron in neurons:
+            values = seen[stack.site(layer, "mlp.neurons")][0, :, neuron]  # (T,)
+            at = int(values.argmax())
+            left = max(0, at - around)
+            shown = piece[left : at + around + 1]
+            heap = heaps[layer, neuron]
+            heapq.heappush(heap, Example(float(values[at]), document, at - left, shown))
+            if len(heap) > k:
+                heapq.heappop(heap)
+        read += len(piece)
+        progress(read)
     return {key: sorted(heap, reverse=True) for key, heap in heaps.items()}
+
+
+def _pieces(documents: Iterable[Sequence[int]], size: int) -> Iterator[tuple[int, list[int]]]:
+    """The documents, each cut into pieces that the model can read at once, with the number of the document."""
+    for number, ids in enumerate(documents):
+        for start in range(0, len(ids), size):
+            yield number, list(ids[start : start + size])

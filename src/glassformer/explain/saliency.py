@@ -1,7 +1,7 @@
-"""Which earlier tokens made a token likely: for every token asked about, a score for each token before it.
+"""Which earlier tokens made a token likely: for every target, a score for each token before it.
 
-One forward pass serves all tokens asked about, and their backward passes run side by side. Each method has its own idea of
-importance; `faithfulness.py` tests what they say by taking words away.
+One forward pass serves all targets, and their backward passes run side by side. Each method has its own idea of
+importance; `faithfulness.py` tests what they say by taking tokens away.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,12 +13,13 @@ from torch import Tensor
 
 from glassformer.errors import InputError
 from glassformer.explain.attention import patterns, rollout
-from glassformer.explain.decoder import Array, Decoder, as_row, look, numbers
+from glassformer.explain.reading import Array, Net, Reading, layer_sites, numbers
+from glassformer.explain.stream import last_stage, stages
+from glassformer.trace import Edit
 
 Progress = Callable[[int, int], object]
 METHODS = ("grad_x_input", "gradient", "integrated_gradients", "occlusion", "rollout")
 ROOM = 1 << 26  # numbers that one layer's attention may take while passes run side by side
-EXPLICIT = "blocks.*.attn.pattern"  # attention step by step, which can be differentiated side by side; the fused one cannot
 
 
 @dataclass(frozen=True)
@@ -32,16 +33,18 @@ class Target:
 
 @dataclass(frozen=True)
 class Saliency:
-    """N questions, T tokens; a token has no part in what comes before it."""
+    """N targets, T tokens; in a causal model a token has no part in what comes before it."""
 
     method: str
     targets: list[Target]
-    scores: Array  # (N, T) as the method gives them: lengths of vectors, or numbers below 0 for what speaks against the token
+    scores: (
+        Array  # (N, T) as the method gives them: lengths of vectors, or below 0 for tokens against the target
+    )
     gaps: Array | None = None  # (N,) integrated gradients: how far the scores are from adding up, as a share
 
     @property
     def shares(self) -> Array:
-        """The sizes of the scores, each question's adding up to 1, as the article has them."""
+        """The sizes of the scores, each target's adding up to 1, as the article has them."""
         sizes = np.abs(self.scores)
         sums = sizes.sum(-1, keepdims=True)
         shares: Array = np.divide(sizes, sums, out=np.zeros_like(sizes), where=sums > 0)
@@ -49,86 +52,92 @@ class Saliency:
 
 
 def saliency(
-    model: Decoder,
-    ids: Sequence[int],
+    reading: Reading,
     targets: Sequence[Target],
-    method: str = "grad_x_input",
     *,
+    method: str = "grad_x_input",
     steps: int = 32,
     blank: int | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Saliency:
     """Explain some tokens of a text.
 
-    `steps` is for integrated gradients. `blank` is the token that occlusion puts in a token's place; None: no word at all.
+    `steps` is for integrated gradients. `blank` is the token that occlusion puts in a token's place; None: a vector of
+    zeros.
     """
     if method not in METHODS:
         raise InputError(f"method {method!r} is none of {', '.join(METHODS)}")
-    targets = check_targets(model, ids, targets)
-    row = as_row(model, ids)
+    reading.check_ids()
+    targets = check_targets(reading, targets)
     if method == "rollout":
-        through = rollout(patterns(model, ids))[-1]
+        through = rollout(patterns(reading))[-1]
         return Saliency(method, targets, np.stack([through[target.position] for target in targets]))
     if method == "occlusion":
-        return Saliency(method, targets, _occlusion(model, row, targets, blank, progress))
+        return Saliency(method, targets, _occlusion(reading, targets, blank, progress))
     if method == "integrated_gradients":
-        return Saliency(method, targets, *_integrated(model, row, targets, steps, progress))
-    words = model.tokens(row).detach()  # (1, T, D)
-    found = []
-    for gradients in _gradients(model, row, targets):
-        found.append((gradients[:, 0] * words if method == "grad_x_input" else gradients[:, 0]).norm(dim=-1))
+        return Saliency(method, targets, *_integrated(reading, targets, steps, progress))
+
+    words = reading.net.embed(reading.batch()).detach()  # (1, T, D)
+    found: list[Tensor] = []
+    for gradients in _gradients(reading, targets):
+        vectors = gradients[:, 0] * words if method == "grad_x_input" else gradients[:, 0]  # (n, T, D)
+        found.append(vectors.norm(dim=-1))
         progress(sum(map(len, found)), len(targets))
     return Saliency(method, targets, numbers(torch.cat(found)))
 
 
-def check_targets(model: Decoder, ids: Sequence[int], targets: Sequence[Target]) -> list[Target]:
-    """The questions, with positions counted from 0; one about what is not there is refused."""
+def check_targets(reading: Reading, targets: Sequence[Target]) -> list[Target]:
+    """The targets, with positions counted from 0 and every token in the vocabulary."""
     if not targets:
         raise InputError("there is no token to explain; generate at least one, or name a position")
+    checked = []
     for target in targets:
-        if not -len(ids) <= target.position < len(ids):
-            raise InputError(
-                f"position {target.position} is not there; the text has positions 0 to {len(ids) - 1}"
-            )
-        for token in (target.token, target.foil):
-            if token is not None and not 0 <= token < model.vocab:
-                raise InputError(f"token {token} is not there; the vocabulary has {model.vocab:,}")
+        position = reading.check_position(target.position)
+        reading.check_token(target.token)
+        if target.foil is not None:
+            reading.check_token(target.foil)
+        checked.append(Target(position, target.token, target.foil))
     if all(target.token == target.foil for target in targets):
-        raise InputError("the foil is the token that was written: name another one")
-    return [Target(target.position % len(ids), target.token, target.foil) for target in targets]
+        raise InputError("the foil is the token that was generated: name another one")
+    return checked
 
 
-def directions(model: Decoder, targets: Sequence[Target]) -> Tensor:
-    """(N, D): what to look for behind the final norm. Its product with that is the logit, or the lead over the foil."""
-    weight = model.head.weight.detach()
-    foils = [
-        torch.zeros_like(weight[0]) if target.foil is None else weight[target.foil] for target in targets
-    ]
+def directions(net: Net, targets: Sequence[Target]) -> Tensor:
+    """(N, D): the product of each with the output of the final norm is the logit, or the lead over the foil."""
+    weight = net.head.weight.detach()
+    none = torch.zeros_like(weight[0])
+    foils = [none if target.foil is None else weight[target.foil] for target in targets]
     return weight[[target.token for target in targets]] - torch.stack(foils)
 
 
-def _gradients(
-    model: Decoder, row: Tensor, targets: Sequence[Target], words: Tensor | None = None
-) -> Iterator[Tensor]:
-    """(n, B, T, D), some questions at a time: the gradient of the logit asked for by what is put in as words (B, T, D)."""
+def _gradients(reading: Reading, targets: Sequence[Target], words: Tensor | None = None) -> Iterator[Tensor]:
+    """(n, B, T, D), some targets at a time: the gradient of their logits by the token vectors `words` (B, T, D)."""
+    net, stack = reading.net, reading.stack()
     ends: list[Tensor] = []
 
     def put_in(embedded: Tensor) -> Tensor:
-        """Words and positions; the words may be others than those of the text."""
-        moved = embedded if words is None else embedded + (words - model.tokens(row))
+        # The site holds tokens and positions together: other words are put in by what they differ from the text's.
+        moved = embedded if words is None else embedded + (words - net.embed(reading.batch()))
         ends.append(moved.detach().requires_grad_())
         return ends[0]
 
     def take_out(stream: Tensor) -> Tensor:
+        # The stream before the output matrix: its logits would be (T, V), of which few are needed.
         ends.append(stream)
         return stream
 
-    hands = {"embed": put_in, EXPLICIT: lambda pattern: pattern, _last(model): take_out}
-    with torch.enable_grad(), look(model, edits=hands):
-        model(row if words is None else row.expand(len(words), -1), last=True)
-        final = model.norm(ends[1])  # (B, T, D)
-    wanted = directions(model, targets)
-    together = max(1, ROOM // (final.shape[0] * model.config.heads * row.shape[1] ** 2))
+    # An edit of the pattern that changes nothing makes attention run step by step: the fused kernel cannot be
+    # differentiated side by side (is_grads_batched).
+    hooks: dict[str, Edit] = {stages(stack)[0]: put_in, last_stage(stack): take_out}
+    hooks |= {site: lambda pattern: pattern for site in layer_sites(stack, "attn.pattern")}
+    with torch.enable_grad():
+        reading.run(edits=hooks, rows=1 if words is None else len(words))
+        final = net.norm(ends[1])  # (B, T, D)
+
+    # All targets share the forward pass. Their backward passes run side by side, as many as fit in ROOM: each holds
+    # the gradient of one layer's patterns, (B, H, T, T).
+    wanted = directions(net, targets)
+    together = max(1, ROOM // (final.shape[0] * stack.heads * final.shape[1] ** 2))
     for start in range(0, len(targets), together):
         some = targets[start : start + together]
         pulls = final.new_zeros(len(some), *final.shape)  # (n, B, T, D)
@@ -138,65 +147,72 @@ def _gradients(
         yield gradient
 
 
-def _last(model: Decoder) -> str:
-    """Where the residual stream ends: behind it are the final norm and the output matrix, which few positions need."""
-    return f"blocks.{len(model.blocks) - 1}.out"
-
-
 def _integrated(
-    model: Decoder, row: Tensor, targets: Sequence[Target], steps: int, progress: Progress
+    reading: Reading, targets: Sequence[Target], steps: int, progress: Progress
 ) -> tuple[Array, Array]:
-    """Gradients along the way from no words to the words, by Gauss and Legendre, times the words; and what is missing."""
+    """Gradients on the way from no words to the words, by Gauss and Legendre, times the words; and the gap that is left."""
     if steps < 1:
         raise InputError(f"steps must be at least 1, not {steps}")
     places, weights = np.polynomial.legendre.leggauss(steps)
-    words = model.tokens(row).detach()[0]  # (T, D)
+    words = reading.net.embed(reading.batch()).detach()[0]  # (T, D)
     total = np.zeros((len(targets), len(words)))
     for number, (place, weight) in enumerate(zip((places + 1) / 2, weights / 2, strict=True), 1):
-        parts = [
-            numbers((part[:, 0] * words).sum(-1))
-            for part in _gradients(model, row, targets, float(place) * words[None])
-        ]
+        gradients = _gradients(reading, targets, float(place) * words[None])
+        parts = [numbers((some[:, 0] * words).sum(-1)) for some in gradients]  # (n, T) each
         total += weight * np.concatenate(parts)  # (N, T)
         progress(number, steps)
-    end, start = numbers(logits_with(model, row, targets, torch.stack([words, torch.zeros_like(words)])))
+
+    ends = torch.stack([words, torch.zeros_like(words)])
+    end, start = numbers(logits_with(reading, targets, ends))
     rise = np.float64(end) - np.float64(start)  # (N,)
     return total, np.abs(total.sum(-1) - rise) / np.maximum(np.abs(rise), 1e-12)
 
 
 @torch.no_grad()
-def final_with(model: Decoder, row: Tensor, words: Tensor) -> Tensor:
-    """(B, T, D): what comes out of the final norm, for B ways to put in words (B, T, D)."""
-    edits = {"embed": lambda embedded: embedded + (words - model.tokens(row))}
-    with look(model, _last(model), edits=edits) as seen:
-        model(row.expand(len(words), -1), last=True)
-    final: Tensor = model.norm(seen[_last(model)])
+def final_with(reading: Reading, words: Tensor) -> Tensor:
+    """(B, T, D): the output of the final norm, for B ways to put in token vectors (B, T, D)."""
+    stack = reading.stack()
+    moved = words - reading.net.embed(reading.batch())
+    edits: dict[str, Edit] = {stages(stack)[0]: lambda embedded: embedded + moved}
+    seen = reading.run(last_stage(stack), edits=edits, rows=len(words))
+    final: Tensor = reading.net.norm(seen[last_stage(stack)])
     return final
 
 
-def logits_with(model: Decoder, row: Tensor, targets: Sequence[Target], words: Tensor) -> Tensor:
-    """(B, N): the logit, or the lead over the foil, asked for by each question, for B ways to put in words."""
-    places = [target.position for target in targets]
-    return torch.einsum("bnd,nd->bn", final_with(model, row, words)[:, places], directions(model, targets))
+def logits_with(reading: Reading, targets: Sequence[Target], words: Tensor) -> Tensor:
+    """(B, N): each target's logit, or its lead over the foil, for B ways to put in token vectors (B, T, D)."""
+    positions = [target.position for target in targets]
+    final = final_with(reading, words)[:, positions]  # (B, N, D)
+    return torch.einsum("bnd,nd->bn", final, directions(reading.net, targets))
 
 
-def _occlusion(
-    model: Decoder, row: Tensor, targets: Sequence[Target], blank: int | None, progress: Progress
-) -> Array:
-    """How far the logit falls when a token is taken away; a pass with one token away serves all questions."""
-    words = model.tokens(row).detach()[0]  # (T, D)
-    void = torch.zeros_like(words[0]) if blank is None else model.tokens.weight.detach()[blank]
-    full = logits_with(model, row, targets, words[None])[0]  # (N,)
-    size = 1 + max(target.position for target in targets)
+def blank_vector(net: Net, blank: int | None) -> Tensor:
+    """(D,): what is put in the place of a token that is taken away."""
+    if blank is None:
+        return torch.zeros_like(net.tokens.weight[0])
+    return net.embed(torch.tensor([[blank]], device=net.device))[0, 0].detach()
+
+
+def _occlusion(reading: Reading, targets: Sequence[Target], blank: int | None, progress: Progress) -> Array:
+    """How far the logit falls when a token is taken away; a pass with one token away serves all targets."""
+    stack = reading.stack()
+    words = reading.net.embed(reading.batch()).detach()[0]  # (T, D)
+    void = blank_vector(reading.net, blank)
+    full = logits_with(reading, targets, words[None])[0]  # (N,)
+
+    # In a causal model tokens behind a target change nothing: they need no pass, and their scores are exactly 0.
+    positions = np.array([target.position for target in targets])
+    size = 1 + int(positions.max()) if stack.causal else len(words)
     scores = np.zeros((len(targets), len(words)))
-    together = max(1, ROOM // (4 * model.config.heads * len(words) ** 2))
+    together = max(1, ROOM // (4 * stack.heads * len(words) ** 2))
     for start in range(0, size, together):
         away = torch.arange(start, min(start + together, size))
-        without = words.repeat(len(away), 1, 1)
+        without = words.repeat(len(away), 1, 1)  # (B, T, D)
         without[torch.arange(len(away)), away] = void
-        fall = full - logits_with(model, row, targets, without)  # (B, N)
+        fall = full - logits_with(reading, targets, without)  # (B, N)
         scores[:, start : start + len(away)] = numbers(fall).T
         progress(start + len(away), size)
-    behind = np.arange(len(words)) > np.array([target.position for target in targets])[:, None]
-    scores[behind] = 0.0
+
+    if stack.causal:
+        scores[np.arange(len(words)) > positions[:, None]] = 0.0
     return scores

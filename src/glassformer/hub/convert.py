@@ -1,4 +1,4 @@
-"""Checkpoints that are pickles (`.pt`, `.bin`) -> a folder of ours. nanoGPT, minGPT, and old Hugging Face files."""
+"""Checkpoints that are pickles (`.pt`, `.bin`) -> a folder of ours: nanoGPT, minGPT, Hugging Face."""
 
 import json
 import re
@@ -31,7 +31,7 @@ def convert(
     tokenizer: Path | None = None,
     dtype: torch.dtype | None = None,
 ) -> None:
-    """Read a pickled checkpoint in a confined child and save it as a folder that everybody loads without pickle.
+    """Read a pickled checkpoint in a confined child process and save it as a folder that needs no pickle.
 
     What the file does not say is taken from a `config.json` beside it, or from `heads` and `activation`.
     """
@@ -105,7 +105,7 @@ def _unpickle(source: Path, work: Path) -> None:
 def _config(
     source: Path, entries: dict[str, Entry], facts: dict[str, Any], heads: int | None, activation: str | None
 ) -> dict[str, Any]:
-    """A `config.json` in Hugging Face's words, from the one beside the file, from the file, and from its shapes."""
+    """A `config.json` in Hugging Face's words: the one beside the file, or from the file and its shapes."""
     beside = source.parent / CONFIG
     said = read_json(beside) if beside.is_file() else {}
     family = family_of(said, beside)

@@ -1,7 +1,7 @@
 """The families of models that are known here. `config.json` says which one a folder holds. No torch here.
 
-To add one: a file in `models/`, a file in `hub/` that ends with `FAMILY = Family(…)`, a line in FAMILIES, and a
-line in `tests/test_contract.py`.
+To add one: a file in `models/`, a file in `hub/` that ends with `FAMILY = Family(…)`, a line in FAMILIES,
+and a line in `tests/test_contract.py`.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """Where a family is described: its `model_type` in a `config.json`, and the module that holds its FAMILY."""
+    """A family's `model_type` in a `config.json`, and the module that holds its FAMILY."""
 
     model_type: str
     module: str

@@ -1,6 +1,7 @@
 """Small files from strangers: read with a limit, parsed strictly."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +44,11 @@ def parse_json(text: str, path: Path) -> dict[str, Any]:
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     whole = dict(pairs)
-    if len(whole) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {twice[:60]!r} stands twice")
-    return whole
+    if len(whole) == len(pairs):
+        return whole
+    counts = Counter(key for key, _ in pairs)
+    twice = next(key for key, count in counts.items() if count > 1)
+    raise ValueError(f"the key {twice[:60]!r} is a duplicate")
 
 
 def _refuse(constant: str) -> None:

@@ -1,4 +1,4 @@
-"""A model's folder: `config.json`, `model.safetensors` (or shards), a tokenizer. Ours is a Hugging Face folder."""
+"""A model's folder, in Hugging Face's form: `config.json`, `model.safetensors` (or shards), a tokenizer."""
 
 import json
 import re

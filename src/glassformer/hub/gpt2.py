@@ -1,4 +1,4 @@
-"""GPT-2 in files: Hugging Face's config keys and tensor names <-> ours. nanoGPT and minGPT have the same names."""
+"""GPT-2 in files: Hugging Face's config keys and tensor names <-> ours. nanoGPT and minGPT share them."""
 
 from pathlib import Path
 from typing import Any

@@ -34,7 +34,7 @@ class Kept:
 
 
 def locate(name: str, *, revision: str | None = None, offline: bool = False) -> Path:
-    """The folder of a model: a shipped name, a folder, a name at home, or a hub id (downloaded if need be)."""
+    """The folder of a model: a shipped name, a folder, a name at home, or a hub id (downloaded if needed)."""
     if not name:
         raise InputError("the model's name is empty")
     path = as_path(name)
@@ -78,7 +78,8 @@ def split_name(name: str, revision: str | None = None) -> tuple[str, str | None]
     if match is None or not sound or ".." in name or "--" in name or match["id"].endswith((".git", "-")):
         name = name if sound else f"{name}@{revision}"
         raise InputError(
-            f"{name[:100]!r} is neither a folder nor a model's name (like storyteller, gpt2 or owner/name@revision)"
+            f"{name[:100]!r} is neither a folder nor a model's name"
+            " (like storyteller, gpt2 or owner/name@revision)"
         )
     return match["id"], revision or match["revision"]
 
@@ -99,7 +100,8 @@ def download(id: str, revision: str | None, *, offline: bool = False) -> Path:
                 return folder
     if offline:
         raise NetworkError(
-            f"{repository} is not in the cache ({constants.HF_HUB_CACHE}), or not whole, and downloads are switched off;"
+            f"{repository} is not in the cache ({constants.HF_HUB_CACHE}), or not whole,"
+            " and downloads are switched off;"
             f" run `glass pull {id}` with a network, or use a folder"
         )
     try:
@@ -127,7 +129,7 @@ def download(id: str, revision: str | None, *, offline: bool = False) -> Path:
 
 
 def verify(folder: Path, known: Known | None) -> None:
-    """Hash the weights: against the table for a known model, else against the name under which the cache keeps them."""
+    """Check the weights' hash: by the table for a known model, else by their name in the cache."""
     for path in sorted(folder.glob("*.safetensors")):
         expected = (
             known.sha256 if known is not None and path.name == "model.safetensors" else path.resolve().name

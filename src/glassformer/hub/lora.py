@@ -1,8 +1,8 @@
 """LoRA folders as the `peft` library writes them: `adapter_config.json` and `adapter_model.safetensors`.
 
 peft names a layer by its path in the Hugging Face model, so the family of the base model says how names map.
-GPT-2's layers are stored (in, out) there, which peft calls `fan_in_fan_out`; the two thin matrices lie (R, in)
-and (out, R) all the same.
+GPT-2's layers are stored (in, out) there, which peft calls `fan_in_fan_out`; the two thin matrices are
+(R, in) and (out, R) all the same.
 """
 
 import math
@@ -107,7 +107,7 @@ def save_adapter(
     dropout: float = 0.0,
     card: str | None = None,
 ) -> None:
-    """Write a LoRA folder that `peft` loads too: whole, or not at all. `family` is the base's (GPT-2 unless given)."""
+    """Write a LoRA folder that `peft` loads too, for a base of a family (GPT-2 unless given)."""
     family = family or find_family("gpt2")
     ranks = {len(detour.a) for detour in detours.values()}
     scales = {detour.scale for detour in detours.values()}

@@ -184,7 +184,7 @@ def _misfits(entry: Entry, stored: tuple[int, ...]) -> list[str]:
 
 
 def _zero_biases(found: dict[str, Entry], family: Family, config: Any, path: Path) -> list[Place]:
-    """Biases that a model without any has in its file: zeros, for readers that know no model without biases."""
+    """The zeros that a model without biases has in its file, for readers that expect biases."""
     could = _absent_biases(family, config, path)
     fitting = [name for name, entry in found.items() if entry.shape == could.get(name)]
     entries = [(name, found.pop(name)) for name in fitting]

@@ -1,4 +1,4 @@
-"""safetensors files from strangers: the header is checked to the last byte before anything is read or allocated."""
+"""safetensors files from strangers: the whole header is checked before anything is read or allocated."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ MAX_TENSORS = 10_000
 SLICE = 1024
 DTYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
-    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8, "BOOL": torch.bool,
+    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8, "U8": torch.uint8,
+    "BOOL": torch.bool,
 }  # fmt: skip
 
 
@@ -38,7 +39,7 @@ class Entry:
             return self._take(file, self.shape)
 
     def read_transposed(self) -> Tensor:
-        """The transpose of a matrix, in memory of its own; read in slices, so that it is never there twice."""
+        """The transpose of a matrix, in memory of its own; read in slices, so that it is held only once."""
         rows, columns = self.shape
         whole = torch.empty(columns, rows, dtype=self.dtype)
         with self.path.open("rb") as file:

@@ -11,7 +11,7 @@ from glassformer.errors import UnknownSite
 if TYPE_CHECKING:
     from glassformer.trace import Tracer
 
-# Their name in a block -> ours. Where a value has heads and positions, they put positions first: (B, T, H, K).
+# Their name in a block -> ours. In a value with heads and positions, they put positions first: (B, T, H, K).
 BLOCK = {
     "hook_resid_pre": "in",
     "attn.hook_q": "attn.q",

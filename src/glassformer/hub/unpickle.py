@@ -1,8 +1,8 @@
-"""The only place where a pickle is read. Run as a child process, without network, within limits, weights only.
+"""The only place where a pickle is read: in a child process, without network, within limits, weights only.
 
     python -m glassformer.hub.unpickle SOURCE FOLDER
 
-writes FOLDER/tensors.safetensors and FOLDER/facts.json; the parent trusts neither and checks them like any stranger's.
+writes FOLDER/tensors.safetensors and FOLDER/facts.json; the parent trusts neither and checks both.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ WRAPPERS = ("model", "state_dict", "model_state_dict")
 
 
 def leave_the_network() -> None:
-    """Where the system allows it: from here on there is no network. Must come before any thread is started."""
+    """Leave the network, where the system allows it. Must be called before any thread is started."""
     with contextlib.suppress(OSError, AttributeError):
         if ctypes.CDLL(None).unshare(CLONE_NEWNET) != 0:
             ctypes.CDLL(None).unshare(CLONE_NEWUSER | CLONE_NEWNET)  # where only root may do the former

@@ -5,6 +5,7 @@ The files decide which tokenizer they hold: GPT-2's works on bytes, GPT-1's has 
 
 import re
 from collections.abc import Callable
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -35,22 +36,19 @@ def load_tokenizer(folder: Path, *, check: bool = True) -> Tokenizer | None:
     """
     single = folder / "tokenizer.json"
     if single.is_file():
-        return _checked(single, lambda path: _read_tokenizer_json(path, check))
+        return _checked(single, partial(_read_tokenizer_json, single, check))
     for vocab, merges in PAIRS:
         there = (folder / vocab).is_file(), (folder / merges).is_file()
         if any(there) and not all(there):
-            raise CheckpointError(
-                f"{folder}: holds {vocab if there[0] else merges} without {merges if there[0] else vocab}"
-            )
+            one, other = (vocab, merges) if there[0] else (merges, vocab)
+            raise CheckpointError(f"{folder}: holds {one} without {other}")
         if all(there):
-            return _checked(
-                folder / vocab, lambda path, merges=merges: _read_pair(path, path.parent / merges, check)
-            )
+            return _checked(folder / vocab, partial(_read_pair, folder / vocab, folder / merges, check))
     return None
 
 
 def folder_tokenizer(folder: Path, vocab: int, *, check: bool = True) -> Tokenizer | None:
-    """The tokenizer of the folder of a model of `vocab` tokens; its configuration says which of them ends a text."""
+    """The tokenizer of a model's folder, whose configuration says which token ends a text."""
     tokenizer = load_tokenizer(folder, check=check)
     if tokenizer is None:
         return None
@@ -64,7 +62,7 @@ def folder_tokenizer(folder: Path, vocab: int, *, check: bool = True) -> Tokeniz
 
 
 def tokenizer_config(tokenizer: Tokenizer, context: int | None) -> dict[str, object]:
-    """The content of a `tokenizer_config.json`, from which `transformers` takes the class and the special tokens."""
+    """The content of `tokenizer_config.json`: the class and the special tokens, for `transformers`."""
     is_word = isinstance(tokenizer, WordBPE)
     config: dict[str, object] = {
         "tokenizer_class": "OpenAIGPTTokenizer" if is_word else "GPT2Tokenizer",
@@ -76,9 +74,10 @@ def tokenizer_config(tokenizer: Tokenizer, context: int | None) -> dict[str, obj
     return config | ({"unk_token": UNKNOWN} if is_word else {})
 
 
-def _checked(path: Path, read: Callable[[Path], Tokenizer]) -> Tokenizer:
+def _checked(path: Path, read: Callable[[], Tokenizer]) -> Tokenizer:
+    """What `read` reads; an error in the vocabulary is reported with the file's name."""
     try:
-        return read(path)
+        return read()
     except CheckpointError:
         raise
     except InputError as error:

@@ -175,7 +175,7 @@ def _attend_by_chunks(
 
 
 def _chunk_mask(starts: Tensor, *, chunk: int, window: int, padding: Tensor | None) -> Tensor:
-    """What the queries of chunks beginning at `starts` may see: (B or 1, count, chunk, chunk + window - 1)."""
+    """What the queries of chunks that begin at `starts` may see: (B or 1, count, chunk, sources of one)."""
     offsets = torch.arange(chunk, device=starts.device)
     queries = starts[:, None, None] + offsets[:, None]  # (count, chunk, 1)
     reach = torch.arange(1 - window, chunk, device=starts.device)

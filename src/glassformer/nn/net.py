@@ -10,7 +10,7 @@ from glassformer.trace import Tapped
 
 
 class Net(Stepping, Tapped):
-    """A model as a torch module: its parts under common names, its stacks, its way into and out of the stream."""
+    """A model as a torch module: its parts under common names, its stacks, its embedding and its output."""
 
     kind: ClassVar[str]  # its name in `hub/families.py`, and in a recipe
     capabilities: ClassVar[frozenset[str]]  # writes, causal, attends, source, encodes, recurrent, draws
@@ -31,7 +31,7 @@ class Net(Stepping, Tapped):
         raise NotImplementedError
 
     def tie(self) -> None:
-        """Share the weights that the configuration says are shared. Loading replaces weights, then calls this."""
+        """Share the weights that the configuration says are shared; called after weights were replaced."""
 
     def embed(self, ids: Tensor) -> Tensor:
         """The token vectors alone, without positions: ids (B, T) -> (B, T, D)."""

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from glassformer.durable import hash_json, replace_file
 from glassformer.errors import GlassError, InputError
 from glassformer.tasks.jobs import Job, Progress, prepare_job
-from glassformer.tasks.loading import find_device
+from glassformer.tasks.load import find_device
 from glassformer.tasks.metrics import MetricsLog
 from glassformer.tasks.recipe import Recipe, flag_homes
 from glassformer.training.checkpoints import CheckpointManager, find_fault

@@ -1,8 +1,8 @@
 """GPT-2's byte-level byte pair encoding.
 
-Text is cut into words by a pattern, each word is a run of bytes, and pairs of neighbors are merged, the lowest
-rank first, until no pair is in the list. The work is done by the `tokenizers` library; `watch` shows the same
-merges one by one.
+Text is cut into words by a pattern, each word is a run of bytes, and pairs of neighbors are merged, the one
+of lowest rank first, until no pair is in the list. The `tokenizers` library does the work; `watch` shows the
+same merges one by one.
 """
 
 import re
@@ -131,7 +131,7 @@ class ByteBPE:
     def _word_end(self, text: str, near: int) -> int:
         """A place soon after `near` where a word must end.
 
-        The kind of character changes there, and no blank or apostrophe comes before, which would start a word.
+        The kind of character changes there, and no blank or apostrophe comes before: those start a word.
         """
         while near < len(text) and not self.prefix_space:
             for at in range(near, min(near + 64, len(text))):
@@ -168,9 +168,8 @@ class ByteBPE:
         check_ids(self._ids, self.special)
         missing = [byte for symbol, byte in BYTE_OF.items() if symbol not in self._ids]
         if missing:
-            raise InputError(
-                f"the vocabulary has no token for {len(missing)} of the 256 bytes, the first {missing[0]:#04x}"
-            )
+            count, first = len(missing), f"{missing[0]:#04x}"
+            raise InputError(f"the vocabulary has no token for {count} of the 256 bytes, the first {first}")
         # All symbols at once, which is fast; the one that is wrong is looked for only if there is one.
         if "" in self._ids or not BYTE_OF.keys() >= set("".join(self._ids)):
             wrong = (symbol for symbol in self._ids if not symbol or any(c not in BYTE_OF for c in symbol))

@@ -16,7 +16,7 @@ class TextStream:
         *,
         after: int | None = None,
     ) -> None:
-        """`bytes_of` is a tokenizer's; `after` is the last token of the prompt, which the first piece follows."""
+        """`bytes_of` is a tokenizer's; `after` is the last token of the prompt, if there is one."""
         if any(not isinstance(s, str) for s in stop):
             raise InputError("stop: a stop string must be text")
         if any(not s for s in stop):

@@ -43,7 +43,7 @@ class Tokenizer(Protocol):
         """The content of a `tokenizer.json` that the `tokenizers` and `transformers` libraries load."""
 
 
-def pieces(tokenizer: Tokenizer, ids: Iterable[int], after: int | None = None) -> list[bytes]:
+def pieces(tokenizer: Tokenizer, ids: Iterable[int], *, after: int | None = None) -> list[bytes]:
     """The bytes of every token where it stands: joined, they are the text."""
     found = []
     for id in ids:

@@ -3,7 +3,8 @@
 import codecs
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,7 +28,7 @@ def train_tokenizer(
     special: Sequence[str] = (END_OF_TEXT,),
     progress: Callable[[int], object] | None = None,
 ) -> ByteBPE:
-    """Learn the merges of `source` (texts, or paths of text files) until the vocabulary has `vocab_size` tokens.
+    """Learn merges from `source` (texts, or paths of text files) until there are `vocab_size` tokens.
 
     `progress` is called with the number of characters read since the last call.
     """
@@ -52,19 +53,43 @@ def train_word_tokenizer(
     """Learn a vocabulary of GPT-1's form; `<unk>` is always in it, and a token that ends a text as well."""
     special = (*special, UNKNOWN) if UNKNOWN not in special else special
     _check_size(vocab_size, 2 * len(ALPHABET), "characters, each inside and at the end of a word,", special)
+    words = _count_words(_watched(_texts(source), progress))
+    letters = _letters(words, vocab_size // 4)
     learner = fast.Tokenizer(models.BPE(end_of_word_suffix=END_OF_WORD))
-    learner.normalizer = normalizer()
     learner.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size - len(special),
-        initial_alphabet=ALPHABET,
-        limit_alphabet=max(len(ALPHABET), vocab_size // 4),
+        # Unlisted, these get ids in the order of a hash map, and ids break ties: other merges in every run.
+        special_tokens=[letter + END_OF_WORD for letter in letters],
+        initial_alphabet=letters,
+        limit_alphabet=len(letters),
         end_of_word_suffix=END_OF_WORD,
         show_progress=False,
     )
-    learner.train_from_iterator(_with_every_letter(_watched(_texts(source), progress)), trainer)
+    repeated = (" ".join([word] * count) for word, count in words.items())
+    learner.train_from_iterator(repeated, trainer)
     vocab, merges = _learned(learner, special)
     return WordBPE(vocab, merges, special={token: vocab[token] for token in special})
+
+
+def _count_words(texts: Iterable[str]) -> Counter[str]:
+    """How often each word comes in the texts, cut as the tokenizer will cut them."""
+    normal, cut = normalizer(), pre_tokenizers.BertPreTokenizer()
+    counts: Counter[str] = Counter()
+    for text in texts:
+        words = cut.pre_tokenize_str(normal.normalize_str(text))
+        counts.update(word for word, _ in words)
+    return counts
+
+
+def _letters(words: Mapping[str, int], limit: int) -> list[str]:
+    """The characters that get tokens of their own: ASCII, and the most frequent others up to a limit."""
+    counts: Counter[str] = Counter()
+    for word, count in words.items():
+        for letter in word:
+            counts[letter] += count
+    others = sorted(counts.keys() - set(ALPHABET), key=lambda letter: (-counts[letter], letter))
+    return sorted([*ALPHABET, *others[: max(0, limit - len(ALPHABET))]])
 
 
 def _check_size(vocab_size: int, basic: int, what: str, special: Sequence[str]) -> None:
@@ -81,15 +106,6 @@ def _learned(learner: fast.Tokenizer, special: Sequence[str]) -> tuple[dict[str,
     model = json.loads(learner.to_str())["model"]
     vocab = model["vocab"] | {token: len(model["vocab"]) + i for i, token in enumerate(special)}
     return vocab, [(left, right) for left, right in model["merges"]]
-
-
-def _with_every_letter(texts: Iterable[str]) -> Iterator[str]:
-    """Texts, and then every character of them as a word: so that each may end a word, wherever it was met."""
-    seen = set(ALPHABET)
-    for text in texts:
-        seen.update(text)
-        yield text
-    yield " ".join(sorted(seen))
 
 
 def _texts(source: Iterable[str | Path]) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """GPT-1's byte pair encoding: lower-cased words, whose last token ends with `</w>`.
 
-Text is cleaned, lower-cased, stripped of accents and cut at blanks and punctuation; the characters of each word
-are merged, the lowest rank first. A character that the vocabulary lacks is `<unk>`: decoding does not give every
-text back. The `tokenizers` library does the work, as in `transformers` where spaCy and ftfy are absent.
+Text is cleaned, lower-cased, stripped of accents and cut at blanks and punctuation; the characters of each
+word are merged, the pair of lowest rank first. A character that the vocabulary lacks is `<unk>`, so decoding
+does not give every text back. The `tokenizers` library does the work, as in `transformers`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ class WordBPE:
         special: Mapping[str, int] | None = None,
         check: bool = True,
     ) -> None:
-        """A vocabulary, its merges in order of rank, and the special tokens (`<unk>` among them) with their ids.
+        """A vocabulary, its merges in order of rank, and the special tokens with their ids; `<unk>` is one.
 
         `check=False` is for what was checked before and has not changed since.
         """

@@ -12,7 +12,10 @@ APOSTROPHES = "'’"  # letters between letters
 
 
 def words(pieces: Sequence[bytes]) -> list[range]:
-    """The tokens of every word, as ranges that follow each other. A token that begins inside a character begins no word."""
+    """The tokens of every word, as ranges that follow each other.
+
+    A token that begins inside a character begins no word.
+    """
     text = b"".join(pieces).decode(
         "utf-8", "surrogateescape"
     )  # a byte that is no text is a character of its own
@@ -35,7 +38,10 @@ def words(pieces: Sequence[bytes]) -> list[range]:
 
 
 def _begins(text: str, kinds: Sequence[str], at: int) -> bool:
-    """Whether a word begins at a character, not the first. A blank belongs to what follows it, a mark to what it sits on."""
+    """Whether a word begins at a character that is not the first.
+
+    A blank belongs to what follows it, a mark to what it sits on.
+    """
     before, first = text[at - 1], text[at]
     if first.isspace() or before.isspace():
         return (first.isspace() and first != before) or before == "\n" != first

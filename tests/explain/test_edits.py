@@ -1,16 +1,18 @@
-"""Surgery: every kind of edit beside the same change made by hand, and the sweep beside one run a place."""
+"""Edits: every kind of edit beside the same change made by hand, and the sweep beside one run a place."""
 
 import numpy as np
 import pytest
 import torch
+from explain.readings import reading
 from small import Pair
 
 import glassformer as gf
 from glassformer.errors import InputError
-from glassformer.explain import surgery
+from glassformer.explain import edits as module
 from glassformer.explain.difference import difference
-from glassformer.explain.lens import contributions
-from glassformer.explain.surgery import Edit, direction, mean_over, sweep, values_at
+from glassformer.explain.edits import Edit, direction, mean_over, sweep, values_at
+from glassformer.explain.lens import attribution
+from glassformer.explain.reading import Reading
 from glassformer.generation.decode import generate
 from glassformer.generation.options import Options
 
@@ -23,7 +25,7 @@ def logits(pair: Pair, ids: list[int], edits: dict[str, object] | None = None) -
 
 
 def edited(pair: Pair, *edits: Edit) -> torch.Tensor:
-    with surgery.edited(pair.ours, edits):
+    with module.edited(pair.ours, edits):
         return logits(pair, pair.ids)
 
 
@@ -80,7 +82,7 @@ def test_edits_of_one_site_follow_each_other(pair: Pair) -> None:
 def test_nobody_sees_ahead(pair: Pair) -> None:
     """Whatever is done to scores, a later token changes nothing before it."""
     for edit in (Edit("blocks.0.attn.scores[1]", "zero"), Edit("blocks.1.attn.scores", "scale", by=-1.0)):
-        with surgery.edited(pair.ours, [edit]):
+        with module.edited(pair.ours, [edit]):
             one, other = logits(pair, pair.ids), logits(pair, [*pair.ids[:-1], 3])
         assert one.isfinite().all()
         torch.testing.assert_close(one[:-1], other[:-1], rtol=0, atol=1e-12)
@@ -89,11 +91,11 @@ def test_nobody_sees_ahead(pair: Pair) -> None:
 def test_parts_under_edits(pair: Pair) -> None:
     """What an edit puts on the stream is a part of its own, and all still add up."""
     for edit in (Edit("blocks.0.attn", "zero"), Edit("blocks.0.out", "add", value=np.arange(24.0))):
-        with surgery.edited(pair.ours, [edit]):
-            found = contributions(pair.ours, pair.ids, -1, 40)
+        with module.edited(pair.ours, [edit]):
+            found = attribution(reading(pair), position=-1, token=40)
         assert "edits" in found.parts
         assert found.values.sum() == pytest.approx(found.logit, abs=1e-9)
-    assert "edits" not in contributions(pair.ours, pair.ids, -1, 40).parts
+    assert "edits" not in attribution(reading(pair), position=-1, token=40).parts
 
 
 def test_at_some_positions(pair: Pair) -> None:
@@ -128,7 +130,7 @@ def test_edits_hold_while_a_text_is_written(
     pair: Pair, prompts: list[list[int]], at: tuple[int, ...] | None
 ) -> None:
     """Behind a cache and in a padded batch, an edit is for the same positions of each text as when it is read at once."""
-    own = values_at(pair.ours, [1, 2, 3, 4, 5, 6, 7, 8, 9], ["blocks.0.attn.mix"])[
+    own = values_at(reading(pair, [1, 2, 3, 4, 5, 6, 7, 8, 9]), ["blocks.0.attn.mix"])[
         "blocks.0.attn.mix"
     ].numpy()
     edits = [
@@ -137,17 +139,17 @@ def test_edits_hold_while_a_text_is_written(
         Edit("final", "scale", by=2.0, at=at),
     ]
     options = Options(max_new_tokens=4, temperature=0)
-    with surgery.edited(pair.ours, edits):
+    with module.edited(pair.ours, edits):
         events = list(generate(pair.ours, prompts, options))
     for which, prompt in enumerate(prompts):
         written = [event for event in events if event.prompt == which]
         tokens = [event.token for event in written]
         assert None not in tokens
         whole = [*prompt, *tokens[:-1]]  # type: ignore[list-item]
-        with surgery.edited(pair.ours, edits), surgery.replayed(len(prompt)):
-            again = logits(pair, whole)
+        with module.edited(pair.ours, edits):
+            again = reading(pair, whole, len(prompt)).run("logits", last=False)["logits"][0].detach()
         fixed = [by_hand(edit, len(prompt), len(whole)) for edit in edits]
-        with surgery.edited(pair.ours, fixed):
+        with module.edited(pair.ours, fixed):
             right = logits(pair, whole)
         torch.testing.assert_close(again, right, rtol=0, atol=1e-12)
         right = right.log_softmax(-1)[len(prompt) - 1 :]
@@ -158,16 +160,16 @@ def test_edits_hold_while_a_text_is_written(
 def test_inside_and_outside(pair: Pair) -> None:
     """Behind the block the model is itself again, also after an error; a trace around hears of its own runs alone."""
     plain = logits(pair, pair.ids)
-    with pytest.raises(ZeroDivisionError), surgery.edited(pair.ours, [Edit("blocks.0.attn", "zero")]):
+    with pytest.raises(ZeroDivisionError), module.edited(pair.ours, [Edit("blocks.0.attn", "zero")]):
         raise ZeroDivisionError
     torch.testing.assert_close(logits(pair, pair.ids), plain, rtol=0, atol=0)
     with (
         gf.trace(pair.ours, "blocks.0.attn.out") as seen,
-        surgery.edited(pair.ours, [Edit("blocks.0.attn", "zero")]),
+        module.edited(pair.ours, [Edit("blocks.0.attn", "zero")]),
     ):
         pair.ours(torch.tensor([pair.ids]))
     assert seen["blocks.0.attn"].shape == (1, 12, 24)
-    with surgery.edited(pair.ours, []), gf.trace(pair.ours, "logits") as seen:
+    with module.edited(pair.ours, []), gf.trace(pair.ours, "logits") as seen:
         pair.ours(torch.tensor([pair.ids]))
     torch.testing.assert_close(seen["logits"][0].detach(), plain, rtol=0, atol=0)
 
@@ -175,11 +177,11 @@ def test_inside_and_outside(pair: Pair) -> None:
 def test_patching_all_of_a_layer_gives_the_other_text(pair: Pair) -> None:
     """And patching what is there already changes nothing."""
     for site in ("blocks.0.out", "blocks.1.attn.mix"):
-        own = values_at(pair.ours, pair.ids, [site])[site].numpy()
+        own = values_at(reading(pair), [site])[site].numpy()
         torch.testing.assert_close(
             edited(pair, Edit(site, "patch", value=own)), logits(pair, pair.ids), rtol=0, atol=0
         )
-    other = values_at(pair.ours, OTHER, ["blocks.0.out"])["blocks.0.out"].numpy()
+    other = values_at(reading(pair, OTHER), ["blocks.0.out"])["blocks.0.out"].numpy()
     torch.testing.assert_close(
         edited(pair, Edit("blocks.0.out", "patch", value=other)), logits(pair, OTHER), rtol=0, atol=1e-12
     )
@@ -189,10 +191,17 @@ def test_a_sweep_is_one_patch_after_the_other(pair: Pair, monkeypatch: pytest.Mo
     """Whatever runs side by side; all of the last layer's last place is all of the answer."""
     sites = ["blocks.0.out", "blocks.0.attn.mix", "blocks.1.out"]
     seen = []
-    found = sweep(pair.ours, pair.ids, OTHER, sites, 40, 41, progress=lambda *done: seen.append(done))
+    found = sweep(
+        reading(pair),
+        reading(pair, OTHER),
+        sites=sites,
+        answer=40,
+        foil=41,
+        progress=lambda *done: seen.append(done),
+    )
     assert seen == [(1, 3), (2, 3), (3, 3)]
     for number, site in enumerate(sites):
-        own = values_at(pair.ours, pair.ids, [site])[site]
+        own = values_at(reading(pair), [site])[site]
         for position in range(12):
 
             def by_hand(x: torch.Tensor, own: torch.Tensor = own, position: int = position) -> torch.Tensor:
@@ -208,9 +217,11 @@ def test_a_sweep_is_one_patch_after_the_other(pair: Pair, monkeypatch: pytest.Mo
     assert (found.clean, found.broken) == pytest.approx((clean, broken))
     assert found.restored[2, -1] == pytest.approx(1.0)
     np.testing.assert_allclose(found.restored[2, :-1], 0, atol=1e-9)
-    monkeypatch.setattr("glassformer.explain.surgery.ROWS", 5)
+    monkeypatch.setattr("glassformer.explain.edits.ROWS", 5)
     np.testing.assert_allclose(
-        sweep(pair.ours, pair.ids, OTHER, sites, 40, 41).patched, found.patched, rtol=1e-12
+        sweep(reading(pair), reading(pair, OTHER), sites=sites, answer=40, foil=41).patched,
+        found.patched,
+        rtol=1e-12,
     )
 
 
@@ -218,29 +229,31 @@ def test_directions_and_means(pair: Pair) -> None:
     """A direction is the mean way between the last tokens; a mean is over all tokens of all texts."""
     pairs = [([1, 2, 3], [4, 5]), ([6], [7, 8, 9, 10])]
     site = "blocks.1.mid"
-    ends = [[values_at(pair.ours, ids, [site])[site][-1].numpy() for ids in two] for two in pairs]
+    ends = [[values_at(reading(pair, ids), [site])[site][-1].numpy() for ids in two] for two in pairs]
     np.testing.assert_allclose(
-        direction(pair.ours, pairs, site), np.mean([a - b for a, b in ends], 0), rtol=1e-5
+        direction([(reading(pair, a), reading(pair, b)) for a, b in pairs], site),
+        np.mean([a - b for a, b in ends], 0),
+        rtol=1e-5,
     )
     all_of_them = np.concatenate(
-        [values_at(pair.ours, ids, [site])[site].numpy() for two in pairs for ids in two]
+        [values_at(reading(pair, ids), [site])[site].numpy() for two in pairs for ids in two]
     )
     np.testing.assert_allclose(
-        mean_over(pair.ours, [ids for two in pairs for ids in two], site), all_of_them.mean(0), rtol=1e-5
+        mean_over([reading(pair, ids) for two in pairs for ids in two], site), all_of_them.mean(0), rtol=1e-5
     )
-    assert mean_over(pair.ours, [[1, 2], [3]], "blocks.0.attn.mix").shape == (3, 8)
+    assert mean_over([reading(pair, [1, 2]), reading(pair, [3])], "blocks.0.attn.mix").shape == (3, 8)
 
 
 def test_a_difference(pair: Pair) -> None:
     """A model differs from itself in nothing, and from its edited self where it was edited."""
-    same = difference(pair.ours, pair.ours, pair.ids)
+    same = difference(reading(pair), reading(pair))
     assert not same.logprobs.any()
     assert same.attention is not None
     assert not same.attention.any()
     from small import small_model
 
     other = small_model(9, torch.float64)
-    found = difference(pair.ours, other, pair.ids)
+    found = difference(reading(pair), Reading(other, pair.ids))
     rows = [
         logits(pair, pair.ids).log_softmax(-1),
         other(torch.tensor([pair.ids]))[0].detach().log_softmax(-1),
@@ -249,7 +262,8 @@ def test_a_difference(pair: Pair) -> None:
     np.testing.assert_allclose(found.logprobs, np.subtract(right[1], right[0]), atol=1e-5)
     assert found.attention is not None
     assert ((found.attention > 0) & (found.attention <= 1)).all()
-    assert difference(pair.ours, small_model(9, torch.float64, layers=1), pair.ids).attention is None
+    fewer = small_model(9, torch.float64, layers=1)
+    assert difference(reading(pair), Reading(fewer, pair.ids)).attention is None
 
 
 @pytest.mark.parametrize(
@@ -272,17 +286,20 @@ def test_a_difference(pair: Pair) -> None:
             "the other text has 0 to 2",
         ),
         (
-            lambda pair: direction(pair.ours, [([1], [1, 2])], "blocks.0.attn.pattern"),
+            lambda pair: direction([(reading(pair), reading(pair, [1, 2]))], "blocks.0.attn.pattern"),
             "another shape for every text",
         ),
         (lambda pair: Edit("blocks.0.out", "mean"), "blocks.0.out: mean needs a value"),
         (
-            lambda pair: sweep(pair.ours, [1, 2], [1], ["embed"], 0, 1),
+            lambda pair: sweep(reading(pair, [1, 2]), reading(pair, [1]), sites=["embed"], answer=0, foil=1),
             "as many tokens as each other, not 2 and 1",
         ),
-        (lambda pair: sweep(pair.ours, [1], [2], ["embed"], 0, 97), "token 97 is not there"),
-        (lambda pair: direction(pair.ours, [], "embed"), "at least one pair"),
-        (lambda pair: difference(pair.ours, pair.ours, [1]), "at least two tokens"),
+        (
+            lambda pair: sweep(reading(pair, [1]), reading(pair, [2]), sites=["embed"], answer=0, foil=97),
+            "token 97 is out of range",
+        ),
+        (lambda pair: direction([], "embed"), "at least one pair"),
+        (lambda pair: difference(reading(pair, [1]), reading(pair, [1])), "at least two tokens"),
     ],
 )
 def test_what_is_not_there(pair: Pair, call: object, words: str) -> None:

@@ -1,0 +1,87 @@
+"""Answers: one file per subject, each with its questions, typed answers, tables, drawings and sentences.
+
+`QUESTIONS` is the one table of what can be asked: a name is the same in Python, on the command line, over HTTP and as
+the kind of the answer. Modules are imported when a question is asked, so importing this package loads no torch.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from glassformer.errors import InputError
+
+CAUSAL, ATTENDS, WRITES = frozenset({"causal"}), frozenset({"attends"}), frozenset({"writes"})
+
+# What a model without a capability does not have, as the end of a sentence.
+LACKS = {
+    "writes": "does not generate text",
+    "causal": "does not predict the next token",
+    "attends": "has no attention",
+    "source": "has no source text",
+    "encodes": "does not encode a text",
+    "recurrent": "has no recurrent state",
+    "draws": "draws no pictures",
+}
+
+
+@dataclass(frozen=True)
+class Question:
+    """Where a question is answered, what a model needs to answer it, and what it asks."""
+
+    module: str
+    help: str
+    needs: frozenset[str] = frozenset()
+
+
+QUESTIONS: dict[str, Question] = {
+    "top": Question("tokens", "the likeliest next tokens, and which may be drawn", CAUSAL),
+    "tokens": Question("tokens", "the tokens of a text and their ids"),
+    "merges": Question("tokens", "how the words of a text become tokens, merge by merge"),
+    "embedding": Question("tokens", "what goes into the first block: token and position vectors"),
+    "probabilities": Question("tokens", "how sure the model was of every generated token", WRITES),
+    "attention": Question("attention", "where a head or a layer attends", ATTENDS),
+    "heads": Question("attention", "what kind of head each is", ATTENDS),
+    "find_heads": Question("attention", "which heads attend from one word to another", ATTENDS),
+    "steps": Question("attention", "one query step by step: q·k, ÷ √K, mask, softmax, values", ATTENDS),
+    "rollout": Question("attention", "attention through all layers", ATTENDS),
+    "robot": Question("attention", "the article's table: robot must obey orders"),
+    "lens": Question("lens", "what every layer would predict", CAUSAL),
+    "rankings": Question("lens", "the rank of every generated token in every layer", CAUSAL | WRITES),
+    "rankings_watch": Question("lens", "the ranks of some words in every layer", CAUSAL),
+    "attribution": Question("lens", "which heads and layers raise a logit", CAUSAL | ATTENDS),
+    "residual": Question("lens", "one position's vector through the layers", CAUSAL),
+    "saliency": Question("saliency", "which tokens made each generated one likely", CAUSAL | WRITES),
+    "neurons": Question("neurons", "which neurons fire at which tokens"),
+    "factors": Question("neurons", "what neurons have in common: factors over the tokens"),
+    "clusters": Question("neurons", "neurons that fire at the same tokens, in groups"),
+    "promotes": Question("neurons", "which tokens one neuron makes likelier", CAUSAL),
+    "examples": Question("neurons", "where in many texts one neuron fires most"),
+    "edit": Question("edits", "the next token with and without edits", CAUSAL | WRITES),
+    "sweep": Question("edits", "which places carry what tells two texts apart", CAUSAL),
+    "diff": Question("diff", "two models on one text", CAUSAL),
+    "cache": Question("cache", "what each step computes and finds in the KV cache", WRITES | ATTENDS),
+    "parameters": Question("model", "where a model's parameters are"),
+    "curve": Question("training", "the loss of a training over its tokens"),
+    "training_rows": Question("training", "the rows of features and label that a text becomes"),
+    "update": Question("training", "one training step: predict, error, update", CAUSAL),
+}
+
+
+def ask(name: str, *about: Any, **how: Any) -> Any:
+    """Answer a question by its name; `about` is what it takes first: a text, a model, a tokenizer."""
+    if name not in QUESTIONS:
+        raise InputError(f"{name!r} is not a question; there is {', '.join(QUESTIONS)}")
+    if about:
+        check(name, about[0])
+    module = import_module(f"glassformer.answers.{QUESTIONS[name].module}")
+    return getattr(module, name)(*about, **how)
+
+
+def check(name: str, subject: Any) -> None:
+    """Refuse a question that a model cannot answer, in one sentence that says what it lacks."""
+    needs = QUESTIONS[name].needs
+    if not needs or not hasattr(subject, "capabilities"):  # a tokenizer, files: nothing that could lack it
+        return
+    missing = sorted(needs - subject.capabilities)
+    if missing:
+        raise InputError(f"{name}: {subject.name} {LACKS[missing[0]]}")

@@ -1,0 +1,468 @@
+"""What every answer has: typed values, a table, drawings, one sentence; and the text that a question is about."""
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, dataclass_transform
+
+import numpy as np
+
+from glassformer.errors import InputError
+from glassformer.figures.labels import number, readable
+from glassformer.figures.marks import Spec
+from glassformer.figures.view import PICTURES, VERSION, View, csv_text, frame, write
+from glassformer.tokenizers.words import words
+
+if TYPE_CHECKING:
+    from glassformer.explain.reading import Reading
+    from glassformer.tokenizers import Tokenizer
+
+SCHEMA = 1  # of `Answer.to_dict`; grows when a field changes its name or meaning
+
+Array = np.ndarray[Any, Any]
+Cell = str | int | float | bool | None
+Drawing = Callable[[], Spec]
+Progress = Callable[[int, int], object]
+Format = Literal["text", "token", "count", "rank", "share", "signed", "number", "bool"]
+
+
+def silent(done: int, total: int) -> None:
+    """Progress that is not shown."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: its name, and how its cells are shown.
+
+    `key` columns identify a row, so a table that is broken into parts repeats them. Columns of one `group`
+    (above 0) stay side by side.
+    """
+
+    name: str
+    format: Format = "text"
+    key: bool = False
+    group: int = 0
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under typed columns."""
+
+    columns: list[Column]
+    rows: list[list[Cell]]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return [column.name for column in self.columns]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it: columns with their formats, and rows."""
+        columns = [{"name": one.name, "format": one.format, "key": one.key} for one in self.columns]
+        return {"columns": columns, "rows": plain(self.rows)}
+
+    def to_csv(self) -> str:
+        """As a .csv file has it."""
+        return csv_text(self.names, self.rows)
+
+    def to_frame(self) -> Any:
+        """As pandas has it."""
+        return frame(self.names, self.rows)
+
+    def where(self, column: str, value: Cell) -> "Table":
+        """Only the rows that have this value in a column."""
+        if column not in self.names:
+            raise InputError(f"the table has no column {column!r}; it has {', '.join(self.names)}")
+
+        at = self.names.index(column)
+        rows = [row for row in self.rows if row[at] == value]
+        if not rows:
+            raise InputError(f"no row has {value!r} in the column {column!r}")
+        return Table(self.columns, rows)
+
+    def largest(self, column: str, size: Callable[[Any], float] = float) -> list[Any]:
+        """The row with the largest value in a column; cells without a number come last."""
+        at = self.names.index(column)
+
+        def size_of(row: list[Cell]) -> float:
+            cell = row[at]
+            missing = cell is None or cell != cell  # nan differs from itself
+            return -np.inf if missing else size(cell)
+
+        return max(self.rows, key=size_of)
+
+
+Kind = TypeVar("Kind", bound="type[Answer]")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False)
+def answer(kind: Kind) -> Kind:
+    """Make a class an answer: a frozen dataclass, compared by identity because it holds arrays."""
+    return dataclass(frozen=True, kw_only=True, repr=False, eq=False)(kind)
+
+
+@answer
+class Answer:
+    """An answer to a question: its values as typed fields, a table of them for people, drawings, and one sentence."""
+
+    kind: ClassVar[str]
+
+    caption: str
+    tokens: list[str]
+    made: str = ""  # how the text came about
+    filters: tuple[tuple[str, Cell], ...] = ()  # (column, value) pairs that the table's rows must have
+
+    # What every kind of answer says for itself.
+
+    def make_table(self) -> Table:
+        """The table, with all the rows that it has for people."""
+        raise NotImplementedError
+
+    def every(self) -> Table:
+        """All rows, when the table shows a selection."""
+        return self.table()
+
+    def draw(self) -> Spec:
+        """The one drawing of an answer that has one."""
+        raise NotImplementedError
+
+    @property
+    def views(self) -> dict[str, Drawing]:
+        """Its drawings by name; the first is the default."""
+        return {self.kind: self.draw}
+
+    def finding(self) -> str:
+        """The most important thing to see, as the end of a sentence."""
+        return self.first_row()
+
+    # What follows from that.
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.caption.partition(chr(10))[0]!r}, {len(self.rows)} rows)"
+
+    @cached_property
+    def _table(self) -> Table:
+        table = self.make_table()
+        for column, value in self.filters:
+            table = table.where(column, value)
+        return table
+
+    def table(self) -> Table:
+        """The table for people."""
+        return self._table
+
+    @property
+    def rows(self) -> list[list[Cell]]:
+        """The rows of its table."""
+        return self._table.rows
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of its table's columns."""
+        return self._table.names
+
+    def at(self, position: int) -> Self:
+        """The answer with the table of one position, counted from the end if it is below 0."""
+        size = len(self.tokens)
+        if not -size <= position < size:
+            raise InputError(f"position {position} is out of range (0 to {size - 1})")
+        return self.where("position", position % size)
+
+    def where(self, column: str, value: Cell) -> Self:
+        """The answer with only those rows of its table that have a value in a column."""
+        self.table().where(column, value)
+        return dataclasses.replace(self, filters=(*self.filters, (column, value)))
+
+    def sentence(self) -> str:
+        """Alternative text: the caption, and the most important thing to see."""
+        title = self.caption.partition("\n")[0]
+        return f"{title}: {self.finding()}." if self.rows else f"{title}."
+
+    def first_row(self) -> str:
+        """The first row of a table that is in order."""
+        return f"first of {len(self.rows)} rows: {self._row(0)}"
+
+    def last_row(self) -> str:
+        """The last row of a table that runs through stages or steps."""
+        return f"at the end: {self._row(-1)}"
+
+    def _row(self, at: int) -> str:
+        cells = zip(self.columns, self.rows[at], strict=True)
+        return ", ".join(f"{name} {_described(value)}" for name, value in cells)
+
+    def data(self) -> dict[str, Any]:
+        """Its own fields by name."""
+        common = {one.name for one in dataclasses.fields(Answer)}
+        own = (one.name for one in dataclasses.fields(self) if one.name not in common)
+        return {name: getattr(self, name) for name in own}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as JSON has it: values that are not finite are null."""
+        about = {"kind": self.kind, "schema": SCHEMA, "caption": self.caption, "made": self.made}
+        values = {name: plain(value) for name, value in self.data().items()}
+        return about | {"tokens": self.tokens, "values": values} | self.table().to_dict()
+
+    def to_csv(self) -> str:
+        """All rows, as a .csv file has them."""
+        return self.every().to_csv()
+
+    def to_frame(self) -> Any:
+        """The table, as pandas has it."""
+        return self.table().to_frame()
+
+    def to_numpy(self) -> Any:
+        """The values as arrays: the only one, or several by name."""
+        found = {name: arrays(value) for name, value in self.data().items() if not _is_label(value)}
+        return next(iter(found.values())) if len(found) == 1 else found
+
+    def view(self, drawing: str | None = None) -> View:
+        """The picture, as data; some kinds of answers have several."""
+        drawing = next(iter(self.views)) if drawing is None else drawing
+        if drawing not in self.views:
+            known = ", ".join(self.views)
+            raise InputError(f"{drawing!r} is not a drawing of {self.kind}; there is {known}")
+
+        title, _, rest = self.caption.partition("\n")
+        remarks = [readable(rest), self.made, f"Glassformer {version('glassformer')}"]
+        about: Spec = {
+            "view": VERSION,
+            "title": readable(title),
+            "sentence": readable(self.sentence()),
+            "caption": " · ".join(filter(None, remarks)),
+        }
+
+        spec = self.views[drawing]()
+        if "title" in spec:
+            spec["title"] = readable(spec["title"])
+        table = {"columns": self.columns, "rows": plain(self.rows)}
+        return View(about | spec | {"table": table})
+
+    def to_html(self, drawing: str | None = None, *, theme: str | None = None) -> str:
+        """One self-contained page with the live picture."""
+        return self.view(drawing).to_html(theme=theme)
+
+    def save(self, path: str | Path, *, drawing: str | None = None, **how: Any) -> Path:
+        """Write a picture (.svg, .png, .pdf, .html) or the values (.json, .csv). How: `width`, `theme` ("dark")."""
+        path = Path(path)
+        check_format(path)
+        kind = path.suffix.lower()
+        if kind == ".csv":
+            write(path, self.to_csv().encode())
+        elif kind == ".json":
+            whole = self.to_dict() | {"view": self.view(drawing).spec}
+            write(path, (json.dumps(whole, ensure_ascii=False) + "\n").encode())
+        else:
+            self.view(drawing).save(path, **how)
+        return path
+
+    def show(self, drawing: str | None = None) -> None:
+        """Show the picture: live in a notebook, as text on a terminal."""
+        self.view(drawing).show()
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
+        return self.view()._repr_mimebundle_()
+
+    def title_of_some(self, shown: int, total: int, what: str) -> Spec:
+        """A title that says so when a drawing does not show everything; nothing when it does."""
+        return {} if shown >= total else {"title": f"{self.caption}; the first {shown} of {total} {what}"}
+
+
+def check_format(path: Path) -> None:
+    """Refuse a file that is neither a picture nor values."""
+    if path.suffix.lower() not in (*PICTURES, ".json", ".csv"):
+        raise InputError(f"{path}: a picture is saved as {', '.join(PICTURES)}, numbers as .json or .csv")
+
+
+def _described(value: Cell) -> str:
+    if isinstance(value, float | int) and not isinstance(value, bool):
+        return number(value)
+    return "none" if value is None else repr(value)
+
+
+def _is_label(value: Any) -> bool:
+    return isinstance(value, str | bool) or value is None
+
+
+def arrays(value: Any) -> Any:
+    """Records become arrays by field name, and a list of records one array a field."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {one.name: arrays(getattr(value, one.name)) for one in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {name: arrays(one) for name, one in value.items()}
+    if isinstance(value, list) and value and dataclasses.is_dataclass(value[0]):
+        names = [one.name for one in dataclasses.fields(value[0])]
+        columns = {name: [getattr(record, name) for record in value] for name in names}
+        return {name: _stacked(column) for name, column in columns.items()}
+    return value if value is None else _stacked(value)
+
+
+def _stacked(column: Any) -> Any:
+    """One array, or the list itself where its parts have several lengths."""
+    try:
+        return np.asarray(column)
+    except ValueError:
+        return column
+
+
+def plain(value: Any) -> Any:
+    """Values as JSON has them; −∞ and nan are null."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {one.name: plain(getattr(value, one.name)) for one in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {_key(name): plain(one) for name, one in value.items()}
+    if isinstance(value, np.ndarray | list | tuple):
+        return [plain(one) for one in value]
+    if isinstance(value, float | np.floating):
+        return float(value) if np.isfinite(value) else None
+    return value.item() if isinstance(value, np.integer | np.bool_) else value
+
+
+def _key(name: Any) -> str:
+    return " ".join(map(str, name)) if isinstance(name, tuple) else str(name)
+
+
+class Subject(Protocol):
+    """A model that can be asked: what questions need of its handle."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def tokenizer(self) -> "Tokenizer | None": ...
+    @property
+    def net(self) -> Any: ...
+    @property
+    def capabilities(self) -> frozenset[str]: ...
+    def encode(self, prompt: str | Sequence[int], *, special: bool = False) -> list[int]: ...
+    def reading(self, ids: Sequence[int], *, prompt: int = 0) -> "Reading": ...
+    def logits(self, ids: Sequence[int]) -> Array: ...
+    def next_logits(self, ids: Sequence[int]) -> Array: ...
+    def generate(self, prompt: str | Sequence[int] = "", **options: Any) -> Any: ...
+    def in_torch(self) -> AbstractContextManager[Any]: ...
+
+
+@dataclass(frozen=True)
+class Text:
+    """The text that a question is about: tokens of a model, of which the first `prompt` were given (0: all of them)."""
+
+    lm: Subject
+    ids: list[int]
+    prompt: int = 0
+    logprobs: list[float] | None = field(default=None, repr=False)  # of the generated tokens
+
+    @property
+    def net(self) -> Any:
+        """The torch module."""
+        return self.lm.net
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return self.lm.name
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What the model can do."""
+        return self.lm.capabilities
+
+    @property
+    def generated(self) -> list[int]:
+        """The tokens that the model generated."""
+        return self.ids[self.prompt :] if self.prompt else []
+
+    @property
+    def blank(self) -> int | None:
+        """The token that explanations put in a token's place: the end of text, or none."""
+        return None if self.lm.tokenizer is None else self.lm.tokenizer.end
+
+    def reading(self) -> "Reading":
+        """The whole text, to be run through the model."""
+        return self.lm.reading(self.ids, prompt=self.prompt)
+
+    def replayed(self) -> "Text":
+        """What the model read while it generated: all but the last token, which it never read."""
+        if not self.generated:
+            raise InputError("there is no token to explain: nothing was generated")
+        return dataclasses.replace(self, ids=self.ids[:-1])
+
+    @property
+    def whole(self) -> str:
+        """The text itself; bytes that are no whole character are shown as U+FFFD."""
+        tokenizer = self.lm.tokenizer
+        if tokenizer is None:
+            return "".join(self.labels)
+        return b"".join(map(tokenizer.bytes_of, self.ids)).decode("utf-8", "replace")
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """The text of every token."""
+        return labels(self.lm.tokenizer, self.ids)
+
+    def labels_of(self, ids: Sequence[int]) -> list[str]:
+        """The texts of single tokens that need not follow each other."""
+        return [label(self.lm.tokenizer, id) for id in ids]
+
+    def words(self) -> tuple[list[range], list[str]]:
+        """The words of the text: which tokens each is made of, and its text."""
+        tokenizer = self.lm.tokenizer
+        if tokenizer is None:
+            raise InputError(f"{self.name} has no vocabulary, so its tokens make no words")
+
+        pieces = [tokenizer.bytes_of(id) for id in self.ids]
+        groups = words(pieces)
+        joined = (b"".join(pieces[at] for at in group) for group in groups)
+        return groups, [one.decode("utf-8", "backslashreplace") for one in joined]
+
+    def find_token(self, word: str | int) -> int:
+        """The one token that a word is; a number is one already."""
+        return find_token(self.lm, word)
+
+    def positions(self, word: str | int) -> list[int]:
+        """The positions of a word: a number, or its text, with or without the blank before it."""
+        word = str(word)
+        if re.fullmatch(r"-?\d+", word, re.ASCII):
+            return [self.reading().check_position(int(word))]
+        if self.lm.tokenizer is None:
+            raise InputError(f"{self.name} has no vocabulary; give positions as numbers")
+
+        groups, names = self.words()
+        alike = [group for group, name in zip(groups, names, strict=True) if name.strip() == word.strip()]
+        found = [at for group in alike for at in group]
+        if not found:
+            known = " ".join(name.strip() for name in names)
+            shown = readable(known[:200]) + ("…" if len(known) > 200 else "")
+            raise InputError(f"the word {word!r} is not in the text; its words are {shown}")
+        return found
+
+
+def label(tokenizer: "Tokenizer | None", id: int) -> str:
+    """The text of one token; part of a character is shown as its bytes, an id without a token as a number."""
+    if tokenizer is None or id >= len(tokenizer):
+        return f"<{id}>"
+    return tokenizer.bytes_of(id).decode("utf-8", "backslashreplace")
+
+
+def labels(tokenizer: "Tokenizer | None", ids: Sequence[int]) -> list[str]:
+    """The texts of tokens that follow each other."""
+    return [label(tokenizer, id) for id in ids]
+
+
+def find_token(lm: Subject, word: str | int) -> int:
+    """The one token that a word is; a number is one already."""
+    if isinstance(word, int):
+        return word
+    if not word:
+        raise InputError("an empty text is no token")
+
+    ids = lm.encode(word)
+    if len(ids) == 1:
+        return ids[0]
+    pieces = " + ".join(f"'{name}'" for name in labels(lm.tokenizer, ids))
+    bare = not word.startswith(" ")
+    hint = f"; a word inside a text begins with a blank: ' {word.strip()}'" if bare else ""
+    raise InputError(f"{word!r} is not one token but {pieces}{hint}")

@@ -1,0 +1,503 @@
+"""Attention: where heads attend, what kind of head each is, and one query step by step."""
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from glassformer.answers.answer import Answer, Array, Cell, Column, Drawing, Table, Text, answer
+from glassformer.errors import InputError
+from glassformer.explain import attention as attending
+from glassformer.figures.color import magnitude, signed
+from glassformer.figures.labels import number, percent
+from glassformer.figures.marks import Spec
+from glassformer.figures.specs import bars, matrix, names, panels
+from glassformer.figures.view import short
+
+STRONGEST = 3  # sources of a token in the table
+ARCS = 4  # of a token, at most
+WEAK = 0.04  # of the strongest: weaker ones get no arc
+NEAR = 48  # tokens whose arcs are drawn one by one
+SMALL = 16  # rows and columns of a head among many, at most
+MOST_CELLS = 40_000  # of all heads together
+SHORT = {"previous": "prev.", "first": "first", "duplicate": "same", "induction": "ind."}  # kinds of heads
+
+
+# attention and rollout: how much every token takes from every other
+
+
+@answer
+class Attention(Answer):
+    """How much each token (or word) takes from each: (T, T), a row attends, a column is attended to."""
+
+    kind = "attention"
+
+    weights: Array
+    visible: Array  # (T, T) whether a row may attend to a column at all
+    value_weighted: bool = False  # lengths of what is passed on, not shares of a row
+
+    def data(self) -> dict[str, Any]:
+        """The weights; which of them are masked is for the drawing."""
+        return {"weights": self.weights, "value_weighted": self.value_weighted}
+
+    def make_table(self) -> Table:
+        """The strongest sources of every token."""
+        count = min(STRONGEST, len(self.tokens))
+        columns = [Column("position", "count", key=True), Column("token", "token", key=True)]
+        for n in range(1, count + 1):
+            columns.append(Column(f"attends to {n}", "token", group=n))
+            columns.append(Column(f"weight {n}", "share", group=n))
+
+        rows: list[list[Cell]] = []
+        for at, name in enumerate(self.tokens):
+            row: list[Cell] = [at, name]
+            sources = np.flatnonzero(self.visible[at])
+            for source in sources[np.argsort(-self.weights[at, sources], kind="stable")][:count]:
+                row += [self.tokens[source], float(self.weights[at, source])]
+            while len(row) < len(columns):  # the first tokens have fewer sources
+                row += ["", np.nan]
+            rows.append(row)
+        return Table(columns, rows)
+
+    def every(self) -> Table:
+        """The whole matrix."""
+        columns = [Column("position", "count", key=True), Column("token", "token", key=True)]
+        columns += [Column(f"{n} {name}", "share") for n, name in enumerate(self.tokens)]
+        rows: list[list[Cell]] = []
+        for at, (name, row) in enumerate(zip(self.tokens, self.weights.tolist(), strict=True)):
+            rows.append([at, name, *row])
+        return Table(columns, rows)
+
+    @property
+    def views(self) -> dict[str, Drawing]:
+        """A matrix, or arcs from token to token."""
+        return {"matrix": self.draw_matrix, "arcs": self.draw_arcs}
+
+    def draw_matrix(self) -> Spec:
+        """A row attends, a column is attended to."""
+        tokens = names(self.tokens)
+        return matrix(
+            tokens, tokens, _masked(self.weights, self.visible), **self._scale("; −∞: masked, so 0")
+        )
+
+    def draw_arcs(self) -> Spec:
+        """Arcs from every token to its sources; in a long text between groups, and among the last tokens."""
+        tokens = names(self.tokens)
+        strongest = float(self.weights.max(initial=0)) or 1.0
+        scale = self._scale()
+        if len(tokens) <= NEAR:
+            return {"kind": "arcs", "tokens": tokens, "edges": _edges(self.weights, strongest), **scale}
+
+        size = -(-len(tokens) // NEAR)
+        starts = list(range(0, len(tokens), size))
+        labels = [f"{start} {''.join(tokens[start : start + size])}" for start in starts]
+        pooled = _joined(self.weights, [range(at, min(at + size, len(tokens))) for at in starts])
+        overview = {"kind": "arcs", "tokens": labels, "edges": _edges(pooled, strongest), **scale}
+
+        last = len(tokens) - NEAR
+        edges = _edges(self.weights[last:, last:], strongest)
+        detail = {"kind": "arcs", "tokens": tokens[last:], "edges": edges, **scale}
+        return panels(
+            [
+                overview | {"title": f"by {size} tokens", "legend": False},
+                detail | {"title": f"the last {NEAR} tokens"},
+            ]
+        )
+
+    def _scale(self, note: str = "") -> Spec:
+        high = float(self.weights.max(initial=0))
+        if self.value_weighted:
+            return {"scale": magnitude(f"handed over{note}", high), "unit": ""}
+        return {"scale": magnitude(f"of the attention of a row{note}", high), "unit": "percent"}
+
+    def finding(self) -> str:
+        """The strongest pair; the first token, which has no choice, does not count."""
+        row, column = 0, 0
+        if len(self.weights) > 1:
+            row, column = divmod(int(self.weights[1:].argmax()), self.weights.shape[1])
+            row += 1
+        weight = float(self.weights[row, column])
+        given = number(weight) if self.value_weighted else percent(weight)
+        return f"{self.tokens[row]!r} gives {given} to {self.tokens[column]!r}, the most of all"
+
+
+class Rollout(Attention):
+    """Attention through all layers: from which tokens a position's vector is made."""
+
+    kind = "rollout"
+
+
+def attention(
+    text: Text, *, layer: int, head: int | None = None, by_word: bool = False, values: bool = False
+) -> Attention:
+    """Where one head attends, or all heads of a layer on average; with `values`, how much each source passes on."""
+    reading = text.reading()
+    if head is not None:
+        reading.check_head(head)
+    what = "attention"
+    heads_of = attending.patterns(reading, layers=[layer])[0]  # (H, T, T)
+    if values:
+        what = "attention × length of what is handed over"
+        heads_of = attending.value_weighted(reading, layer=layer)
+
+    which = "mean of all heads" if head is None else f"head {head}"
+    tokens, joined = _by_word(text, by_word)
+    visible = attending.masks(reading, layers=[layer])[0]
+    return Attention(
+        caption=f"{text.name}: layer {layer}, {which}: {what}",
+        tokens=tokens,
+        weights=joined(heads_of.mean(0) if head is None else heads_of[head]),
+        visible=joined(visible) > 0,
+        value_weighted=values,
+    )
+
+
+def rollout(text: Text, *, layer: int | None = None, by_word: bool = False) -> Rollout:
+    """Attention through all layers up to one: from which tokens a position's vector is made."""
+    reading = text.reading()
+    if layer is not None:
+        reading.check_layer(layer)
+    through = attending.rollout(attending.patterns(reading))
+    last = len(through) - 1 if layer is None else layer
+    # What no layer may attend to stays masked through all of them: masks roll out as patterns do.
+    reached = attending.rollout(attending.masks(reading)[:, None].astype(float))
+    tokens, joined = _by_word(text, by_word)
+    return Rollout(
+        caption=f"{text.name}: through layers 0 to {last}: attention rollout",
+        tokens=tokens,
+        weights=joined(through[last]),
+        visible=joined(reached[last]) > 0,
+    )
+
+
+def _by_word(text: Text, by_word: bool) -> tuple[list[str], Callable[[Array], Array]]:
+    """The tokens, or the words; and what makes a matrix between tokens one between them."""
+    if not by_word:
+        return text.labels, lambda weights: weights
+    groups, words = text.words()
+    return words, lambda weights: _joined(weights, groups)
+
+
+def _joined(weights: Array, groups: list[range]) -> Array:
+    """Between groups: what a group takes is the mean over its rows, what it gives the sum over its columns."""
+    starts = [group.start for group in groups]
+    sums = np.add.reduceat(np.add.reduceat(weights, starts, 1), starts, 0)
+    sizes = np.array([[len(group)] for group in groups])
+    joined: Array = sums / sizes
+    return joined
+
+
+def _masked(weights: Array, visible: Array) -> Array:
+    """What a row may not attend to is nan."""
+    return np.where(visible, weights, np.nan)
+
+
+def _edges(weights: Array, strongest: float) -> list[list[float]]:
+    """(from, to, weight) of the strongest sources of every token."""
+    found: list[list[float]] = []
+    for query, row in enumerate(weights):
+        for source in np.argsort(-row, kind="stable")[:ARCS]:
+            if row[source] >= WEAK * strongest:
+                found.append([query, int(source), short(float(row[source]))])
+    return found
+
+
+# heads: what kind of head each is
+
+
+@answer
+class Heads(Answer, attending.HeadStatistics):
+    """What kind of head each is on a text: arrays (L, H), and the patterns (L, H, T, T) that they come from."""
+
+    kind = "heads"
+
+    patterns: Array
+    visible: Array  # (L, T, T) whether a token may attend to another at all
+
+    def make_table(self) -> Table:
+        """A row for every head."""
+        columns = [Column("layer", "count", key=True), Column("head", "count", key=True)]
+        columns += [Column(name, "number" if name in ("entropy", "distance") else "share") for name in KINDS]
+
+        rows: list[list[Cell]] = []
+        for layer, head in np.ndindex(self.previous.shape):
+            rows.append([layer, head, *(float(getattr(self, kind)[layer, head]) for kind in KINDS)])
+        return Table(columns, rows)
+
+    def data(self) -> dict[str, Any]:
+        """The statistics; patterns are for the drawing."""
+        return {kind: getattr(self, kind) for kind in KINDS}
+
+    @property
+    def views(self) -> dict[str, Drawing]:
+        """All heads small, or a table of shares."""
+        return {"patterns": self.draw_patterns, "table": self.draw_table}
+
+    def draw_patterns(self) -> Spec:
+        """All heads small, a layer a row; each with the kind that it is most."""
+        layers, count, size, _ = self.patterns.shape
+        across = max(4, min(SMALL, int((MOST_CELLS / (count * layers)) ** 0.5)))
+        by = -(-size // across)  # tokens that share a cell
+        side = float(max(3, int(min(84, 920 / count - 8) // -(-size // by))))
+        parts = [self._small_pattern(layer, head, by, side) for layer, head in np.ndindex((layers, count))]
+        title = f"{self.caption}; LAYER.HEAD, what it gives most to"
+        if by > 1:
+            title += f"; cells are the strongest of {by} × {by}"
+        return panels(parts, across=count, gap=8, title=title, scale=magnitude("attention"), unit="percent")
+
+    def _small_pattern(self, layer: int, head: int, by: int, side: float) -> Spec:
+        pattern = self.patterns[layer, head]
+        starts = np.arange(0, len(pattern), by)
+        pooled = np.maximum.reduceat(np.maximum.reduceat(pattern, starts, 0), starts, 1)
+        visible = np.logical_or.reduceat(np.logical_or.reduceat(self.visible[layer], starts, 0), starts, 1)
+
+        shares = {kind: float(np.nan_to_num(getattr(self, kind)[layer, head])) for kind in SHORT}
+        kind = max(shares, key=shares.__getitem__)
+        rows = [str(start) for start in starts]
+        return matrix(
+            rows,
+            rows,
+            _masked(pooled, visible),
+            magnitude("attention"),
+            title=f"{layer}.{head} {SHORT[kind]} {shares[kind]:.0%}",
+            small=True,
+            cell=[side, side],
+            row_labels=False,
+            column_labels=False,
+            legend=False,
+            unit="percent",
+        )
+
+    def draw_table(self) -> Spec:
+        """The shares of every head, in colors."""
+        rows = [f"{layer}.{head}" for layer, head in np.ndindex(self.previous.shape)]
+        shares = np.stack([getattr(self, kind).reshape(-1) for kind in SHORT], 1)
+        texts = [["" if share != share else percent(share) for share in row] for row in shares.tolist()]
+        return matrix(
+            rows,
+            list(SHORT),
+            np.nan_to_num(shares),
+            magnitude("of its attention"),
+            texts=texts,
+            numeric=True,
+            unit="percent",
+        )
+
+    def finding(self) -> str:
+        """The head that attends most to the previous token."""
+        layer, head, share, *_ = self.table().largest("previous")
+        if share != share:
+            return "one token"
+        return f"head {layer}.{head} attends most to the token before, with {percent(share)}"
+
+
+KINDS = [one.name for one in fields(attending.HeadStatistics)]
+
+
+def heads(text: Text) -> Heads:
+    """What kind of head each is, on this text."""
+    reading = text.reading()
+    patterns, visible = attending.patterns(reading), attending.masks(reading)
+    found = attending.head_statistics(patterns, text.ids, mask=visible)
+    caption = f"{text.name}: kinds of heads on {len(text.ids)} tokens"
+    return Heads(caption=caption, tokens=text.labels, patterns=patterns, visible=visible, **vars(found))
+
+
+# find_heads: which heads attend from one word to another
+
+
+@answer
+class FoundHeads(Answer):
+    """The heads that attend most from one word to another."""
+
+    kind = "find_heads"
+
+    heads: list[attending.Found]
+
+    def make_table(self) -> Table:
+        """The heads, the strongest first."""
+        columns = [
+            Column("layer", "count", key=True),
+            Column("head", "count", key=True),
+            Column("weight", "share"),
+        ]
+        return Table(columns, [[one.layer, one.head, one.weight] for one in self.heads])
+
+    def draw(self) -> Spec:
+        """A bar for every head."""
+        labels = [f"layer {one.layer}, head {one.head}" for one in self.heads]
+        return bars(labels, [one.weight for one in self.heads], unit="percent")
+
+
+def find_heads(text: Text, *, source: str | int, target: str | int, k: int = 10) -> FoundHeads:
+    """Which heads attend from one word (or position) to another."""
+    queries, sources = text.positions(source), text.positions(target)
+    reading = text.reading()
+    visible = attending.masks(reading)  # (L, T, T)
+    if not visible[:, queries][..., sources].any():
+        raise InputError(f"{target!r} comes after {source!r}; attention only looks back")
+    patterns = attending.patterns(reading)
+    found = attending.find_heads(patterns, queries=queries, sources=sources, mask=visible)
+    caption = f"{text.name}: from {source!r} to {target!r}"
+    return FoundHeads(caption=caption, tokens=text.labels, heads=found[:k])
+
+
+# steps: one query from its keys to its values
+
+
+@answer
+class Steps(Answer, attending.Steps):
+    """The five steps of one query: q·k, ÷ √K, mask, softmax, values."""
+
+    kind = "steps"
+
+    position: int
+
+    def make_table(self) -> Table:
+        """A row for every source."""
+        columns = [
+            Column("position", "count", key=True),
+            Column("source", "token", key=True),
+            Column("q·k", "number"),
+            Column("÷ √K", "number"),
+            Column("masked", "number"),
+            Column("softmax", "share"),
+            Column("|w·v|", "number"),
+        ]
+        values = self._columns().tolist()
+        return Table(columns, [[at, name, *values[at]] for at, name in enumerate(self.tokens)])
+
+    def _columns(self) -> Array:
+        lengths = np.linalg.norm(self.weighted, axis=1)
+        return np.stack([self.dots, self.scaled, self.masked, self.weights, lengths], 1)  # (S, 5)
+
+    def draw(self) -> Spec:
+        """The steps as columns, and the values that are added up beside them."""
+        return panels([self._draw_steps(), self._draw_values()], across=2)
+
+    def _draw_steps(self) -> Spec:
+        columns = self._columns()
+        most = float(np.abs(self.dots).max()) or 1.0
+        longest = float(columns[:, 4].max()) or 1.0
+        scales = [
+            signed("q·k", most),
+            signed("÷ √K", most),
+            signed("masked", most),
+            magnitude("softmax"),
+            magnitude("|w·v|", longest),
+        ]
+        return matrix(
+            names(self.tokens),
+            ["q·k", "÷ √K", "masked", "softmax", "|w·v|"],
+            columns,
+            scales[0],
+            scales=scales,
+            texts=[[_score(value) for value in row] for row in columns.tolist()],
+            numeric=True,
+            legend=False,
+            column_hues={"0": "q", "4": "v"},
+            cell=[54.0, 18.0],
+            window=self._window(),
+        )
+
+    def _draw_values(self) -> Spec:
+        width = self.weighted.shape[1]
+        across = [str(n) for n in range(width)]
+        scale = signed("weight × value", float(np.abs(self.weighted).max()) or 1.0)
+        thin: Spec = {
+            "window": self._window(),
+            "cell": [float(max(2, 160 // width)), 18.0],
+            "row_labels": False,
+            "column_labels": False,
+            "legend": False,
+        }
+        given = matrix(names(self.tokens), across, self.weighted, scale, banner=["v", "softmax × v"], **thin)
+        mixed = matrix(["sum"], across, self.mix[None], scale, banner=["v", "their sum"], **thin)
+        return panels([given, mixed | {"legend": True}], gap=6)
+
+    def _window(self) -> list[int]:
+        """Of a long text, the part that ends at the query."""
+        return [max(0, self.position - 39), 0]
+
+    def finding(self) -> str:
+        """The source with the largest weight."""
+        row = self.table().largest("softmax")
+        return f"it gives {percent(row[5])} to {row[1]!r}"
+
+
+def _score(value: float) -> str:
+    return "−∞" if value == -np.inf else number(value)
+
+
+def steps(text: Text, *, layer: int, head: int, position: int = -1) -> Steps:
+    """The five steps of one query."""
+    reading = text.reading()
+    found = attending.query_steps(reading, layer=layer, head=head, position=position)
+    at = reading.check_position(position)
+    caption = f"{text.name}: layer {layer}, head {head}, query {text.labels[at]!r} at {at}"
+    return Steps(caption=caption, tokens=text.labels, position=at, **vars(found))
+
+
+# robot: the article's own table
+
+ROBOT = ["robot", "must", "obey", "orders"]
+ROBOT_SCORES = [
+    [0.11, 0.00, 0.81, 0.79],
+    [0.19, 0.50, 0.30, 0.48],
+    [0.53, 0.98, 0.95, 0.14],
+    [0.81, 0.86, 0.38, 0.90],
+]
+ROBOT_WIDTH = 16  # the article's percentages come out with scores ÷ √16
+
+
+@answer
+class Robot(Answer):
+    """The article's "robot must obey orders": raw scores, scaled, masked, softmax; (4, 4) each."""
+
+    kind = "robot"
+
+    raw: Array
+    scaled: Array
+    masked: Array
+    weights: Array
+
+    def make_table(self) -> Table:
+        """Four steps for every query."""
+        columns = [Column("query", "token", key=True), Column("step", key=True)]
+        columns += [Column(name, "share") for name in self.tokens]
+        rows: list[list[Cell]] = []
+        for at, query in enumerate(self.tokens):
+            for step, table in self.data().items():
+                rows.append([query, step, *table[at].tolist()])
+        return Table(columns, rows)
+
+    def draw(self) -> Spec:
+        """The four tables of the article, with the step between."""
+        titles = {"raw": "1 raw scores", "scaled": "2 ÷ √16", "masked": "3 masked", "weights": "4 softmax"}
+        parts = []
+        for step, title in titles.items():
+            table: Array = getattr(self, step)
+            texts = [
+                ["−∞" if value == -np.inf else f"{value:.2f}" for value in row] for row in table.tolist()
+            ]
+            parts.append(
+                matrix(
+                    self.tokens,
+                    self.tokens,
+                    table,
+                    magnitude("score"),
+                    texts=texts,
+                    numeric=True,
+                    legend=False,
+                    title=title,
+                    cell=[44.0, 24.0],
+                )
+            )
+        return panels(parts, across=2, title="robot must obey orders: from scores to shares")
+
+
+def robot() -> Robot:
+    """The article's "robot must obey orders", with the step that its picture leaves out."""
+    table = attending.softmax_table(ROBOT_SCORES, ROBOT_WIDTH)
+    return Robot(caption="raw scores, ÷ √16, masked, softmax", tokens=ROBOT, **table)

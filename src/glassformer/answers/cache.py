@@ -1,0 +1,82 @@
+"""The key-value cache: what each step of a generation computes, and what it finds there."""
+
+import numpy as np
+
+from glassformer.answers.answer import Answer, Array, Cell, Column, Table, Text, answer
+from glassformer.explain import cache as caching
+from glassformer.figures.color import magnitude
+from glassformer.figures.marks import Spec
+from glassformer.figures.specs import bars, matrix, names, panels
+
+
+@answer
+class Cache(Answer):
+    """What the key-value cache held and saved while a text was generated, step by step."""
+
+    kind = "cache"
+
+    steps: list[caching.CacheStep]
+    text: list[str]  # the tokens of prompt and answer together
+
+    def make_table(self) -> Table:
+        """A row for every step."""
+        columns = [
+            Column("step", "count", key=True),
+            Column("token", "token", key=True),
+            Column("computed", "count"),
+            Column("reused", "count"),
+            Column("saved", "share"),
+            Column("bytes a layer", "count"),
+            Column("bytes", "count"),
+        ]
+        rows: list[list[Cell]] = []
+        for one, name in zip(self.steps, self.tokens, strict=True):
+            counts = [_each(one.computed), _each(one.reused), one.saved, _each(one.bytes)]
+            rows.append([one.step, name, *counts, int(one.bytes.sum())])
+        return Table(columns, rows)
+
+    def draw(self) -> Spec:
+        """A row for every step, a column for every position: outlined where new, solid where reused."""
+        last = self.steps[-1]
+        size = int(last.computed[0] + last.reused[0])
+        reused = np.array([np.arange(size) < one.reused[0] for one in self.steps], dtype=float)
+        outlined = []
+        for n, one in enumerate(self.steps):
+            first = int(one.reused[0])
+            outlined += [[n, at] for at in range(first, first + int(one.computed[0]))]
+
+        writes = zip(self.steps, names(self.tokens), strict=True)
+        filled = matrix(
+            [f"{one.step}: writes {token}" for one, token in writes],
+            names(self.text)[:size],
+            reused,
+            magnitude("reused (solid); outlined: computed in this step"),
+            outlined=outlined,
+            title="which keys and values a step finds",
+            legend=False,
+        )
+        layers = [f"layer {n}" for n in range(len(last.bytes))]
+        sizes = bars(layers, last.bytes, title="bytes of every layer's KV cache at the end")
+        return panels([filled, sizes])
+
+    def finding(self) -> str:
+        """What the last step does."""
+        step, _, computed, reused, _, _, size = self.rows[-1]
+        return f"in step {step} each layer computes {computed} and finds {reused} positions; {size:,} bytes in all"
+
+
+def _each(layers: Array) -> int | str:
+    """One number where all layers are alike, and all of them where not."""
+    first, *others = layers.tolist()
+    alike = all(one == first for one in others)
+    return int(first) if alike else " ".join(map(str, (first, *others)))
+
+
+def cache(text: Text) -> Cache:
+    """What the key-value cache held and saved while a text was generated, step by step."""
+    return Cache(
+        caption=f"{text.name}: keys and values of {len(text.net.blocks)} layers",
+        tokens=text.labels[text.prompt :] if text.prompt else [],
+        steps=caching.steps(text.reading()),
+        text=text.labels,
+    )

@@ -1,0 +1,332 @@
+"""Edits as JSON, with texts where `explain` wants numbers; what they change, and which places carry a difference.
+
+    [{"site": "blocks.5.attn.mix[1]", "do": "zero"},
+     {"site": "blocks.*.mlp", "do": "mean", "over": ["Once upon a time", "The dog ran"]},
+     {"site": "blocks.3.mlp.neurons[17]", "do": "scale", "by": 3},
+     {"site": "blocks.2.out", "do": "patch", "from": "The boy lost", "at": [1]},
+     {"site": "blocks.3.out", "do": "add", "by": 4, "pairs": [["I am happy", "I am sad"]]}]
+
+Instead of `over`, `from` and `pairs` there may be a `value`: numbers.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from glassformer.answers.answer import (
+    Answer,
+    Array,
+    Cell,
+    Column,
+    Progress,
+    Subject,
+    Table,
+    Text,
+    answer,
+    find_token,
+    labels,
+    silent,
+)
+from glassformer.errors import InputError
+from glassformer.explain import edits as editing
+from glassformer.explain.reading import numbers
+from glassformer.figures.color import signed
+from glassformer.figures.labels import percent
+from glassformer.figures.marks import Spec
+from glassformer.figures.specs import matrix, names, plain
+from glassformer.generation.sampling import log_softmax
+
+Edits = str | Path | Sequence[Mapping[str, Any]]
+
+# What each edit takes beside `site`, `do` and `at`; the first name stands for a value made of texts.
+KNOWN = {
+    "zero": (),
+    "scale": ("by",),
+    "mean": ("over", "value"),
+    "add": ("by", "pairs", "value"),
+    "patch": ("from", "value"),
+}
+SOURCES = {"mean": "over", "add": "pairs", "patch": "from"}
+
+
+# Reading edits
+
+
+def read_edits(lm: Subject, given: Edits) -> list[editing.Edit]:
+    """The edits of a list, or of a file that holds one."""
+    listed = read_file(Path(given)) if isinstance(given, str | Path) else _list(given, "edits")
+    sites = editing.sites(lm.net)
+    found = []
+    for number, one in enumerate(listed):
+        checked = _check(one, f"edit {number}")
+        at = checked.get("at")
+        for site in sites.addresses(checked["site"]):  # a glob is each of its sites
+            value = _value(lm, checked, site, f"edit {number}")
+            positions = None if at is None else tuple(at)
+            by = float(checked.get("by", 1.0))
+            found.append(editing.Edit(site, checked["do"], by, positions, value))
+    return found
+
+
+def read_file(path: Path) -> list[Any]:
+    """The list in a file of edits, unchecked."""
+    try:
+        given = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError as error:
+        raise InputError(f"{path}: not JSON ({error})") from None
+    return _list(given, str(path))
+
+
+def _list(given: Any, what: str) -> list[Any]:
+    if isinstance(given, Mapping | str) or not isinstance(given, Sequence):
+        example = '[{"site": "blocks.5.attn.mix[1]", "do": "zero"}]'
+        raise InputError(f"{what}: not a list of edits, as in {example}")
+    return list(given)
+
+
+def _check(given: Any, where: str) -> Mapping[str, Any]:
+    """One edit of a list, or a sentence that says what is wrong with it."""
+    if not isinstance(given, Mapping):
+        example = '{"site": "blocks.2.attn", "do": "zero"}'
+        raise InputError(f"{where} is {given!r}, not an object such as {example}")
+    for key in ("site", "do"):
+        if not isinstance(given.get(key), str):
+            raise InputError(f"{where}: {key!r} must be a text")
+
+    do = given["do"]
+    if do not in KNOWN:
+        raise InputError(f"{where}: do {do!r} is none of {', '.join(KNOWN)}")
+    takes = ("site", "do", "at", *KNOWN[do])
+    for key in given:
+        if key not in takes:
+            raise InputError(f"{where}: {do} takes no {key!r}; it takes {', '.join(takes)}")
+
+    by = given.get("by", 1.0)
+    if isinstance(by, bool) or not isinstance(by, int | float) or not math.isfinite(by):
+        raise InputError(f"{where}: 'by' must be a number, not {by!r}")
+    if do == "scale" and "by" not in given:
+        raise InputError(f"{where}: scale needs 'by', a number")
+    at = given.get("at")
+    if at is not None and not _is_positions(at):
+        raise InputError(f"{where}: 'at' must be a list of positions, as in [0, -1], not {at!r}")
+    return given
+
+
+def _is_positions(at: Any) -> bool:
+    return isinstance(at, list | tuple) and bool(at) and all(type(one) is int for one in at)
+
+
+def _value(lm: Subject, given: Mapping[str, Any], site: str, where: str) -> Array | None:
+    """The numbers that are given, or what the model computes at the site on the texts that are."""
+    do = given["do"]
+    if do not in SOURCES:
+        return None
+    source = SOURCES[do]
+    if (source in given) == ("value" in given):
+        raise InputError(f"{where}: {do} needs {source!r} or 'value', one of them")
+    if "value" in given:
+        return _numbers(given["value"], where)
+
+    texts = given[source]
+    if source == "from":
+        if not isinstance(texts, str):
+            raise InputError(f"{where}: 'from' must be a text")
+        found = editing.values_at(lm.reading(lm.encode(texts)), [site])
+        return numbers(found[site])
+
+    if not isinstance(texts, list | tuple):
+        raise InputError(f"{where}: {source!r} must be a list")
+    if source == "over":
+        if not all(isinstance(text, str) for text in texts):
+            raise InputError(f"{where}: 'over' must be a list of texts")
+        return editing.mean_over([lm.reading(lm.encode(text)) for text in texts], site)
+
+    if not all(_is_pair(pair) for pair in texts):
+        raise InputError(f"{where}: 'pairs' must be a list of two texts each: toward which, away from which")
+    pairs = [(lm.reading(lm.encode(one)), lm.reading(lm.encode(other))) for one, other in texts]
+    return editing.direction(pairs, site)
+
+
+def _numbers(value: Any, where: str) -> Array:
+    try:
+        array = np.array(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        array = np.array(np.nan)
+    if not np.isfinite(array).all():
+        raise InputError(f"{where}: 'value' must be numbers, in lists of equal length")
+    return array
+
+
+def _is_pair(pair: Any) -> bool:
+    return isinstance(pair, list | tuple) and [type(text) for text in pair] == [str, str]
+
+
+# edit: what comes after a text, with and without edits
+
+
+@answer
+class Edited(Answer):
+    """The next token, and what would be generated, before and after edits."""
+
+    kind = "edit"
+
+    ids: list[int]  # the likeliest tokens before and after
+    words: list[str]
+    before: Array  # log-probabilities of these tokens
+    after: Array
+    divergence: float  # Kullback-Leibler, from before to after, nats
+    text: str  # what is generated before
+    edited: str  # and after
+
+    def make_table(self) -> Table:
+        """The probabilities of the likeliest tokens."""
+        columns = [
+            Column("token", "token", key=True),
+            Column("before", "share"),
+            Column("after", "share"),
+            Column("difference", "signed"),
+        ]
+        rows: list[list[Cell]] = []
+        for n, word in enumerate(self.words):
+            one, other = float(np.exp(self.before[n])), float(np.exp(self.after[n]))
+            rows.append([word, one, other, other - one])
+        return Table(columns, rows)
+
+    def draw(self) -> Spec:
+        """Two bars for every token."""
+        series = [
+            {"name": "before", "values": plain(np.exp(self.before))},
+            {"name": "after", "values": plain(np.exp(self.after))},
+        ]
+        return {"kind": "bars", "labels": names(self.words), "series": series, "unit": "percent"}
+
+
+def edit(
+    text: Text,
+    *,
+    edits: Edits,
+    k: int = 10,
+    max_new_tokens: int = 0,
+    seed: int = 0,
+    temperature: float = 0.0,
+) -> Edited:
+    """What comes after a text, with and without edits: the next token, and what would be generated."""
+    lm, ids = text.lm, text.ids
+    listed = read_file(Path(edits)) if isinstance(edits, str | Path) else edits
+    chosen = read_edits(lm, listed)
+    for one in listed:
+        if "from" in one and "at" not in one and len(lm.encode(one["from"])) != len(ids):
+            raise InputError(
+                f"{one['from']!r} has not as many tokens as {text.whole!r}: "
+                "name the positions to patch by 'at'"
+            )
+
+    how: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
+    with lm.in_torch():  # the backend that can be edited: nothing but the edits tells the two apart
+        before = log_softmax(lm.logits(ids)[-1])
+        unedited = lm.generate(ids, **how).text
+        with editing.edited(lm.net, chosen):
+            after = log_softmax(lm.logits(ids)[-1])
+            edited = lm.generate(ids, **how).text
+
+    best = _likeliest(before, after, k)
+    divergence = float((np.exp(before) * (before - after)).sum())
+    caption = (
+        f"{text.name}: the next token, before and after {_described(listed)} ({divergence:.3f} nats apart)"
+    )
+    if max_new_tokens:
+        caption += f"\n\nbefore  {text.whole}{unedited}\n\nafter   {text.whole}{edited}\n"
+    return Edited(
+        caption=caption,
+        tokens=text.labels,
+        ids=best,
+        words=text.labels_of(best),
+        before=before[best],
+        after=after[best],
+        divergence=divergence,
+        text=unedited,
+        edited=edited,
+    )
+
+
+def _likeliest(before: Array, after: Array, k: int) -> list[int]:
+    """The k likeliest tokens before and after, those that are likeliest in either first."""
+    both = [int(id) for row in (before, after) for id in np.argsort(-row, kind="stable")[:k]]
+    return sorted(dict.fromkeys(both), key=lambda id: -max(before[id], after[id]))
+
+
+def _described(edits: Sequence[Mapping[str, Any]]) -> str:
+    words = [f"{one['do']} {one['site']}" + (f" by {one['by']:g}" if "by" in one else "") for one in edits]
+    return ", ".join(words)
+
+
+# sweep: which places carry what tells two texts apart
+
+
+@answer
+class Sweep(Answer, editing.Sweep):
+    """How much of the difference between two texts each site and position carries."""
+
+    kind = "sweep"
+
+    def make_table(self) -> Table:
+        """A row for every site and position."""
+        columns = [
+            Column("site", key=True),
+            Column("position", "count", key=True),
+            Column("token", "token", key=True),
+            Column("restored", "share"),
+        ]
+        restored = self.restored
+        rows: list[list[Cell]] = []
+        for n, at in np.ndindex(restored.shape):
+            rows.append([self.sites[n], at, self.tokens[at], float(restored[n, at])])
+        return Table(columns, rows)
+
+    def draw(self) -> Spec:
+        """How much comes back, place by place; the last site on top."""
+        restored = self.restored[::-1]
+        sites = [site.removeprefix("blocks.") for site in self.sites[::-1]]
+        most = float(np.nanmax(np.abs(restored), initial=1.0))
+        return matrix(sites, names(self.tokens), restored, signed("restored", most), unit="percent", void="–")
+
+    def finding(self) -> str:
+        """The place that brings back most."""
+        site, _, token, share = self.table().largest("restored")
+        if share != share:
+            return "the texts do not differ in it"
+        return f"most comes back from {site} at {token!r}, {percent(share)}"
+
+
+def sweep(
+    lm: Subject,
+    clean: str,
+    *,
+    broken: str,
+    answer: str | int,
+    foil: str | int,
+    sites: str = "blocks.*.out",
+    progress: Progress = silent,
+) -> Sweep:
+    """Which places carry what tells two texts apart: patch each from one into the other, and see how much returns."""
+    ids = lm.encode(broken)
+    found = editing.sweep(
+        lm.reading(lm.encode(clean)),
+        lm.reading(ids),
+        sites=editing.sites(lm.net).addresses(sites),
+        answer=find_token(lm, answer),
+        foil=find_token(lm, foil),
+        progress=progress,
+    )
+    lead = f"lead of {answer!r} over {foil!r}: {found.clean:.2f} clean, {found.broken:.2f} broken"
+    return Sweep(
+        caption=f"{lm.name}: {lead}; how much comes back",
+        tokens=labels(lm.tokenizer, ids),
+        **vars(found),
+    )

@@ -1,0 +1,342 @@
+"""The logit lens: what every layer would predict, and which parts of the model raise a logit."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from glassformer.answers.answer import Answer, Array, Cell, Column, Drawing, Table, Text, answer
+from glassformer.errors import InputError
+from glassformer.explain import lens as lensing
+from glassformer.figures.color import magnitude
+from glassformer.figures.labels import number, percent
+from glassformer.figures.marks import Spec
+from glassformer.figures.specs import bars, curves, matrix, names
+
+MOST_BARS = 24
+
+
+# lens: what every layer would predict
+
+
+@answer
+class Lens(Answer, lensing.Lens):
+    """What each stage of the residual stream would predict at each position; S stages, T positions."""
+
+    kind = "lens"
+
+    likeliest: list[list[str]]  # (S, T) the text of the likeliest token
+    watched_words: list[str]
+
+    def make_table(self) -> Table:
+        """A row for every stage and position."""
+        columns = [
+            Column("stage", key=True),
+            Column("position", "count", key=True),
+            Column("likeliest", "token"),
+            Column("probability", "share"),
+            Column("rank", "rank"),
+            Column("logprob", "number"),
+            Column("entropy", "number"),
+            Column("divergence", "number"),
+        ]
+        columns += [Column(f"rank of {word!r}", "rank") for word in self.watched_words]
+
+        rows: list[list[Cell]] = []
+        for stage, at in np.ndindex(self.ranks.shape):
+            numbers = [float(one[stage, at]) for one in (self.logprobs, self.entropy, self.divergence)]
+            chance = float(np.exp(self.top_logprobs[stage, at, 0]))
+            watched = self.watched_ranks[stage, at].tolist()
+            first = self.likeliest[stage][at]
+            rows.append(
+                [self.stages[stage], at, first, chance, int(self.ranks[stage, at]), *numbers, *watched]
+            )
+        return Table(columns, rows)
+
+    @property
+    def views(self) -> dict[str, Drawing]:
+        """The likeliest tokens, colored by one of four numbers."""
+        return {
+            "probability": self.draw_probability,
+            "rank": self.draw_rank,
+            "entropy": self.draw_entropy,
+            "divergence": self.draw_divergence,
+        }
+
+    def draw_probability(self) -> Spec:
+        """Colored by the probability of the likeliest token."""
+        scale = magnitude("probability of the likeliest")
+        return self._draw(np.exp(self.top_logprobs[..., 0]), scale) | {"unit": "percent"}
+
+    def draw_rank(self) -> Spec:
+        """Colored by the rank of the token that came."""
+        return self._draw(1 / self.ranks, magnitude("= 1 ÷ rank of the token that came"))
+
+    def draw_entropy(self) -> Spec:
+        """Colored by entropy."""
+        return self._draw(self.entropy, magnitude("entropy, nats", float(self.entropy.max())))
+
+    def draw_divergence(self) -> Spec:
+        """Colored by the divergence from the last stage."""
+        high = float(self.divergence.max())
+        return self._draw(self.divergence, magnitude("divergence from the last, nats", high))
+
+    def _draw(self, values: Array, scale: Spec) -> Spec:
+        """The last stage on top."""
+        rows = stage_names(self.stages[::-1])
+        texts = [names(row) for row in self.likeliest[::-1]]
+        return matrix(rows, names(self.tokens), values[::-1], scale, texts=texts, unit="")
+
+    def finding(self) -> str:
+        """What the last stage predicts at the last position, and since which stage."""
+        position = self.rows[-1][1]
+        last = [row for row in self.rows if row[1] == position]
+        *_, (_, _, predicted, chance, *_) = last
+        since = next(row[0] for n, row in enumerate(last) if all(other[2] == predicted for other in last[n:]))
+        unchanged = f", unchanged since {since}" if len(last) > 1 else ""
+        token = self.tokens[int(position or 0)]
+        return f"after {token!r} it predicts {predicted!r} ({percent(float(chance or 0))}){unchanged}"
+
+
+def lens(text: Text, *, k: int = 5, watch: Sequence[str | int] = ()) -> Lens:
+    """What each stage of the residual stream would predict at each position."""
+    watched = [text.find_token(word) for word in watch]
+    found = lensing.lens(text.reading(), k=k, watch=watched)
+    likeliest = [text.labels_of(row) for row in found.top[..., 0].tolist()]
+    return Lens(
+        caption=f"{text.name}: logit lens",
+        tokens=text.labels,
+        likeliest=likeliest,
+        watched_words=text.labels_of(watched),
+        **vars(found),
+    )
+
+
+def stage_names(stages: Sequence[str]) -> list[str]:
+    """Stages as they appear in pictures, without what they all begin with."""
+    return [stage.removeprefix("blocks.") for stage in stages]
+
+
+# rankings: at which rank every layer had the tokens that were generated
+
+
+@answer
+class Rankings(Answer):
+    """At which rank every stage had each generated token: 1 is the likeliest; (S, N)."""
+
+    kind = "rankings"
+
+    stages: list[str]
+    ranks: Array
+    logprobs: Array
+    first: int  # the position of the first generated token
+
+    def make_table(self) -> Table:
+        """A row for every stage, a column for every token."""
+        columns = [Column("stage", key=True)]
+        columns += [Column(f"{self.first + n} {name!r}", "rank") for n, name in enumerate(self.tokens)]
+        rows: list[list[Cell]] = [[stage, *self.ranks[n].tolist()] for n, stage in enumerate(self.stages)]
+        return Table(columns, rows)
+
+    def draw(self) -> Spec:
+        """Ranks in colors, the last stage on top."""
+        ranks = self.ranks[::-1]
+        return matrix(
+            stage_names(self.stages[::-1]),
+            names(self.tokens),
+            1 / (1 + np.log10(ranks)),
+            magnitude("= 1 ÷ (1 + log₁₀ rank)"),
+            texts=[[f"{rank:,}" for rank in row] for row in ranks.tolist()],
+            numeric=True,
+        )
+
+    def finding(self) -> str:
+        """The ranks in the last layer."""
+        return _last_ranks(self)
+
+
+def _last_ranks(found: Answer) -> str:
+    ranks = zip(found.columns[1:], found.rows[-1][1:], strict=True)
+    return "ranks in the last layer: " + ", ".join(f"{name} {rank:,}" for name, rank in ranks)
+
+
+def rankings(text: Text) -> Rankings:
+    """At which rank every layer had each generated token: 1 is the likeliest."""
+    before = text.replayed()
+    found = lensing.lens(before.reading(), k=1, then=text.ids[-1])
+    after = slice(text.prompt - 1, None)  # the first token was predicted at the last position of the prompt
+    return Rankings(
+        caption=f"{text.name}: ranks of the generated tokens",
+        tokens=text.labels[text.prompt :],
+        stages=found.stages,
+        ranks=found.ranks[:, after],
+        logprobs=found.logprobs[:, after],
+        first=text.prompt,
+    )
+
+
+@answer
+class WatchedRankings(Answer):
+    """At which rank every stage had some words after a position: (S, W)."""
+
+    kind = "rankings_watch"
+
+    stages: list[str]
+    watched: list[int]
+    words: list[str]
+    ranks: Array
+    logprobs: Array
+    position: int
+
+    def make_table(self) -> Table:
+        """A row for every stage, a column for every word."""
+        columns = [Column("stage", key=True), *(Column(repr(word), "rank") for word in self.words)]
+        rows: list[list[Cell]] = [[stage, *self.ranks[n].tolist()] for n, stage in enumerate(self.stages)]
+        return Table(columns, rows)
+
+    def draw(self) -> Spec:
+        """Ranks over the layers, 1 on top."""
+        series = dict(zip(names(self.words), self.ranks.T, strict=True))
+        return curves(stage_names(self.stages), series, log=True, down=True, y_title="rank", low=1)
+
+    def finding(self) -> str:
+        """The ranks in the last layer."""
+        return _last_ranks(self)
+
+
+def rankings_watch(text: Text, *, watch: Sequence[str | int], position: int = -1) -> WatchedRankings:
+    """Some words against each other after a position: at which rank every layer had each of them."""
+    reading = text.reading()
+    at = reading.check_position(position)
+    if not watch:
+        raise InputError("name at least one token to watch, as in ' is'")
+    tokens = [text.find_token(word) for word in watch]
+    found = lensing.lens(reading, k=1, watch=tokens)
+    return WatchedRankings(
+        caption=f"{text.name}: ranks after {text.labels[at]!r}, position {at}",
+        tokens=text.labels,
+        stages=found.stages,
+        watched=tokens,
+        words=text.labels_of(tokens),
+        ranks=found.watched_ranks[:, at],
+        logprobs=found.watched_logprobs[:, at],
+        position=at,
+    )
+
+
+# attribution: which parts raise a logit
+
+
+@answer
+class Attribution(Answer, lensing.Attribution):
+    """What each part of the model adds to the logit of a token, or to its lead over another."""
+
+    kind = "attribution"
+
+    def make_table(self) -> Table:
+        """The parts, the largest first."""
+        order = np.argsort(-np.abs(self.values), kind="stable")
+        columns = [Column("part", key=True), Column("logit", "signed")]
+        return Table(columns, [[self.parts[at], float(self.values[at])] for at in order])
+
+    def draw(self) -> Spec:
+        """Bars for and against the token."""
+        rows = self.rows[:MOST_BARS]
+        title = self.title_of_some(len(rows), len(self.rows), "parts")
+        return bars([str(row[0]) for row in rows], [row[1] for row in rows], **title)
+
+
+def attribution(
+    text: Text, *, position: int = -1, token: str | int | None = None, foil: str | int | None = None
+) -> Attribution:
+    """Which parts raise the logit of a token (the likeliest, unless one is named), or its lead over a foil."""
+    reading = text.reading()
+    at = reading.check_position(position)
+    chosen = _likeliest(text, at) if token is None else text.find_token(token)
+    other = None if foil is None else text.find_token(foil)
+    found = lensing.attribution(reading, position=at, token=chosen, foil=other)
+
+    compared = text.labels_of([chosen] if other is None else [chosen, other])
+    lead = " less that of ".join(repr(name) for name in compared)
+    caption = f"{text.name}: the logit of {lead}, {found.logit:.3f}, part by part"
+    return Attribution(caption=caption, tokens=text.labels, **vars(found))
+
+
+@torch.inference_mode()
+def _likeliest(text: Text, position: int) -> int:
+    """The token that the model itself predicts after a position."""
+    seen = text.reading().until(position).run("logits")
+    return int(seen["logits"][0, -1].argmax())
+
+
+# residual: one position's vector through the layers
+
+
+@answer
+class Residual(Answer, lensing.Residual):
+    """One position's residual stream, stage by stage: its length, what was added, what it would predict."""
+
+    kind = "residual"
+
+    position: int
+    stages: list[str]
+    likeliest: list[str]
+    probability: Array  # (S,) of the likeliest
+
+    def make_table(self) -> Table:
+        """A row for every stage."""
+        columns = [
+            Column("stage", key=True),
+            Column("length", "number"),
+            Column("added", "number"),
+            Column("cosine", "number"),
+            Column("likeliest", "token"),
+            Column("probability", "share"),
+        ]
+        rows: list[list[Cell]] = []
+        for n, stage in enumerate(self.stages):
+            numbers = [float(one[n]) for one in (self.length, self.added, self.kept)]
+            rows.append([stage, *numbers, self.likeliest[n], float(self.probability[n])])
+        return Table(columns, rows)
+
+    def draw(self) -> Spec:
+        """The last stage on top."""
+        columns = np.stack([self.length, self.added, self.kept, self.probability], 1)[::-1]  # (S, 4)
+        high = max(float(columns[:, :2].max()), 1e-9)
+        texts = []
+        for (length, added, cosine, chance), word in zip(
+            columns.tolist(), names(self.likeliest[::-1]), strict=True
+        ):
+            texts.append([number(length), number(added), number(cosine), f"{word} {percent(chance)}"])
+        return matrix(
+            stage_names(self.stages[::-1]),
+            ["length", "added", "cosine", "would say"],
+            columns,
+            magnitude(""),
+            scales=[magnitude("", high), magnitude("", high), magnitude(""), magnitude("")],
+            texts=texts,
+            numeric=True,
+            legend=False,
+            cell=[124.0, 18.0],
+        )
+
+    def finding(self) -> str:
+        """The last stage."""
+        return self.last_row()
+
+
+def residual(text: Text, *, position: int = -1) -> Residual:
+    """A position's vector through the layers: its length, what each half of a block adds, what it would predict."""
+    reading = text.reading()
+    at = reading.check_position(position)
+    predicted = lensing.lens(reading, k=1)
+    found = lensing.residual(reading, position=at)
+    return Residual(
+        caption=f"{text.name}: the residual stream at {text.labels[at]!r}, position {at}",
+        tokens=text.labels,
+        position=at,
+        stages=predicted.stages,
+        likeliest=text.labels_of(predicted.top[:, at, 0].tolist()),
+        probability=np.exp(predicted.top_logprobs[:, at, 0]),
+        **vars(found),
+    )

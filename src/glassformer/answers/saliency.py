@@ -1,0 +1,221 @@
+"""Saliency: which earlier tokens made each generated one likely, with the test of that explanation."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from glassformer.answers.answer import Answer, Array, Cell, Column, Progress, Table, Text, answer, silent
+from glassformer.explain import saliency as salient
+from glassformer.explain.faithfulness import Curves, agreement, faithfulness
+from glassformer.figures.color import magnitude, signed
+from glassformer.figures.labels import percent, visible
+from glassformer.figures.marks import Spec
+from glassformer.figures.specs import curves, panels, strip
+
+MOST_STRIPS = 12  # generated tokens that a picture shows
+STRONGEST = 5  # sources of a token in the table
+
+
+@answer
+class Saliency(Answer):
+    """Which earlier tokens (or words) made each generated token likely; N generated tokens, T sources."""
+
+    kind = "saliency"
+
+    method: str
+    targets: list[salient.Target]
+    target_words: list[str]
+    scores: Array  # (N, T) of tokens, as the method gives them
+    gaps: Array | None  # (N,) integrated gradients: how far the scores are from adding up, as a share
+    shares: Array  # (N, T or words) sizes that add up to 1, below 0 for what makes the token less likely
+    ends: Array  # (T or words,) how many tokens must have been read for a source to be there
+    curves: Curves | None  # the test: probabilities while tokens are deleted and inserted
+    agreement: dict[str, float]  # with the other methods: Spearman's correlation
+
+    def sources(self, number: int) -> list[int]:
+        """The tokens (or words) that came before a generated token."""
+        there = np.flatnonzero(self.ends <= self.targets[number].position + 1)
+        found: list[int] = there.tolist()
+        return found
+
+    def make_table(self) -> Table:
+        """The strongest sources of every generated token, with the test."""
+        columns = [
+            Column("position", "count", key=True),
+            Column("token", "token", key=True),
+            Column("because of", "token", key=True),
+            Column("share", "signed"),
+            *(Column(name, format) for name, format, _ in self._tests()),
+        ]
+        rows: list[list[Cell]] = []
+        for n, target in enumerate(self.targets):
+            tests = [float(values[n]) for _, _, values in self._tests()]
+            strongest = sorted(self.sources(n), key=lambda at: -float(self.shares[n, at]))[:STRONGEST]
+            for at in strongest:
+                share = float(self.shares[n, at])
+                rows.append([target.position + 1, self.target_words[n], self.tokens[at], share, *tests])
+        return Table(columns, rows)
+
+    def _tests(self) -> list[tuple[str, Any, Array]]:
+        found: list[tuple[str, Any, Array]] = []
+        if self.gaps is not None:
+            found.append(("gap", "number", self.gaps))
+        if self.curves is not None:
+            found.append(("deletion", "share", self.curves.deletion_area))
+            found.append(("insertion", "share", self.curves.insertion_area))
+        return found
+
+    def every(self) -> Table:
+        """All sources of every generated token."""
+        columns = [
+            Column("position", "count", key=True),
+            Column("token", "token", key=True),
+            Column("source", "count", key=True),
+            Column("because of", "token"),
+            Column("share", "signed"),
+        ]
+        rows: list[list[Cell]] = []
+        for n, target in enumerate(self.targets):
+            for at in self.sources(n):
+                share = float(self.shares[n, at])
+                rows.append([target.position + 1, self.target_words[n], at, self.tokens[at], share])
+        return Table(columns, rows)
+
+    def draw(self) -> Spec:
+        """For every generated token its sources in colors, and how fast it falls when they are taken away."""
+        most = float(np.abs(self.shares).max()) or 1.0
+        against = bool((self.shares < 0).any())
+        scale = signed("share, for or against", most) if against else magnitude("share", most)
+
+        shown = min(MOST_STRIPS, len(self.targets))
+        parts = []
+        for n in range(shown):
+            parts.append(self._draw_sources(n, scale))
+            if self.curves is not None:
+                parts.append(self._draw_test(n, self.curves))
+        across = 1 if self.curves is None else 2
+        title = self.title_of_some(shown, len(self.targets), "tokens")
+        return panels(parts, across=across, scale=scale, unit="percent") | title
+
+    def _draw_sources(self, number: int, scale: Spec) -> Spec:
+        sources = self.sources(number)
+        return strip(
+            [self.tokens[at] for at in sources],
+            self.shares[number, sources],
+            scale,
+            title=f"“{visible(self.target_words[number])}” because of",
+            unit="percent",
+            legend=False,
+            room=560,
+        )
+
+    def _draw_test(self, number: int, tested: Curves) -> Spec:
+        both = {"deletion": tested.deletion[number], "insertion": tested.insertion[number]}
+        high = max(float(values.max()) for values in both.values())
+        return curves(
+            [float(x) for x in tested.fractions],
+            both,
+            height=60,
+            width=300,
+            low=0,
+            high=max(1e-9, high),
+            unit="percent",
+            x_title="share of tokens, strongest first",
+        )
+
+    def finding(self) -> str:
+        """The strongest source of the first generated token."""
+        position, token, source, share, *_ = self.rows[0]
+        share = percent(float(share or 0))
+        return f"{token!r} at position {position} is owed most to {source!r}, {share}"
+
+
+def saliency(
+    text: Text,
+    *,
+    method: str = "grad_x_input",
+    foil: str | int | None = None,
+    steps: int = 32,
+    tested: bool = True,
+    by_word: bool = False,
+    progress: Progress = silent,
+) -> Saliency:
+    """Which tokens made the generated ones likely, or likelier than a foil, with the test of the explanation.
+
+    `steps` is for integrated gradients. `tested` adds deletion, insertion and the agreement with other methods.
+    """
+    before = text.replayed()
+    other = None if foil is None else text.find_token(foil)
+    first = text.prompt - 1  # the position after which the first token was generated
+    targets = [salient.Target(first + n, token, other) for n, token in enumerate(text.generated)]
+
+    parts = _parts_of(progress, 1 + len(salient.METHODS) if tested else 1)
+    found = salient.saliency(
+        before.reading(), targets, method=method, steps=steps, blank=text.blank, progress=next(parts)
+    )
+    tests, agreed = _test(before, found, steps=steps, parts=parts) if tested else (None, {})
+    shares, sources, ends = _shares(before, found, by_word)
+
+    target_words = text.labels_of([target.token for target in found.targets])
+    return Saliency(
+        caption=_caption(text, method, other, agreed),
+        tokens=sources if by_word else [*sources, target_words[-1]],
+        method=method,
+        targets=found.targets,
+        target_words=target_words,
+        scores=found.scores,
+        gaps=found.gaps,
+        shares=shares,
+        ends=ends,
+        curves=tests,
+        agreement=agreed,
+    )
+
+
+def _shares(text: Text, found: salient.Saliency, by_word: bool) -> tuple[Array, list[str], Array]:
+    """Signed shares of tokens or words, their texts, and where each is complete enough to be read."""
+    shares = np.sign(found.scores) * found.shares  # (N, T)
+    if not by_word:
+        return shares, text.labels, np.arange(len(text.ids)) + 1
+    groups, words = text.words()
+    joined = np.stack([shares[:, list(group)].sum(1) for group in groups], 1)
+    return joined, words, np.array([group.start + 1 for group in groups])
+
+
+def _test(
+    text: Text, found: salient.Saliency, *, steps: int, parts: Iterator[Progress]
+) -> tuple[Curves, dict[str, float]]:
+    """Deletion and insertion, and how far the other methods agree."""
+    reading, blank = text.reading(), text.blank
+    tests = faithfulness(reading, found, blank=blank, progress=next(parts))
+
+    every = {found.method: found}
+    for name in salient.METHODS:
+        if name != found.method:
+            every[name] = salient.saliency(
+                reading, found.targets, method=name, steps=steps, blank=blank, progress=next(parts)
+            )
+    agreed = {other: value for (one, other), value in agreement(every).items() if one == found.method}
+    return tests, agreed
+
+
+def _caption(text: Text, method: str, foil: int | None, agreed: dict[str, float]) -> str:
+    caption = f"{text.name}: {method}"
+    if foil is not None:
+        (name,) = text.labels_of([foil])
+        caption += f", and not {name!r}"
+    if agreed:
+        values = ", ".join(f"{name} {value:.2f}" for name, value in agreed.items())
+        caption += f"; agrees with {values}"
+    return caption
+
+
+def _parts_of(progress: Progress, count: int) -> Iterator[Progress]:
+    """One progress for work of several parts."""
+    for number in range(count):
+
+        def part(done: int, total: int, number: int = number) -> None:
+            progress(round(100 * (number + done / max(1, total))), 100 * count)
+
+        yield part

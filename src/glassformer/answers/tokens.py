@@ -1,0 +1,413 @@
+"""Tokens: which a text is made of, how they are merged, what goes into the first block, and which come next."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
+
+from glassformer.answers.answer import Answer, Array, Cell, Column, Table, Text, answer, labels
+from glassformer.errors import InputError
+from glassformer.figures.color import magnitude, signed
+from glassformer.figures.labels import cut, percent
+from glassformer.figures.marks import Spec
+from glassformer.figures.specs import bars, matrix, names, panels, strip
+from glassformer.generation.options import Options
+from glassformer.generation.sampling import adjust, distribution, log_softmax, restrict
+
+if TYPE_CHECKING:
+    from glassformer.tokenizers import Tokenizer, WatchedWord
+
+UNFILTERED = Options(temperature=1.0, top_k=0)
+MOST_PIECES = 1_000_000  # over all steps of one word, each of which holds all its pieces
+MOST_BOXES = 4_000  # pieces that a picture of merges shows
+MOST_STRIPS = 12  # tokens whose vectors a picture shows
+MOST_CELLS = 800  # numbers of a vector that a picture shows side by side
+
+
+# top: the likeliest next tokens
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A token that could come next."""
+
+    token: int
+    text: str
+    probability: float
+    logprob: float
+
+
+@answer
+class Top(Answer, Sequence[Candidate]):
+    """The likeliest next tokens, and which of them may be drawn; also a sequence of `Candidate`."""
+
+    kind = "top"
+
+    candidates: list[Candidate]
+    kept: list[bool]  # whether a filter (top-k, top-p, min-p) leaves each of them
+    settings: str  # how tokens are chosen, in a few words
+
+    @overload
+    def __getitem__(self, at: int) -> Candidate: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Candidate]: ...
+    def __getitem__(self, at: int | slice) -> Candidate | list[Candidate]:
+        return self.candidates[at]
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    def __eq__(self, other: object) -> bool:
+        return self.candidates == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def make_table(self) -> Table:
+        """Rank, token, probability, and whether it may be drawn."""
+        columns = [
+            Column("rank", "rank", key=True),
+            Column("token", "token", key=True),
+            Column("probability", "share"),
+            Column("may be drawn", "bool"),
+        ]
+        rows: list[list[Cell]] = []
+        for n, name in enumerate(self.tokens):
+            rows.append([n + 1, name, self.candidates[n].probability, self.kept[n]])
+        return Table(columns, rows)
+
+    def draw(self) -> Spec:
+        """Bars, and where the choice is cut off."""
+        chances = [one.probability for one in self.candidates]
+        spec = bars(names(self.tokens), chances, unit="percent")
+        count = sum(self.kept)
+        if count < len(self.kept):
+            spec["cut"] = {"after": count, "label": f"cut: {self.settings}"}
+        return spec
+
+
+def top(text: Text, *, k: int = 10, options: Options = UNFILTERED) -> Top:
+    """The likeliest next tokens, and which of them are cut off before one is drawn."""
+    if type(k) is not int or k < 1:
+        raise InputError(f"k must be a whole number of at least 1, not {k!r}")
+
+    tokenizer = text.lm.tokenizer
+    raw = restrict(text.lm.next_logits(text.ids))
+    logits = adjust(raw, options, prompt=text.ids, answer=[])
+    known = len(logits) if tokenizer is None else len(tokenizer)
+
+    logprobs = log_softmax(logits.astype(np.float64) / (options.temperature or 1.0))
+    best = np.argsort(-logprobs[:known], kind="stable")[:k]
+    kept = np.arange(len(best)) == 0  # greedy: the likeliest alone
+    if not options.greedy:
+        kept = distribution(logits[:known], options)[best] > 0
+
+    settings = _without_seed(options)
+    caption = f"{text.name}: what may come after …{text.whole[-40:]!r}"
+    if kept.all() and settings != _without_seed(UNFILTERED):
+        caption += f"; all {k} may be drawn ({settings})"
+    return Top(
+        caption=caption,
+        tokens=text.labels_of(best.tolist()),
+        candidates=candidates_of(tokenizer, logprobs, best),
+        kept=kept.tolist(),
+        settings=settings,
+    )
+
+
+def candidates_of(tokenizer: "Tokenizer | None", logprobs: Array, ids: Array) -> list[Candidate]:
+    """Tokens with their probabilities; in their text, part of a character is shown as U+FFFD."""
+    found = []
+    for id in ids.tolist():
+        text = f"<{id}>" if tokenizer is None else tokenizer.decode([id])
+        found.append(Candidate(id, text, float(np.exp(logprobs[id])), float(logprobs[id])))
+    return found
+
+
+def _without_seed(options: Options) -> str:
+    return options.summary().rpartition(", seed")[0] or "greedy"
+
+
+# tokens: which tokens a text is made of
+
+
+@answer
+class Tokens(Answer):
+    """The tokens of a text and their ids."""
+
+    kind = "tokens"
+
+    ids: list[int]
+    sizes: list[int]  # bytes of each token
+
+    def make_table(self) -> Table:
+        """Every token with its id."""
+        columns = [
+            Column("position", "count", key=True),
+            Column("token", "token", key=True),
+            Column("id", "count"),
+            Column("bytes", "count"),
+        ]
+        rows: list[list[Cell]] = []
+        for at, name in enumerate(self.tokens):
+            rows.append([at, name, self.ids[at], self.sizes[at]])
+        return Table(columns, rows)
+
+    def draw(self) -> Spec:
+        """The tokens in the color of their length."""
+        longest = float(max(self.sizes, default=1))
+        return strip(self.tokens, self.sizes, magnitude("bytes of a token", longest))
+
+    def finding(self) -> str:
+        """How many there are, and the longest."""
+        at = int(np.argmax(self.sizes))
+        return f"{len(self.ids)} tokens, {sum(self.sizes)} bytes; the longest is {self.tokens[at]!r}"
+
+
+def tokens(tokenizer: "Tokenizer", text: str, *, special: bool = False) -> Tokens:
+    """The tokens that a text is made of."""
+    ids = tokenizer.encode(text, special=special)
+    if not ids:
+        raise InputError("there are no tokens: the text is empty")
+    return Tokens(
+        caption=f"tokens of {text[:60]!r}",
+        tokens=labels(tokenizer, ids),
+        ids=ids,
+        sizes=[len(tokenizer.bytes_of(id)) for id in ids],
+    )
+
+
+# merges: how words become tokens
+
+
+@dataclass(frozen=True)
+class Merge:
+    """One merge of a word: the pair, its rank, and the pieces after it."""
+
+    pair: tuple[str, str]
+    rank: int
+    pieces: list[str]
+    at: int  # which of the pieces is new
+
+
+@dataclass(frozen=True)
+class MergedWord:
+    """A word from its bytes to its ids; `omitted` merges of a very long one are left out."""
+
+    symbols: list[str]
+    merges: list[Merge]
+    pieces: list[str]
+    ids: list[int]
+    omitted: int = 0
+
+    @property
+    def start(self) -> list[str]:
+        """The pieces before the first merge."""
+        return self.symbols if self.merges or self.omitted else self.pieces
+
+
+@answer
+class Merges(Answer):
+    """How the words of a text become tokens, merge by merge."""
+
+    kind = "merges"
+
+    words: list[MergedWord] = field(default_factory=list)
+
+    def make_table(self) -> Table:
+        """A row for every merge."""
+        columns = [
+            Column("word", "token", key=True),
+            Column("rank", "count", key=True),
+            Column("left", "token"),
+            Column("right", "token"),
+            Column("pieces", "token"),
+        ]
+        rows: list[list[Cell]] = []
+        for word in self.words:
+            whole = "".join(word.symbols)
+            for merge in word.merges:
+                left, right = merge.pair
+                rows.append([whole, merge.rank, left, right, " ".join(merge.pieces)])
+        return Table(columns, rows)
+
+    def draw(self) -> Spec:
+        """Boxes: every word from its bytes to its ids."""
+        steps = list(self._steps())
+        rows: list[Spec] = []
+        room = MOST_BOXES
+        for note, pieces, made in steps:
+            room -= len(pieces)
+            if room < 0:
+                rest = f"{len(steps) - len(rows)} more steps"
+                rows.append({"note": "…", "pieces": [rest], "made": None})
+                break
+            rows.append({"note": note, "pieces": names(pieces), "made": made})
+        return {"kind": "boxes", "rows": rows}
+
+    def _steps(self) -> Iterator[tuple[str, list[str], int | None]]:
+        for word in self.words:
+            yield "bytes", word.start, None
+            for merge in word.merges:
+                yield f"rank {merge.rank:,}", merge.pieces, merge.at
+            yield "ids", [str(id) for id in word.ids], None
+
+
+def merges(tokenizer: "Tokenizer", text: str, *, special: bool = False) -> Merges:
+    """How the words of a text become tokens, merge by merge."""
+    words = [merged(tokenizer, word) for word in tokenizer.watch(text, special=special)]
+    if not words:
+        raise InputError("there is nothing to merge: the text is empty")
+    pieces = [piece for word in words for piece in word.pieces]
+    return Merges(caption=f"byte pair encoding of {text[:60]!r}", tokens=pieces, words=words)
+
+
+def merged(tokenizer: "Tokenizer", word: "WatchedWord") -> MergedWord:
+    """A word with the pieces after every merge, as people read them."""
+    shown = tokenizer.shown
+    now = list(word.symbols)
+    most = MOST_PIECES // max(1, len(now))
+
+    found = []
+    for pair, rank, at in word.steps[:most]:
+        now[at : at + 2] = ["".join(pair)]
+        found.append(Merge((shown(pair[0]), shown(pair[1])), rank, [shown(one) for one in now], at))
+    return MergedWord(
+        symbols=[shown(one) for one in word.symbols],
+        merges=found,
+        pieces=[shown(one) for one in word.pieces],
+        ids=list(word.ids),
+        omitted=len(word.steps) - len(found),
+    )
+
+
+# embedding: what goes into the first block
+
+
+@answer
+class Embedding(Answer):
+    """What goes into the first block: the row of each token, the row of its position, and their sum; (T, D) each."""
+
+    kind = "embedding"
+
+    token: Array
+    position: Array
+    sum: Array
+
+    def make_table(self) -> Table:
+        """The lengths of the vectors."""
+        columns = [
+            Column("position", "count", key=True),
+            Column("token", "token", key=True),
+            Column("length of its row", "number"),
+            Column("length of the position's", "number"),
+            Column("length of the sum", "number"),
+        ]
+        lengths = np.stack([np.linalg.norm(one, axis=1) for one in (self.token, self.position, self.sum)], 1)
+        rows: list[list[Cell]] = [
+            [at, name, *row] for at, (name, row) in enumerate(zip(self.tokens, lengths.tolist(), strict=True))
+        ]
+        return Table(columns, rows)
+
+    def draw(self) -> Spec:
+        """Three rows of colored cells for every token."""
+        vectors = np.stack([self.token, self.position, self.sum], 1)  # (T, 3, D)
+        most = float(np.abs(vectors).max())
+        size = vectors.shape[2]
+        by = -(-size // MOST_CELLS)  # numbers that share a cell
+        columns = [str(n) if by == 1 else f"{n}–{min(size, n + by) - 1}" for n in range(0, size, by)]
+        wide = float(max(1, 720 // len(columns)))
+
+        parts = []
+        for at, name in enumerate(names(self.tokens)[:MOST_STRIPS]):
+            rows = [cut(name, 16), f"+ position {at}", "= input"]
+            parts.append(
+                matrix(
+                    [row.rjust(16) for row in rows],
+                    columns,
+                    _strongest(vectors[at], by),
+                    signed("", most),
+                    cell=[wide, 16.0],
+                    column_labels=False,
+                    legend=False,
+                )
+            )
+        what = "each number of a vector" if by == 1 else f"the strongest of every {by} numbers of a vector"
+        title = self.title_of_some(len(parts), len(self.tokens), "tokens")
+        return panels(parts, gap=6, scale=signed(what, most)) | title
+
+
+def _strongest(rows: Array, by: int) -> Array:
+    """Of every `by` numbers in a row, the one that is farthest from 0."""
+    found = []
+    for start in range(0, rows.shape[1], by):
+        group = rows[:, start : start + by]
+        at = np.abs(group).argmax(1)[:, None]
+        found.append(np.take_along_axis(group, at, 1)[:, 0])
+    return np.stack(found, 1)
+
+
+def embedding(text: Text) -> Embedding:
+    """What goes into the first block: the row of each token, the row of its position, and their sum."""
+    from glassformer.explain.lens import inputs
+
+    token, position, whole = inputs(text.reading())
+    return Embedding(
+        caption=f"{text.name}: token + position",
+        tokens=text.labels,
+        token=token,
+        position=position,
+        sum=whole,
+    )
+
+
+# probabilities: how sure the model was
+
+
+@answer
+class Probabilities(Answer):
+    """How sure the model was of every token that it generated."""
+
+    kind = "probabilities"
+
+    prompt: int  # tokens that were given
+    probability: Array  # (T,) of prompt and answer together; nan for what was given
+    logprobs: list[float]
+
+    def make_table(self) -> Table:
+        """Every generated token with its probability."""
+        columns = [
+            Column("position", "count", key=True),
+            Column("token", "token", key=True),
+            Column("probability", "share"),
+            Column("logprob", "number"),
+        ]
+        rows: list[list[Cell]] = []
+        for n, logprob in enumerate(self.logprobs):
+            at = self.prompt + n
+            rows.append([at, self.tokens[at], float(self.probability[at]), logprob])
+        return Table(columns, rows)
+
+    def draw(self) -> Spec:
+        """The text, each generated token in the color of its probability."""
+        return strip(self.tokens, self.probability, magnitude("probability"), unit="percent")
+
+    def finding(self) -> str:
+        """The tokens that it was least and most sure of."""
+        low = self.table().largest("probability", lambda value: -value)
+        high = self.table().largest("probability")
+        return f"least sure of {low[1]!r} ({percent(low[2])}), surest of {high[1]!r} ({percent(high[2])})"
+
+
+def probabilities(text: Text) -> Probabilities:
+    """How sure the model was of every token that it generated."""
+    if not text.generated or text.logprobs is None:
+        raise InputError("nothing was generated")
+    given = np.full(text.prompt, np.nan)
+    return Probabilities(
+        caption=f"{text.name}: how sure it was",
+        tokens=text.labels,
+        prompt=text.prompt,
+        probability=np.concatenate([given, np.exp(text.logprobs)]),
+        logprobs=list(text.logprobs),
+    )

@@ -1,0 +1,310 @@
+"""Training: how its loss went, the rows that a sentence becomes, and one update with its numbers."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from glassformer.answers.answer import Answer, Array, Cell, Column, Table, Text, answer, labels
+from glassformer.errors import InputError
+from glassformer.figures.labels import number, percent
+from glassformer.figures.marks import Spec
+from glassformer.figures.specs import bars, curves, names, panels
+from glassformer.generation.sampling import log_softmax
+
+if TYPE_CHECKING:
+    from glassformer.tokenizers import Tokenizer
+
+POINTS = 400  # of a curve: each is the mean of its stretch
+TALLEST = 2.5  # nats above the lowest loss that a picture shows
+WINDOW = 8  # tokens that a row of training data shows at most
+MOST_BOXES = 400  # tokens that a picture of rows shows
+
+
+# curve: how a training went
+
+
+@answer
+class Curve(Answer):
+    """The loss of a training over its tokens; nan where one of the two was not measured."""
+
+    kind = "curve"
+
+    millions_of_tokens: list[float]
+    training: Array
+    held_out: Array
+
+    def make_table(self) -> Table:
+        """A row for every point."""
+        columns = [
+            Column("millions of tokens", "number", key=True),
+            Column("training", "number"),
+            Column("held out", "number"),
+        ]
+        losses = np.stack([self.training, self.held_out], 1).tolist()
+        rows: list[list[Cell]] = []
+        for x, pair in zip(self.millions_of_tokens, losses, strict=True):
+            rows.append([x, *(None if loss != loss else loss for loss in pair)])
+        return Table(columns, rows)
+
+    def draw(self) -> Spec:
+        """Loss over tokens; what lies far above the rest is left out."""
+        series = {"training": self.training, "held out": self.held_out}
+        both = np.concatenate(list(series.values()))
+        limit = float(np.nanmin(both)) + TALLEST
+        title: Spec = {}
+        if float(np.nanmax(both)) > limit:
+            series = {name: np.where(losses > limit, np.nan, losses) for name, losses in series.items()}
+            title = {"title": f"{self.caption}; what lies above {number(limit)} is left out"}
+        return curves(
+            self.millions_of_tokens,
+            series,
+            x_title="millions of tokens",
+            y_title="loss, nats a token",
+            height=260,
+            **title,
+        )
+
+    def finding(self) -> str:
+        """The last point."""
+        return self.last_row()
+
+
+def curve(files: Sequence[Path]) -> Curve:
+    """The loss of a training over its tokens; several metrics logs are parts of one training, in their order."""
+    steps: list[tuple[float, float]] = []
+    held_out: list[tuple[float, float]] = []
+    before = 0.0
+    for file in files:
+        tokens = before
+        for line in _read_log(file):
+            if "tokens" in line and isinstance(line.get("loss"), float | int):
+                tokens = before + line["tokens"] / 1e6
+                steps.append((tokens, float(line["loss"])))
+            elif isinstance(line.get("held_out"), float | int):
+                held_out.append((tokens, float(line["held_out"])))
+        before = tokens
+    if not steps:
+        raise InputError(f"{files[0]}: is not the metrics.jsonl of a training, or has no step yet")
+
+    means = dict(_thinned(steps))
+    measured = dict(held_out)
+    places = sorted({*means, *measured})
+    last = files[-1]
+    name = last.parent.name if last.name == "metrics.jsonl" else ", ".join(file.stem for file in files)
+    return Curve(
+        caption=f"{name}: loss",
+        tokens=[],
+        millions_of_tokens=places,
+        training=np.array([means.get(x, np.nan) for x in places]),
+        held_out=np.array([measured.get(x, np.nan) for x in places]),
+    )
+
+
+def _read_log(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a metrics log, up to one that is still being written."""
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
+        try:
+            yield json.loads(line)
+        except ValueError:
+            return
+
+
+def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+    """About `POINTS` points, each the mean of its stretch."""
+    size = max(1, len(points) // POINTS)
+    found = []
+    for start in range(0, len(points), size):
+        x, loss = np.mean(points[start : start + size], axis=0)
+        found.append((float(x), float(loss)))
+    return found
+
+
+# training_rows: features and labels
+
+
+@dataclass(frozen=True)
+class TrainingRow:
+    """One training example: the tokens that are given, and the token that must be predicted."""
+
+    features: list[int]
+    label: int
+
+
+@answer
+class TrainingRows(Answer):
+    """The rows of features and label that a window makes of a text as it slides over it."""
+
+    kind = "training_rows"
+
+    window: int  # features of a row, at most
+    training_rows: list[TrainingRow]
+
+    def make_table(self) -> Table:
+        """Every row: its features, its label."""
+        columns = [
+            Column("row", "count", key=True),
+            Column("features", "token"),
+            Column("label", "token"),
+        ]
+        rows: list[list[Cell]] = []
+        for n in range(len(self.training_rows)):
+            features, label = self._words(n)
+            rows.append([n + 1, "".join(features), label])
+        return Table(columns, rows)
+
+    def _words(self, number: int) -> tuple[list[str], str]:
+        """The texts of a row; its label is the token after `number`."""
+        end = number + 1
+        start = end - len(self.training_rows[number].features)
+        return self.tokens[start:end], self.tokens[end]
+
+    def draw(self) -> Spec:
+        """A line of tokens for every row, with its label marked at the end."""
+        rows: list[Spec] = []
+        room = MOST_BOXES
+        for n, row in enumerate(self.training_rows):
+            room -= len(row.features) + 1
+            if room < 0:
+                rest = f"{len(self.training_rows) - n} more rows"
+                rows.append({"note": "…", "pieces": [rest], "made": None})
+                break
+            features, label = self._words(n)
+            rows.append({"note": f"row {n + 1}", "pieces": names([*features, label]), "made": len(features)})
+        return {"kind": "boxes", "rows": rows}
+
+    def finding(self) -> str:
+        """How many rows there are, and the first of them."""
+        features, label = self._words(0)
+        return f"{len(self.training_rows)} rows; the first asks for {label!r} after {''.join(features)!r}"
+
+
+def training_rows(tokenizer: "Tokenizer", text: str, *, window: int = WINDOW) -> TrainingRows:
+    """One text becomes rows of features and label: every token is the label of those before it, `window` at most."""
+    if type(window) is not int or window < 1:
+        raise InputError(f"window must be a whole number of at least 1, not {window!r}")
+    ids = tokenizer.encode(text)
+    if len(ids) < 2:
+        raise InputError("training rows need a text of at least two tokens: features, and a label after them")
+    found = [TrainingRow(ids[max(0, end - window) : end], ids[end]) for end in range(1, len(ids))]
+    return TrainingRows(
+        caption=f"training rows of {text[:60]!r}: the last token of a row is its label",
+        tokens=labels(tokenizer, ids),
+        window=window,
+        training_rows=found,
+    )
+
+
+# update: one training step
+
+
+@answer
+class Update(Answer):
+    """One training step on one row: predict, compare with the label, update the weights, predict again."""
+
+    kind = "update"
+
+    label: int
+    learning_rate: float
+    loss: float
+    loss_after: float
+    gradient_norm: float
+    step_norm: float  # how far the weights moved
+    ids: list[int]  # the likeliest tokens before and after, and the label
+    words: list[str]
+    logits: Array  # of these tokens, before the update
+    logits_after: Array
+    probability: Array
+    probability_after: Array
+
+    @property
+    def target(self) -> Array:
+        """What the prediction should have been: 1 for the label, 0 for the others."""
+        return (np.array(self.ids) == self.label).astype(float)
+
+    @property
+    def error(self) -> Array:
+        """Probability less target: the gradient of the loss at each logit."""
+        error: Array = self.probability - self.target
+        return error
+
+    def make_table(self) -> Table:
+        """Prediction, error and update of the likeliest tokens and the label."""
+        columns = [
+            Column("token", "token", key=True),
+            Column("logit", "number"),
+            Column("probability", "share"),
+            Column("target", "count"),
+            Column("error", "signed"),
+            Column("logit after", "number"),
+            Column("probability after", "share"),
+        ]
+        rows: list[list[Cell]] = []
+        for n, word in enumerate(self.words):
+            before = [float(self.logits[n]), float(self.probability[n])]
+            error = [int(self.target[n]), float(self.error[n])]
+            after = [float(self.logits_after[n]), float(self.probability_after[n])]
+            rows.append([word, *before, *error, *after])
+        return Table(columns, rows)
+
+    def draw(self) -> Spec:
+        """Three panels: predict, error, and the prediction after the update."""
+        words = names(self.words)
+        error = f"2 error: loss {number(self.loss)}, gradient norm {number(self.gradient_norm)}"
+        after = f"3 after the update: loss {number(self.loss_after)}"
+        return panels(
+            [
+                bars(words, self.probability, unit="percent", title="1 predict"),
+                bars(words, self.error, unit="percent", title=error),
+                bars(words, self.probability_after, unit="percent", title=after),
+            ]
+        )
+
+    def finding(self) -> str:
+        """What the update does to the label."""
+        at = self.ids.index(self.label)
+        one, other = percent(float(self.probability[at])), percent(float(self.probability_after[at]))
+        losses = f"the loss from {number(self.loss)} to {number(self.loss_after)}"
+        return f"the label {self.words[at]!r} goes from {one} to {other}, {losses}"
+
+
+def update(text: Text, *, lr: float = 0.01, k: int = 5) -> Update:
+    """One real training step on a text whose last token is the label; the model itself is not changed."""
+    from glassformer.explain.update import update as updated
+
+    if type(k) is not int or k < 1:
+        raise InputError(f"k must be a whole number of at least 1, not {k!r}")
+    found = updated(text.reading(), lr=lr)
+    before, after = np.exp(log_softmax(found.before)), np.exp(log_softmax(found.after))
+
+    known = len(before) if text.lm.tokenizer is None else len(text.lm.tokenizer)
+    likeliest = [np.argsort(-chances[:known], kind="stable")[:k].tolist() for chances in (before, after)]
+    ids: list[int] = list(dict.fromkeys([*likeliest[0], *likeliest[1], found.label]))
+    ids.sort(key=lambda id: -before[id])
+
+    label = text.labels[-1]
+    given = text.whole.removesuffix(label)[-40:]
+    how = (
+        f"loss {found.loss:.3f} → {found.loss_after:.3f}, gradient norm {found.gradient_norm:.3f}, lr {lr:g}"
+    )
+    return Update(
+        caption=f"{text.name}: one update toward {label!r} after …{given!r}: {how}",
+        tokens=text.labels,
+        label=found.label,
+        learning_rate=lr,
+        loss=found.loss,
+        loss_after=found.loss_after,
+        gradient_norm=found.gradient_norm,
+        step_norm=found.step_norm,
+        ids=ids,
+        words=text.labels_of(ids),
+        logits=found.before[ids],
+        logits_after=found.after[ids],
+        probability=before[ids],
+        probability_after=after[ids],
+    )

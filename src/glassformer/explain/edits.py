@@ -1,0 +1,308 @@
+"""Edits: switch parts of a model off, put in what it computed for another text, steer it in a direction.
+
+An edit says where (an address), what to do, and at which positions of the text, if not at all of them:
+
+    {"site": "blocks.5.attn.mix[1]", "do": "zero"}
+
+It is plain data; inside `with edited(net, edits):` the model runs with them.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from glassformer.errors import InputError
+from glassformer.explain.reading import Array, Net, Reading, module_of, numbers, prompt_length
+from glassformer.trace import Tracer, parse_address, sites_of, trace
+
+DOINGS = ("zero", "mean", "scale", "add", "patch")
+ROWS = 16  # patched runs side by side
+ENDS = ("final", "logits")  # sites that hold the last position alone unless all of them are computed
+
+
+@dataclass(frozen=True, eq=False)
+class Edit:
+    """One change. `value` is for mean, add and patch: one for every position, or, with one axis more, one each."""
+
+    site: str
+    do: str
+    by: float = 1.0
+    at: tuple[int, ...] | None = None  # positions of the text, also of those still to be generated; None: all
+    value: Array | None = None
+
+    def __post_init__(self) -> None:
+        if self.do not in DOINGS:
+            raise InputError(f"{self.site}: do {self.do!r} is none of {', '.join(DOINGS)}")
+        if self.do in ("mean", "add", "patch") and self.value is None:
+            raise InputError(f"{self.site}: {self.do} needs a value")
+
+
+class Positions:
+    """Which positions of the text a pass reads; a hook that runs before each pass."""
+
+    def __init__(self) -> None:
+        self.now = torch.zeros(0, 0)  # (B or 1, T); padding lies below 0
+        # (B or 1, 1) where prompts end; None in the steps of a generation, which lie behind its prompt.
+        self.ends: Tensor | None = None
+        self.longest = 0  # the most positions that a text had
+
+    def __call__(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        ids = given[0]
+        cache = given[1] if len(given) > 1 else named.get("cache")
+        start = 0 if cache is None else cache.length
+        self.now = torch.arange(start, start + ids.shape[1], device=ids.device)[None]
+        if cache is not None and cache.padding is not None:
+            self.now = self.now - cache.padding[:, None]
+
+        length = self.now[:, -1:] + 1  # padding is at the left, so that all texts of a batch end together
+        self.longest = max(self.longest, int(length.max()))
+        if start:
+            self.ends = None
+        elif cache is None and prompt_length():
+            # A finished text is read at once: its prompt ended where it did while the text was generated.
+            self.ends = torch.full_like(length, prompt_length())
+        else:
+            self.ends = length
+
+
+class EditSession:
+    """Edits of one model, to be entered around every run that they are for, once or many times.
+
+    Sites are resolved once, here. The session remembers the positions of all its runs, because a generation enters it
+    once for each step; `finish` reports an edit whose positions none of them had.
+    """
+
+    def __init__(self, net: Net, edits: Sequence[Edit]) -> None:
+        self.net, self.edits = net, list(edits)
+        self.positions = Positions()
+        known = sites(net) if self.edits else None
+        self.hooks = [
+            (address, partial(_apply, edit, self.positions))
+            for edit in self.edits
+            for address in (known.addresses(edit.site) if known is not None else ())
+        ]
+        self.depth = 0  # entered inside of itself, it must not apply its edits twice
+        self.open = ExitStack()
+
+    def __enter__(self) -> Self:
+        if self.depth == 0 and self.hooks:
+            module = module_of(self.net)
+            with ExitStack() as opening:  # closes what is open already if the next step fails
+                hook = module.register_forward_pre_hook(self.positions, with_kwargs=True)
+                opening.callback(hook.remove)
+                opening.enter_context(trace(module, edits=self.hooks))
+                self.open = opening.pop_all()
+        self.depth += 1
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.depth -= 1
+        if self.depth == 0:
+            self.open.__exit__(kind, error, traceback)
+
+    def finish(self) -> None:
+        """Raise if an edit's positions never occurred: it was a mistake, and changed nothing."""
+        longest = self.positions.longest
+        if not longest:  # the model never ran
+            return
+        for edit in self.edits:
+            if edit.at is not None and not any(-longest <= position < longest for position in edit.at):
+                raise InputError(
+                    f"{edit.site}: no text had a position {edit.at[0]}; the longest had 0 to {longest - 1}"
+                )
+
+
+@contextmanager
+def edited(net: Net, edits: Sequence[Edit]) -> Iterator[EditSession]:
+    """Inside, the model runs with the edits, in their order; a site that does not exist is refused at once.
+
+    An edit at positions that no text had is a mistake, and is reported at the end.
+    """
+    session = EditSession(net, edits)
+    with session:
+        yield session
+    session.finish()
+
+
+def sites(net: Net) -> Tracer:
+    """All sites of a model, as one token meets them."""
+    return sites_of(module_of(net), torch.tensor([[0]], device=net.device))
+
+
+def _apply(edit: Edit, positions: Positions, value: Tensor) -> Tensor:
+    """The new value of a site, (B, T, …), or (B, H, T, …) where all heads are meant."""
+    axis = max(1, value.dim() - 2)  # of the positions: before the last axis, except where one neuron is meant
+    here = positions.now[:, -value.shape[axis] :]  # `final` may hold the last position alone
+    given = None
+    if edit.value is not None:
+        given = torch.as_tensor(edit.value, dtype=value.dtype, device=value.device)
+    each = given is not None and given.dim() == value.dim() - 1  # a value for each position
+    size = given.shape[axis - 1] if given is not None and each else 0
+    which = _which(edit, here, positions.ends, size)  # (B or 1, T): the position to take it from, -1 for none
+
+    chosen = which >= 0
+    if not chosen.any():
+        return value
+    if given is not None and each:
+        given = torch.stack([given.index_select(axis - 1, row) for row in which.clamp(min=0)])
+    elif given is not None and given.dim() == value.dim() - 2:
+        given = given.unsqueeze(axis - 1)
+    new = _changed(edit, value, given)
+    if chosen.all():
+        return new
+
+    shape = [len(chosen)] + [1] * (value.dim() - 1)
+    shape[axis] = -1
+    return torch.where(chosen.view(shape), new, value)
+
+
+def _which(edit: Edit, here: Tensor, ends: Tensor | None, size: int) -> Tensor:
+    """Which position of the given values each of these positions takes; -1 where the edit is not for it.
+
+    Values of another text are taken from the same position, and those counted from the end from the same place there.
+    """
+    if edit.at is None:
+        return here.masked_fill(here >= size, -1) if size else here
+    which = torch.full_like(here, -1)
+    for position in edit.at:
+        source = position if position >= 0 else position + size
+        if size and not 0 <= source < size:
+            raise InputError(
+                f"{edit.site}: position {position} is out of range (the other text has 0 to {size - 1})"
+            )
+        if position >= 0:
+            which[here == position] = source
+        elif ends is not None:
+            which[(here == ends + position) & (here >= 0)] = max(source, 0)
+    return which
+
+
+def _changed(edit: Edit, value: Tensor, given: Tensor | None) -> Tensor:
+    """The value as if the edit were for every position."""
+    if edit.do == "zero":
+        return torch.zeros_like(value)
+    if edit.do == "scale":
+        return value * edit.by
+    assert given is not None
+    try:
+        given = given.expand_as(value)
+    except RuntimeError:
+        shape, has = tuple(value.shape[1:]), np.asarray(edit.value).shape
+        raise InputError(
+            f"{edit.site}: a value of shape {has} does not fit the site's shape {shape}"
+        ) from None
+    return value + edit.by * given if edit.do == "add" else given
+
+
+@torch.inference_mode()
+def values_at(reading: Reading, sites: Sequence[str]) -> dict[str, Tensor]:
+    """What some sites hold on a text: (T, …), or (H, T, K), without the batch."""
+    last = not any(parse_address(site)[0] in ENDS for site in sites)
+    seen = reading.run(*sites, last=last)
+    return {site: seen[site][0] for site in sites}
+
+
+def direction(pairs: Sequence[tuple[Reading, Reading]], site: str) -> Array:
+    """A steering vector: the mean way from the second text of a pair to the first, at the last token of each."""
+    if not pairs:
+        raise InputError("a direction needs at least one pair of texts")
+    _check_alike(site)
+    ways = [_along(one, site)[-1] - _along(other, site)[-1] for one, other in pairs]
+    return numbers(torch.stack(ways).mean(0))
+
+
+def mean_over(readings: Sequence[Reading], site: str) -> Array:
+    """The mean of a site over all tokens of some texts."""
+    if not readings:
+        raise InputError("a mean needs at least one text")
+    _check_alike(site)
+    return numbers(torch.cat([_along(reading, site) for reading in readings]).mean(0))
+
+
+def _check_alike(site: str) -> None:
+    if parse_address(site)[0].endswith((".scores", ".pattern")):
+        raise InputError(
+            f"{site}: attention has another shape for every text; it has no mean and no direction"
+        )
+
+
+def _along(reading: Reading, site: str) -> Tensor:
+    """(T, …): a site's values on a text, positions first, also where heads were."""
+    value = values_at(reading, [site])[site]
+    return value.transpose(0, 1) if value.dim() == 3 else value
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Which places carry what tells one text from another: patched one at a time, how much of the answer comes back."""
+
+    sites: list[str]
+    clean: float  # the answer's lead on the clean text
+    broken: float  # and on the broken one
+    patched: Array  # (S, T) the lead on the broken text, with one place as in the clean one
+
+    @property
+    def restored(self) -> Array:
+        """(S, T): 0 nothing, 1 all of the difference."""
+        gap = self.clean - self.broken
+        return (self.patched - self.broken) / (gap if gap else np.nan)
+
+
+@torch.inference_mode()
+def sweep(
+    clean: Reading,
+    broken: Reading,
+    *,
+    sites: Sequence[str],
+    answer: int,
+    foil: int,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> Sweep:
+    """Patch every site at every position from the clean text into the broken one.
+
+    Measured is the lead of the answer's logit over the foil's, after the last token.
+    """
+    size = len(broken.ids)
+    if len(clean.ids) != size:
+        raise InputError(f"the texts must have as many tokens as each other, not {len(clean.ids)} and {size}")
+    for token in (answer, foil):
+        broken.check_token(token)
+
+    def lead(seen: Tracer) -> Array:
+        logits = seen["logits"][:, -1]  # (B, V)
+        return numbers(logits[:, answer] - logits[:, foil])
+
+    given = values_at(clean, sites)
+    patched = np.zeros((len(sites), size))
+    for number, site in enumerate(sites):
+        last = parse_address(site)[0] not in ENDS
+        for start in range(0, size, ROWS):
+            where = range(start, min(start + ROWS, size))
+            edits = {site: partial(_put_in, given[site], where)}
+            seen = broken.run("logits", edits=edits, rows=len(where), last=last)
+            patched[number, where.start : where.stop] = lead(seen)
+        progress(number + 1, len(sites))
+
+    ends = [lead(reading.run("logits")).item() for reading in (clean, broken)]
+    return Sweep(list(sites), ends[0], ends[1], patched)
+
+
+def _put_in(given: Tensor, where: range, value: Tensor) -> Tensor:
+    """Patch one position of each row of a batch, a different one in every row."""
+    new = value.clone()
+    axis = max(0, given.dim() - 2)  # of the positions, as in _apply
+    for row, position in enumerate(where):
+        new[row].select(axis, position).copy_(given.select(axis, position))
+    return new

@@ -1,0 +1,74 @@
+"""One training step, seen from close by: predict, compare with the token that came, change the weights, predict again."""
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from glassformer.errors import InputError
+from glassformer.explain.reading import Array, Reading, numbers
+
+
+@dataclass(frozen=True)
+class Update:
+    """The numbers of one step of gradient descent on one row: all tokens but the last are given, the last is the label."""
+
+    label: int
+    learning_rate: float
+    before: Array  # (V,) logits of the label's place
+    after: Array  # (V,) with the changed weights
+    loss: float  # cross-entropy in nats: −log of the label's probability
+    loss_after: float
+    gradient_norm: float  # of all weights together
+    step_norm: float  # how far the weights moved: learning rate × gradient norm
+
+
+def update(reading: Reading, *, lr: float = 0.01) -> Update:
+    """One step of plain gradient descent toward the last token of a text, on a copy of the model."""
+    if len(reading.ids) < 2:
+        raise InputError(
+            "an update needs a text of at least two tokens: some to read, and the label after them"
+        )
+    if not lr > 0:
+        raise InputError(f"lr must be above 0, not {lr!r}")
+    reading.check_ids()
+
+    # The copy is what is trained: a model that other threads read keeps its weights, to the last bit.
+    with reading.lock:
+        net: nn.Module = copy.deepcopy(reading.net)  # type: ignore[assignment]
+    net.eval()  # without dropout the same text gives the same update
+    given = reading.batch()[:, :-1]  # (1, T - 1)
+    label = torch.tensor([reading.ids[-1]], device=given.device)
+
+    with torch.enable_grad():
+        net.requires_grad_(True)
+        before = _logits(net, given)  # (1, V)
+        loss = nn.functional.cross_entropy(before, label)
+        loss.backward()
+
+    weights = [weight for weight in net.parameters() if weight.grad is not None]
+    gradients = [weight.grad for weight in weights if weight.grad is not None]
+    norm = torch.linalg.vector_norm(torch.stack([gradient.float().norm() for gradient in gradients]))
+    with torch.no_grad():
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight.sub_(lr * gradient)
+        after = _logits(net, given)
+        loss_after = nn.functional.cross_entropy(after, label)
+
+    return Update(
+        label=reading.ids[-1],
+        learning_rate=lr,
+        before=numbers(before[0]),
+        after=numbers(after[0]),
+        loss=float(loss.detach()),
+        loss_after=float(loss_after),
+        gradient_norm=float(norm),
+        step_norm=lr * float(norm),
+    )
+
+
+def _logits(net: nn.Module, ids: Tensor) -> Tensor:
+    """(1, V) after the last token."""
+    logits: Tensor = net(ids, last=True)
+    return logits[:, -1].float()
