@@ -1,4 +1,4 @@
-"""Shared flags: groups reach a verb as one argument, former names are taken, and which flags go together is checked."""
+"""Shared flags: groups reach a verb as one argument, former names are taken, combinations are checked."""
 
 from dataclasses import dataclass
 
