@@ -51,9 +51,9 @@ def ours(work: str, tokens: Any) -> Iterator[None]:
     from glassformer.data.batches import Stream
     from glassformer.data.shards import Row
     from glassformer.models.gpt import GPT, Config
+    from glassformer.training.hyperparameters import Hyperparameters
     from glassformer.training.loop import fit
     from glassformer.training.objectives import next_token
-    from glassformer.training.plan import Plan
 
     layers, heads, width, vocab, rows, _ = WORK[work]
     folder = Path(tempfile.mkdtemp())
@@ -62,7 +62,12 @@ def ours(work: str, tokens: Any) -> Iterator[None]:
         [Row(folder, [{"name": "row", "tokens": len(tokens)}], "uint16")], context=CONTEXT, seed=0
     )
     model = GPT(Config(layers=layers, heads=heads, width=width, vocab=vocab, context=CONTEXT)).initialise(0)
-    for _ in fit(model, stream, next_token, Plan(steps=ENDLESS, batch=rows, **SCHEDULE)):
+    for _ in fit(
+        model,
+        stream,
+        objective=next_token,
+        hyperparameters=Hyperparameters(steps=ENDLESS, batch=rows, **SCHEDULE),
+    ):
         yield
 
 

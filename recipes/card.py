@@ -14,7 +14,7 @@ import torch
 import glassformer as gf
 from glassformer.data.sources import read_texts
 from glassformer.tasks.complete import LanguageModel
-from glassformer.tasks.measure import measure
+from glassformer.tasks.evaluate import evaluate
 
 OPENING = "Once upon a time"
 FIRST_SENTENCES = [
@@ -42,7 +42,7 @@ def figures(lm: LanguageModel, data: Path) -> Iterator[str]:
     """Bits per byte on text it never saw."""
     yield "## Figures\n\n| held out | bits per byte |\n|---|---|"
     for name in ("tinystories_val", "tales_val"):
-        found = next(measure(lm, str(data / f"{name}.jsonl.gz"), documents=80, characters=900))
+        found = next(evaluate(lm, str(data / f"{name}.jsonl.gz"), documents=80, characters=900))
         yield f"| {name} | {found.bits_per_byte:.4f} |"
 
 

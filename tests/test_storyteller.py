@@ -8,7 +8,7 @@ from safetensors import safe_open
 
 import glassformer as gf
 from glassformer.tasks.complete import LanguageModel
-from glassformer.tasks.measure import measure
+from glassformer.tasks.evaluate import evaluate
 
 FOLDER = Path(gf.__file__).parent / "pretrained" / "storyteller"
 
@@ -60,5 +60,5 @@ def test_a_new_story_every_time(lm: LanguageModel) -> None:
 @pytest.mark.parametrize(("name", "most"), [("tinystories_val", 0.65), ("tales_val", 1.60)])
 def test_bits_per_byte(lm: LanguageModel, stories: Path, name: str, most: float) -> None:
     """On text that it never saw."""
-    found = next(measure(lm, str(stories / f"{name}.jsonl.gz"), documents=80, characters=900))
+    found = next(evaluate(lm, str(stories / f"{name}.jsonl.gz"), documents=80, characters=900))
     assert found.bits_per_byte <= most

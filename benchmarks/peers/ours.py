@@ -30,7 +30,7 @@ class Loaded:
     def __init__(self, folder: Path, kind: str, threads: int) -> None:
         os.environ["OMP_NUM_THREADS"] = str(threads)
         self.lm = load(folder, kind)
-        self.vocab = self.lm.stepper.vocab
+        self.vocab = self.lm.backend.vocab
 
     def room(self, rows: int, length: int) -> None:
         """Nothing to do: each run makes its cache."""

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from glassformer.errors import GlassError as GlassError
     from glassformer.tasks.complete import LanguageModel as LanguageModel
     from glassformer.tasks.complete import complete as generate
-    from glassformer.tasks.complete import load as load
     from glassformer.tasks.completion import Completion as Completion
+    from glassformer.tasks.load import load as load
     from glassformer.tokenizers import Tokenizer as Tokenizer
     from glassformer.tokenizers import train_tokenizer as train_tokenizer
     from glassformer.trace import trace as trace
@@ -32,7 +32,7 @@ _HOMES = {
     "Tokenizer": ("glassformer.tokenizers", "Tokenizer"),
     "fit": ("glassformer.training.loop", "fit"),
     "generate": ("glassformer.tasks.complete", "complete"),
-    "load": ("glassformer.tasks.complete", "load"),
+    "load": ("glassformer.tasks.load", "load"),
     "trace": ("glassformer.trace", "trace"),
     "train_tokenizer": ("glassformer.tokenizers", "train_tokenizer"),
 }

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from glassformer.durable import replace_file
 from glassformer.errors import InsufficientMemory
 
 AMX_GUARD = "ONEDNN_MAX_CPU_ISA"
@@ -204,8 +205,6 @@ def _remember(facts: dict[str, Any]) -> None:
     path = home() / "machine.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = path.with_suffix(f".{os.getpid()}")
-        fresh.write_text(json.dumps(_notes() | {_key(): _remembered() | facts}, ensure_ascii=False))
-        fresh.replace(path)
+        replace_file(path, json.dumps(_notes() | {_key(): _remembered() | facts}, ensure_ascii=False))
     except OSError:
         pass  # a home that cannot be written to costs a new probe, nothing else

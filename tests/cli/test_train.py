@@ -211,9 +211,46 @@ def test_every_key_is_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
     assert not [key for key in keys if f"--{key.replace('_', '-')} " not in shown]
 
 
+@pytest.mark.parametrize("kind", ["gpt1", "gpt3"])
+def test_another_kind_of_model(
+    kind: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It trains, is saved as its kind, loads, goes on from its folder; another kind in that folder is refused."""
+    out = tmp_path / "run"
+    own = ["--model-window=4", "--head-width=4", "--stride=3"] if kind == "gpt3" else []
+    flags = [flag for flag in SMALL if not flag.startswith(("--vocab", "--layers"))]
+    start = ["train", "--data", text, "--out", str(out), "--vocab=400", "--layers=2", *flags]
+    assert glass([*start, "--kind", kind, *own, "--steps=6"]) == 0
+    lm = gf.load(str(out), engine="torch")
+    assert lm.model.kind == kind
+    if own:
+        assert (lm.model.config.window, lm.model.config.head_width, lm.model.config.stride) == (4, 4, 3)
+    recipe = Recipe.read(out / "recipe.toml")
+    assert recipe.model.kind == kind
+    capsys.readouterr()
+    assert glass(["train", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["step"] == 6
+    assert glass([*start, "--steps=6"]) == 2
+    assert f"was made with kind = {kind}, now it is gpt2" in capsys.readouterr().err
+
+
+def test_the_flags_of_a_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    """--help shows the keys of the kind that is named, on the command line or by a recipe."""
+    assert glass(["train", "--help"]) == 0
+    assert "--stride" not in capsys.readouterr().out
+    assert glass(["train", "--kind", "gpt3", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "--stride" in shown
+    assert "--model-window" in shown
+    assert glass(["train", "--kind=gpt9", "--help"]) == 2
+    assert "kind 'gpt9' is not known; known: gpt2, gpt1, gpt3" in capsys.readouterr().err
+    assert glass(["train", "--stride=2", "--data", "x"]) == 2
+    assert "--stride" in capsys.readouterr().err
+
+
 def test_the_panel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """On a terminal one panel shows step, loss, held-out loss, learning rate, speed and time left."""
-    from glassformer.tasks.train import Measured, Preview, Started, Stepped
+    from glassformer.tasks.train import Evaluated, Preview, Started, Stepped
 
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=100, color_system=None)
@@ -226,7 +263,7 @@ def test_the_panel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         for step in range(1, 11):
             follower.shown = -math.inf
             follower.show(Stepped(step, 5.0 / step, 1e-3, 1.0, 100 * step, 1234.0))
-        follower.show(Measured(10, 0.75, True))
+        follower.show(Evaluated(10, 0.75, True))
         follower.show(Preview(10, "The big dog"))
     shown = screen.getvalue()
     for word in ("tokenizing text.txt: 50%", "500 of them trained", "10 of 20", "0.5000", "0.7500 at step 10", "1.00e-03",

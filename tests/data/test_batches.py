@@ -164,7 +164,7 @@ def test_windows_that_begin_with_documents(sizes: list[int], context: int, missi
         row += [1] * size + [0]
     row = row[: max(1, len(row) - missing)]  # the end of a row may be held out
     places = [place for place, token in enumerate(row) if token == 0]
-    found = aligned(np.array(places), len(row), context).tolist()
+    found = aligned(np.array(places), length=len(row), context=context).tolist()
     assert len(found) == len(set(found))
     seen = {place + 1 for start in found for place in range(start, start + context)}
     assert seen >= set(range(1, len(row)))

@@ -16,10 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from glassformer import durable
 from glassformer.data import shards
 from glassformer.data.shards import Corpus, Row, open_corpus, prepare
 from glassformer.errors import InputError
-from glassformer.tokenizers import Tokenizer, train_tokenizer
+from glassformer.tokenizers import ByteBPE, Tokenizer, train_tokenizer
 
 END = "<|endoftext|>"
 BYTES = train_tokenizer(["abc"], 257)
@@ -30,15 +31,15 @@ class Spy:
     """Counts the texts that are tokenized; may stop the work at one of them."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count, self.fail_at, encode = 0, -1, Tokenizer.encode
+        self.count, self.fail_at, encode = 0, -1, ByteBPE.encode
 
-        def counted(tokenizer: Tokenizer, text: str, **how: bool) -> list[int]:
+        def counted(tokenizer: ByteBPE, text: str, **how: bool) -> list[int]:
             self.count += 1
             if self.count == self.fail_at:
                 raise KeyboardInterrupt
             return encode(tokenizer, text, **how)
 
-        monkeypatch.setattr(Tokenizer, "encode", counted)
+        monkeypatch.setattr(ByteBPE, "encode", counted)
 
     def since(self) -> int:
         """How many since it was asked last."""
@@ -359,7 +360,7 @@ def test_a_disk_that_does_not_take_it(tmp_path: Path, monkeypatch: pytest.Monkey
     def full(path: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(shards, "sync", full)
+    monkeypatch.setattr(durable, "sync", full)
     with pytest.raises(
         InputError, match=r"data: the tokens could not be written \(No space left on device\)"
     ):
@@ -398,9 +399,9 @@ TWO = """
 import sys, time
 from pathlib import Path
 from glassformer.data.shards import prepare
-from glassformer.tokenizers import Tokenizer, train_tokenizer
-encode, texts = Tokenizer.encode, []
-Tokenizer.encode = lambda self, text: texts.append(text) or time.sleep(0.01) or encode(self, text)
+from glassformer.tokenizers import ByteBPE, train_tokenizer
+encode, texts = ByteBPE.encode, []
+ByteBPE.encode = lambda self, text: texts.append(text) or time.sleep(0.01) or encode(self, text)
 tokenizer = train_tokenizer(["abc"], 257)
 print("ready", flush=True)
 sys.stdin.readline()

@@ -79,9 +79,8 @@ def test_sanitizers_find_nothing(tmp_path: Path, sanitizer: str) -> None:
 @pytest.mark.slow
 def test_kernels_and_fuzzing_under_sanitizers(tmp_path: Path) -> None:
     """The tests of the kernels, and shapes and lengths of all kinds, with a core that checks every access."""
-    built = build.build(
-        tmp_path / "built", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wno-error"
-    )
+    flags = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-Wno-error")
+    built = build.build(tmp_path / "built", *flags)
     assert "plain" in built
     cxx = build.compiler()
     assert cxx is not None
@@ -101,6 +100,7 @@ import pytest
 sys.exit(pytest.main(["-q", "-p", "no:cacheprovider", "-k", "not restart and not forked and not thousand", *{tests!r}]))
 """
     environment = os.environ | {
+        "KERNEL_FLAGS": " ".join(flags),
         "LD_PRELOAD": " ".join(libraries),
         "ASAN_OPTIONS": "detect_leaks=0",
         "UBSAN_OPTIONS": "print_stacktrace=1",

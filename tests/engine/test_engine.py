@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from decoding import run, search
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -19,8 +20,6 @@ from engine.conftest import engine_of, random_model
 from glassformer.engine import native
 from glassformer.engine.native import Engine
 from glassformer.errors import InputError
-from glassformer.generation.beam import beam_search
-from glassformer.generation.decode import generate
 from glassformer.generation.options import Options
 from glassformer.models.gpt import GPT
 
@@ -149,7 +148,7 @@ def test_needle_in_any_batch(model: GPT, engine: Engine, rng: np.random.Generato
                 for pad, one in zip(padding, texts, strict=True)
             ]
         )
-        cache = engine.new_cache(rows, longest + 5, padding)
+        cache = engine.new_cache(rows, longest + 5, padding=padding)
         np.testing.assert_array_equal(engine.step(ids, cache)[at], want[0])
         for n, token in enumerate(more, 1):
             column = rng.integers(0, model.vocab, (rows, 1))
@@ -162,9 +161,9 @@ def test_what_stands_in_the_padding_changes_nothing(
 ) -> None:
     """Not a bit."""
     ids, padding = text(rng, model, 40).reshape(2, 20), np.array([0, 7])
-    one = engine.step(ids, engine.new_cache(2, 20, padding))
+    one = engine.step(ids, engine.new_cache(2, 20, padding=padding))
     ids[1, :7] = (ids[1, :7] + 1) % model.vocab
-    np.testing.assert_array_equal(engine.step(ids, engine.new_cache(2, 20, padding)), one)
+    np.testing.assert_array_equal(engine.step(ids, engine.new_cache(2, 20, padding=padding)), one)
 
 
 def test_a_thousand_greedy_texts_with_and_without_cache(
@@ -173,7 +172,7 @@ def test_a_thousand_greedy_texts_with_and_without_cache(
     """The tokens of the cache are those of reading everything anew, each time."""
     prompts = [text(rng, model, int(rng.integers(1, 12))).tolist() for _ in range(1000)]
     written: list[list[int]] = [[] for _ in prompts]
-    for event in generate(engine, prompts, replace(GREEDY, max_new_tokens=4)):
+    for event in run(engine, prompts, replace(GREEDY, max_new_tokens=4)):
         if event.token is not None:
             written[event.prompt].append(event.token)
     for prompt, tokens in zip(prompts, written, strict=True):
@@ -188,14 +187,14 @@ def test_a_thousand_seeded_requests_twice_and_by_64_clients(model: GPT, rng: np.
 
     def ask(which: int) -> list[tuple[int | None, float | None]]:
         options = Options(temperature=1.3, top_k=20, seed=which, max_new_tokens=5)
-        return [(event.token, event.logprob) for event in generate(engine, [prompts[which]], options)]
+        return [(event.token, event.logprob) for event in run(engine, [prompts[which]], options)]
 
     alone = [ask(which) for which in range(1000)]
     with ThreadPoolExecutor(64) as clients:
         assert list(clients.map(ask, range(1000))) == alone
     same = Options(temperature=1.3, top_k=20, seed=7, max_new_tokens=5)
     together: list[list[Any]] = [[] for _ in prompts]
-    for event in generate(engine, prompts, same):
+    for event in run(engine, prompts, same):
         together[event.prompt].append((event.token, event.logprob))
     assert together[7] == alone[7]
 
@@ -229,17 +228,17 @@ def test_the_same_bits_after_a_restart(model: GPT, engine: Engine) -> None:
 def test_samples_beams_and_sliding(model: GPT, engine: Engine) -> None:
     """All that the torch models do, by the same code; what is written is what the engine scores best."""
     prompts = [[1, 2, 3], [4] * 20, [9]]
-    events = list(generate(engine, prompts, GREEDY))
+    events = list(run(engine, prompts, GREEDY))
     tokens = [[e.token for e in events if e.prompt == which and e.token is not None] for which in range(3)]
     for prompt, made in zip(prompts, tokens, strict=True):
-        alone = [event.token for event in generate(engine, [prompt], GREEDY) if event.token is not None]
+        alone = [event.token for event in run(engine, [prompt], GREEDY) if event.token is not None]
         assert alone == made
         assert len(made) == 12
-    beams = beam_search(engine, [1, 2, 3], Options(num_beams=4, num_return_sequences=4, max_new_tokens=6))
+    beams = search(engine, [1, 2, 3], Options(num_beams=4, num_return_sequences=4, max_new_tokens=6))
     assert len({tuple(beam.tokens) for beam in beams}) == 4
     slid = [
         e
-        for e in generate(engine, [[5] * 60], replace(GREEDY, max_new_tokens=30, overflow="slide"))
+        for e in run(engine, [[5] * 60], replace(GREEDY, max_new_tokens=30, overflow="slide"))
         if e.token is not None
     ]
     assert len(slid) == 30
@@ -258,7 +257,7 @@ def test_it_refuses_what_does_not_fit(engine: Engine, model: GPT) -> None:
         with pytest.raises(InputError, match="not between 0 and 199"):
             engine.step(np.array([[1, id]]), engine.new_cache(1, 10))
     with pytest.raises(InputError, match="not padding"):
-        engine.step(np.array([[1, 1]]), engine.new_cache(1, 10, np.array([5])))
+        engine.step(np.array([[1, 1]]), engine.new_cache(1, 10, padding=np.array([5])))
     with pytest.raises(InputError, match="has no sse9 here"):
         engine_of(model, way="sse9")
 

@@ -1,20 +1,26 @@
 """Every kernel against NumPy, on every instruction set that this machine has; whole numbers exactly, floats to their digits."""
 
 import ctypes
+import functools
+import hashlib
 import math
+import os
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from glassformer.engine import native
+from glassformer.engine import build, native
 from glassformer.engine.quantize import ACTIVATIONS, LANES, matrix, pad, padded, panels, quantize
 
 Array = np.ndarray[Any, Any]
 WAYS = native.ways()
 pytestmark = pytest.mark.skipif(not WAYS, reason="the native engine was not built: there was no C++ compiler")
 each_way = pytest.mark.parametrize("way", WAYS)
+KERNELS = Path(__file__).with_name("kernels.cpp")
 PARTS = ("weights", "scales", "sums", "bias")
 erf = np.vectorize(math.erf)
 
@@ -24,15 +30,33 @@ def pointer(array: Array) -> ctypes.c_void_p:
     return ctypes.c_void_p(array.ctypes.data)
 
 
+@functools.cache
+def kernels(way: str) -> ctypes.CDLL:
+    """The kernels of `kernels.cpp`, compiled once for this state of the sources and kept in the ignored cache folder."""
+    core = build.HERE / "core"
+    flags = os.environ.get("KERNEL_FLAGS", "").split()
+    texts = [path.read_text() for path in sorted([*core.iterdir(), KERNELS])]
+    state = hashlib.sha256(repr([texts, flags, build.FLAGS]).encode()).hexdigest()[:16]
+    folder = Path(__file__).parents[2] / ".pytest_cache" / f"kernels-{state}"
+    if not (folder / f"kernels-{way}.so").is_file():
+        folder.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as fresh:
+            assert way in build.build(Path(fresh), f"-I{core}", *flags, sources=[KERNELS], name="kernels")
+            folder.mkdir(exist_ok=True)
+            for path in Path(fresh).glob("*.so"):
+                path.replace(folder / path.name)
+    return ctypes.CDLL(str(folder / f"kernels-{way}.so"))
+
+
 def core(way: str, name: str) -> Callable[..., Any]:
-    function = getattr(native.library(way), name)
+    function = getattr(kernels(way), name)
     function.restype = ctypes.c_float if name == "glass_quantize" else None
     return function  # type: ignore[no-any-return]
 
 
 def multiplied(way: str, weights: Array, bias: Array | None, x: Array) -> Array:
     """Rows through a matrix, by the core."""
-    made = matrix("m", weights, bias)
+    made = matrix("m", weights, bias=bias)
     room = made["m.weights"].shape[0] * LANES
     shape = native._Matrix(
         *(made[f"m.{part}"].ctypes.data if f"m.{part}" in made else None for part in PARTS),

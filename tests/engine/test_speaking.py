@@ -14,7 +14,7 @@ import glassformer as gf
 from glassformer.cli import run
 from glassformer.errors import InputError
 from glassformer.tasks.complete import LanguageModel
-from glassformer.tasks.measure import measure
+from glassformer.tasks.evaluate import evaluate
 
 HEAVY = ("torch", "safetensors.torch", "transformers", "huggingface_hub", "scipy", "pandas")
 
@@ -122,7 +122,7 @@ def test_an_explanation_says_who_spoke_and_how_near_torch_is(
 def test_quality_on_held_out_stories(native: LanguageModel, exact: LanguageModel, stories: Path) -> None:
     """Bits per byte within 1 % of fp32, and the same likeliest token at 97 of 100 places."""
     part = {"documents": 60, "stride": 512}
-    both = [next(measure(lm, str(stories / "tinystories_val.jsonl.gz"), **part)) for lm in (exact, native)]  # type: ignore[arg-type]
+    both = [next(evaluate(lm, str(stories / "tinystories_val.jsonl.gz"), **part)) for lm in (exact, native)]  # type: ignore[arg-type]
     assert both[0].tokens == both[1].tokens > 10_000
     assert both[1].bits_per_byte is not None
     assert both[0].bits_per_byte is not None
@@ -139,7 +139,7 @@ def test_quality_on_held_out_stories(native: LanguageModel, exact: LanguageModel
 def test_threads_are_those_that_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """As torch has it, by OMP_NUM_THREADS."""
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert gf.load("storyteller", engine="native").threads() == 3
+    assert gf.load("storyteller", engine="native").backend.threads == 3
     monkeypatch.setenv("OMP_NUM_THREADS", "many")
     assert gf.load("storyteller", engine="native").threads() == len(os.sched_getaffinity(0))
 

@@ -15,9 +15,7 @@ from glassformer.engine import native, store
 from glassformer.engine.quantize import expected, pack
 from glassformer.errors import CheckpointError, InputError
 from glassformer.hub.folder import save_folder
-from glassformer.tasks.complete import load
-from glassformer.tasks.engines import load_native
-from glassformer.tasks.loading import load_torch
+from glassformer.tasks.load import load, load_torch
 from glassformer.tokenizers import Tokenizer, train_tokenizer
 
 IDS = np.arange(20)
@@ -40,7 +38,9 @@ def find(folder: Path) -> store.Kept | None:
 
 
 def logits(folder: Path) -> bytes:
-    return load_native(folder)[0].logits(IDS).tobytes()
+    engine = load(str(folder), engine="native").engine
+    assert engine is not None
+    return engine.logits(IDS).tobytes()
 
 
 def test_it_is_made_once_and_found_again(folder: Path, home: Path) -> None:
@@ -112,7 +112,7 @@ def test_malformed_files_are_refused(folder: Path, home: Path) -> None:
         text = json.dumps(told).encode()
         fresh = memoryview(len(text).to_bytes(8, "little") + text + bytes(numbers[start:]))
         with pytest.raises(CheckpointError) as error:
-            store.arrays_of(fresh, 8 + len(text), note["config"])
+            store.arrays_of(fresh, 8 + len(text), config=note["config"])
         return str(error.value)
 
     assert name in refused(lambda told: told.pop(name))
@@ -126,7 +126,7 @@ def test_malformed_files_are_refused(folder: Path, home: Path) -> None:
     assert "cannot be read" in refused(lambda told: told.update({name: 3}))
     assert "cannot be read" in refused(lambda told: told[name].update(data_offsets=["a", None]))
     with pytest.raises(CheckpointError, match="cannot be read"):
-        store.arrays_of(memoryview(b"\x08\0\0\0\0\0\0\0{not json"), 17, note["config"])
+        store.arrays_of(memoryview(b"\x08\0\0\0\0\0\0\0{not json"), 17, config=note["config"])
     for broken in (b"", b"\x08\0\0", (10**15).to_bytes(8, "little") + b"{}"):
         path = home / "broken"
         path.write_bytes(broken)
@@ -154,7 +154,7 @@ def test_a_home_that_cannot_be_written_costs_time_alone(folder: Path, home: Path
     home.mkdir(parents=True)
     home.chmod(stat.S_IRUSR | stat.S_IXUSR)
     said: list[str] = []
-    engine, _ = load_native(folder, say=said.append)
+    engine = load(str(folder), say=said.append).engine
     assert engine.logits(IDS).shape == (20, engine.vocab)
     assert "could not be kept" in said[0]
 
@@ -164,7 +164,7 @@ def test_a_home_that_is_a_file_costs_time_alone(folder: Path, home: Path) -> Non
     home.parent.mkdir(parents=True, exist_ok=True)
     home.write_text("not a folder")
     said: list[str] = []
-    engine, _ = load_native(folder, say=said.append)
+    engine = load(str(folder), say=said.append).engine
     assert engine.logits(IDS).shape == (20, engine.vocab)
     assert "could not be kept" in said[0]
 

@@ -1,4 +1,4 @@
-"""Small models of several kinds, for the tests of explanations: the family, and toys for what it does not have yet."""
+"""Small models of several kinds, for the tests of explanations: the family, and a two-sided toy."""
 
 from collections.abc import Callable
 from typing import Any
@@ -137,7 +137,8 @@ class Toy(Tapped):
         *path, half = site.split(".")
         if half not in ("mid", "out"):
             return None
-        return self.get_submodule(".".join([*path, "norm1" if half == "mid" else "norm2"]))  # type: ignore[return-value]
+        norm: Any = self.get_submodule(".".join([*path, "norm1" if half == "mid" else "norm2"]))
+        return norm  # type: ignore[no-any-return]
 
     def forward(self, ids: Tensor, *, last: bool = False) -> Tensor:
         positions = torch.arange(ids.shape[1])[:, None] / torch.arange(1, 25)

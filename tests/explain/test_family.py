@@ -1,4 +1,4 @@
-"""Every explanation of every kind of model: norms before or after the additions, dense, banded and two-sided attention."""
+"""Every explanation of every kind of model: pre-norm and post-norm, dense, banded and two-sided."""
 
 from typing import Any
 
@@ -58,7 +58,7 @@ def test_the_lens_ends_with_the_models_own_prediction(reading: Reading) -> None:
 
 
 def test_gpt1_is_theirs() -> None:
-    """Patterns and lens as `transformers` has them: there is no norm between a block and the output matrix."""
+    """Patterns and lens as in `transformers`: there is no norm between a block and the output matrix."""
     theirs = their_gpt1()
     reading = Reading(our_gpt1(theirs), IDS)
     with torch.no_grad():
@@ -110,7 +110,7 @@ def test_parts_add_up_in_float32(kind: str) -> None:
 
 
 def test_a_part_is_its_gradient(reading: Reading) -> None:
-    """With every norm's scale held fixed the logit is linear in what is added: a part is gradient times value."""
+    """With the norms' scales held fixed the logit is linear in what is added: gradient times value."""
     net, stack, at = reading.net, reading.stack(), 6
     found = attribution(reading, position=at, token=40)
     part = dict(zip(found.parts, found.values, strict=True))
@@ -151,7 +151,7 @@ def test_parts_add_up_under_edits(reading: Reading) -> None:
 
 
 def test_what_a_neuron_promotes(reading: Reading) -> None:
-    """A little more of a neuron of the last layer raises the logits in its order: all norms behind it are linear in it."""
+    """A little more of a neuron of the last layer raises the logits in its order."""
     net, stack = reading.net, reading.stack()
     tokens, amounts = promoted(net, layer=stack.layers - 1, neuron=13, k=97)
     site = f"{stack.site(stack.layers - 1, 'mlp.neurons')}[13]"
@@ -224,7 +224,7 @@ def test_cross_attention_is_rectangular() -> None:
 
 
 def test_head_statistics_know_the_mask() -> None:
-    """A share is of those positions that can see such a source: with a band, the first token is soon out of sight."""
+    """A share is of positions that can see such a source: in a band the first token is soon out of sight."""
     text = Reading(KINDS["gpt3"](5), IDS)
     pattern, visible = patterns(text), masks(text)
     found = head_statistics(pattern, IDS, mask=visible)

@@ -1,4 +1,4 @@
-"""A test that cannot fail is none: each comparison with an independent implementation is shown a fault, and sees it."""
+"""A test that cannot fail is none: each comparison is shown a fault, and sees it."""
 
 import importlib
 import inspect
@@ -84,9 +84,10 @@ MUTANTS = [
         "self.now - cache.padding[:, None]",
         "self.now + cache.padding[:, None]",
         EDITS,
-        "test_edits_hold_while_a_text_is_written",
+        "test_edits_hold_while_a_text_is_generated",
     ),
-    # A post-norm model: a norm on the stream that is left out, a scale of the wrong stream, a bias that is lost.
+    # A post-norm model: a norm on the stream that is left out, a scale of the wrong stream, a bias that is
+    # lost.
     ("lens", "parts.pass_norm(norm, stream + added)", "pass", FAMILY, "test_parts_add_up"),
     (
         "lens",
@@ -120,7 +121,7 @@ MUTANTS = [
         "elif cache is None and prompt_length():",
         "elif False:",
         EDITS,
-        "test_edits_hold_while_a_text_is_written",
+        "test_edits_hold_while_a_text_is_generated",
     ),
 ]
 

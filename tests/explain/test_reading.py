@@ -59,7 +59,7 @@ def test_stacks(pair: Pair) -> None:
     assert reading(pair).stack().layers == 2
     text = Reading(toy(), [1, 2])
     assert text.stack() == text.stack("encoder.") == text.net.stacks[0]
-    assert layer_sites(text.stack(), "mlp.out", [1]) == ["encoder.blocks.1.mlp.out"]
+    assert layer_sites(text.stack(), "mlp.out", layers=[1]) == ["encoder.blocks.1.mlp.out"]
     with pytest.raises(InputError, match=r"stack 'decoder\.' does not exist; this model has 'encoder\.'"):
         text.stack("decoder.")
 
@@ -169,7 +169,7 @@ def test_a_cut_text_keeps_its_prompt(pair: Pair) -> None:
 
 
 def test_a_session_is_entered_for_every_run(pair: Pair) -> None:
-    """Once per step of a generation, or inside of itself, it makes each change once; outside there is none."""
+    """Once per step of a generation, or inside of itself, it makes each change once; outside, none."""
     session = EditSession(pair.ours, [Edit("blocks.0.out", "scale", by=2.0), Edit("final", "zero", at=(9,))])
     plain = reading(pair).run("logits")["logits"]
     cache = pair.ours.new_cache(1, 12)

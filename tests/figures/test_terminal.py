@@ -18,7 +18,7 @@ def test_lines_fit(
 ) -> None:
     """At any width."""
     for name, spec in drawings(looks, hostile, long):
-        for line in lines(spec, width, colored):
+        for line in lines(spec, width, colored=colored):
             assert cell_len(line.plain.rstrip()) <= width, f"{name}: {line.plain!r}"
 
 

@@ -7,13 +7,13 @@ from typing import Any, Self
 import numpy as np
 import pytest
 import torch
+from decoding import log_sums, run, search
 from small import small_model
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.utils import logging
 
 from glassformer.errors import GlassError, InputError
 from glassformer.generation.beam import Beam, beam_search
-from glassformer.generation.decode import generate
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import log_softmax
 from glassformer.hub.folder import load_folder
@@ -102,7 +102,7 @@ def compare(pair: Pair, prompt: list[int], end: int | None, options: dict[str, A
     """Both say the same, with the same scores, best first."""
     theirs, ours = pair
     tokens, scores = theirs_say(theirs, prompt, end, options)
-    got = beam_search(ours, prompt, Options(**options), end=end)
+    got = search(ours, prompt, Options(**options), end=end)
     assert [beam.tokens for beam in got] == tokens
     np.testing.assert_allclose([beam.score for beam in got], scores, rtol=1e-4, atol=1e-5)
     assert [beam.score for beam in got] == sorted((beam.score for beam in got), reverse=True)
@@ -155,9 +155,7 @@ def test_the_ways_to_stop_differ(pairs: list[Pair]) -> None:
         def said(
             prompt: list[int] = prompt, end: int = end, case: int = case, **options: Any
         ) -> list[tuple[int, ...]]:
-            return [
-                beam.tokens for beam in beam_search(pairs[case % 2][1], prompt, Options(**options), end=end)
-            ]
+            return [beam.tokens for beam in search(pairs[case % 2][1], prompt, Options(**options), end=end)]
 
         early += (
             len(
@@ -183,7 +181,7 @@ def test_a_bias_is_theirs(pairs: list[Pair]) -> None:
         prompt, end, options = a_case(rng, pairs[case % 3][0], max_new_tokens=6)
         bias = {int(id): float(rng.normal(scale=3)) for id in rng.choice(VOCAB, size=8, replace=False)}
         got = compare(pairs[case % 3], prompt, end, options | {"logit_bias": bias})
-        free = beam_search(pairs[case % 3][1], prompt, Options(**options), end=end)
+        free = search(pairs[case % 3][1], prompt, Options(**options), end=end)
         changed += [beam.tokens for beam in got] != [beam.tokens for beam in free]
     assert changed > 0
 
@@ -217,11 +215,11 @@ def test_ids_without_a_token_are_as_suppressed_ones(pairs: list[Pair]) -> None:
         tokens, scores = theirs_say(
             theirs, prompt, end, options | {"suppress_tokens": list(range(20, VOCAB))}
         )
-        got = beam_search(ours, prompt, Options(**options), end=end, known=20)
+        got = search(ours, prompt, Options(**options), end=end, known=20)
         assert [beam.tokens for beam in got] == tokens
         np.testing.assert_allclose([beam.score for beam in got], scores, rtol=1e-4, atol=1e-5)
         changed += [beam.tokens for beam in got] != [
-            beam.tokens for beam in beam_search(ours, prompt, Options(**options), end=end)
+            beam.tokens for beam in search(ours, prompt, Options(**options), end=end)
         ]
     assert changed > 0
 
@@ -235,10 +233,10 @@ def test_without_an_end_token_every_answer_is_as_long_as_may_be(pairs: list[Pair
             assert (len(beam.tokens), beam.finish) == (options["max_new_tokens"], "length")
     ours = pairs[0][1]
     for length, room in ((CONTEXT - 3, 3), (CONTEXT - 1, 1), (CONTEXT, 0)):
-        got = beam_search(ours, [1] * length, Options(num_beams=3, num_return_sequences=2, max_new_tokens=20))
+        got = search(ours, [1] * length, Options(num_beams=3, num_return_sequences=2, max_new_tokens=20))
         assert [(len(beam.tokens), beam.finish) for beam in got] == [(room, "length")] * 2
     with pytest.raises(InputError, match="1 more than the model's context of 48"):
-        beam_search(ours, [1] * (CONTEXT + 1), Options(num_beams=3))
+        search(ours, [1] * (CONTEXT + 1), Options(num_beams=3))
 
 
 def test_the_log_probabilities_are_the_models_own(pairs: list[Pair]) -> None:
@@ -248,7 +246,7 @@ def test_the_log_probabilities_are_the_models_own(pairs: list[Pair]) -> None:
         prompt, end, options = a_case(rng, pairs[case % 3][0], max_new_tokens=8, min_new_tokens=1)
         options["repetition_penalty"] = 1.5 if case % 2 else 1.0
         ours = pairs[case % 3][1]
-        for beam in beam_search(ours, prompt, Options(**options), end=end):
+        for beam in search(ours, prompt, Options(**options), end=end):
             with torch.inference_mode():
                 logits = ours(torch.tensor([[*prompt, *beam.tokens]]))[0, len(prompt) - 1 :]
             logp = logits.double().log_softmax(-1)
@@ -277,7 +275,7 @@ class Table:
         self.logits = np.random.default_rng(seed).normal(scale=2, size=(4, 4, 4)).astype(np.float32)
         self.ids = np.zeros((1, 0), dtype=np.int64)
 
-    def new_cache(self, rows: int, capacity: int, padding: Array | None = None) -> Self:
+    def new_cache(self, rows: int, capacity: int, *, padding: Array | None = None) -> Self:
         fresh = type(self)(context=self.context)
         fresh.logits, fresh.ids = self.logits, np.zeros((rows, 1), dtype=np.int64)
         return fresh
@@ -286,6 +284,9 @@ class Table:
         fresh = self.new_cache(len(rows), 0)
         fresh.ids = self.ids[list(rows)]
         return fresh
+
+    def log_sums(self, logits: Array) -> list[float]:
+        return log_sums(logits)
 
     def step(self, ids: Array, cache: "Table") -> Array:
         self.steps, self.rows = self.steps + 1, len(ids)
@@ -307,7 +308,7 @@ def test_enough_beams_find_the_best_of_all(seed: int) -> None:
     """With as many beams as there are answers, the best ten of all of them come, in order."""
     model = Table(seed)
     every = sorted(itertools.product(range(4), repeat=3), key=lambda answer: -model.total([1, 2], answer))
-    got = beam_search(
+    got = search(
         model, [1, 2], Options(num_beams=64, num_return_sequences=10, max_new_tokens=3, length_penalty=0.0)
     )
     assert [beam.tokens for beam in got] == every[:10]
@@ -321,10 +322,8 @@ def test_more_beams_are_better_than_greedy() -> None:
     better = worse = 0
     for seed in range(30):
         model = Table(seed)
-        greedy = [
-            event.token for event in generate(model, [[1, 2]], Options(do_sample=False, max_new_tokens=6))
-        ]
-        found = beam_search(model, [1, 2], Options(num_beams=5, max_new_tokens=6))[0]
+        greedy = [event.token for event in run(model, [[1, 2]], Options(do_sample=False, max_new_tokens=6))]
+        found = search(model, [1, 2], Options(num_beams=5, max_new_tokens=6))[0]
         ours, plain = (
             model.total([1, 2], found.tokens),
             model.total([1, 2], [id for id in greedy if id is not None]),
@@ -339,7 +338,7 @@ def test_more_beams_are_better_than_greedy() -> None:
 def test_the_seed_and_the_temperature_change_nothing() -> None:
     """Beam search draws no lots."""
     got = [
-        beam_search(Table(), [1], Options(num_beams=3, max_new_tokens=5, seed=seed, temperature=t, top_k=k))[
+        search(Table(), [1], Options(num_beams=3, max_new_tokens=5, seed=seed, temperature=t, top_k=k))[
             0
         ].tokens
         for seed, t, k in ((0, 0.8, 40), (1, 2.0, 1), (2, 0.0, 0))
@@ -354,7 +353,7 @@ def test_it_stops_when_going_on_cannot_help() -> None:
     steps = {}
     for way in (True, False, "never"):
         model.steps = 0
-        beams = beam_search(
+        beams = search(
             model, [1], Options(num_beams=2, max_new_tokens=30, early_stopping=way, length_penalty=2.0), end=3
         )  # type: ignore[arg-type]
         steps[way] = model.steps
@@ -370,7 +369,7 @@ def test_no_end_before_min_new_tokens() -> None:
     model.logits[:, :, 3] = 4.0
     for least in range(6):
         options = Options(num_beams=3, num_return_sequences=3, max_new_tokens=8, min_new_tokens=least)
-        lengths = [len(beam.tokens) for beam in beam_search(model, [1], options, end=3)]
+        lengths = [len(beam.tokens) for beam in search(model, [1], options, end=3)]
         assert min(lengths) == least
 
 
@@ -386,7 +385,7 @@ def test_the_strongest_length_penalty_that_is_taken_can_be_computed(penalty: flo
         except InputError:
             break
     assert options is not None
-    beam = beam_search(Table(context=3000), [1], options)[0]
+    beam = search(Table(context=3000), [1], options)[0]
     assert (len(beam.tokens), beam.finish) == (1300, "length")
     assert np.isfinite(beam.score)
 
@@ -396,7 +395,7 @@ def test_it_does_not_slide(length: int) -> None:
     """Beam search at the edge of the context is refused before any work, where it was told to slide on."""
     model = Table(context=16)
     with pytest.raises(InputError, match="overflow"):
-        beam_search(model, [1] * length, Options(num_beams=2, max_new_tokens=40, overflow="slide"))
+        search(model, [1] * length, Options(num_beams=2, max_new_tokens=40, overflow="slide"))
     assert model.steps == 0
 
 
@@ -406,17 +405,17 @@ def test_broken_numbers_are_an_error(broken: float) -> None:
     model = Table()
     model.logits[:, :, 2] = broken
     with pytest.raises(GlassError, match="NaN or infinite"):
-        beam_search(model, [1], Options(num_beams=2))
+        search(model, [1], Options(num_beams=2))
 
 
 def test_what_it_refuses() -> None:
     """An empty prompt and strange ids, as everywhere."""
     with pytest.raises(InputError, match=r"^prompt 0 is empty"):
-        beam_search(Table(), [], Options(num_beams=2))
+        search(Table(), [], Options(num_beams=2))
     for id in (-1, 4, 2**63):
         with pytest.raises(InputError, match=rf"{id} is not a token id of this model \(0 to 3\)"):
-            beam_search(Table(), [1, id], Options(num_beams=2))
-    assert beam_search(Table(), [1], Options(num_beams=2, max_new_tokens=0))[0].finish == "length"
+            search(Table(), [1, id], Options(num_beams=2))
+    assert search(Table(), [1], Options(num_beams=2, max_new_tokens=0))[0].finish == "length"
 
 
 def test_cancelled_in_the_middle() -> None:
@@ -424,6 +423,31 @@ def test_cancelled_in_the_middle() -> None:
     model = small_model(3)
     asked = iter([False, False, True])
     options = Options(num_beams=3, num_return_sequences=2, max_new_tokens=20)
-    beams = beam_search(model, [1, 2, 3], options, cancelled=lambda: next(asked))
+    beams = search(model, [1, 2, 3], options, cancelled=lambda: next(asked))
     assert [len(beam.tokens) for beam in beams] == [2, 2]
     assert {beam.finish for beam in beams} == {"cancelled"}
+
+
+def test_several_end_tokens_are_theirs(pairs: list[Pair]) -> None:
+    """Any of them ends a beam; more candidates are kept, so that enough go on."""
+    rng = np.random.default_rng(77)
+    stopped = 0
+    for case in range(12):
+        theirs, ours = pairs[case % 3]
+        prompt, _, options = a_case(rng, theirs, num_beams=4)
+        ends = [int(id) for id in rng.choice(ours.vocab, size=3, replace=False)]
+        out = theirs.generate(
+            torch.tensor([prompt]), attention_mask=torch.ones(1, len(prompt)), eos_token_id=ends, pad_token_id=0,
+            do_sample=False, return_dict_in_generate=True, output_scores=True, **options,
+        )  # fmt: skip
+        lengths = (out.beam_indices >= 0).sum(1).tolist()
+        rows = [
+            row[len(prompt) : len(prompt) + length]
+            for row, length in zip(out.sequences.tolist(), lengths, strict=True)
+        ]
+        want = [tuple(row[:-1] if row[-1] in ends else row) for row in rows]
+        (got,) = beam_search(ours, [prompt], options=Options(**options), ends=ends)
+        assert [beam.tokens for beam in got] == want
+        np.testing.assert_allclose([beam.score for beam in got], out.sequences_scores.tolist(), rtol=1e-4)
+        stopped += sum(beam.finish == "stop" for beam in got)
+    assert stopped

@@ -11,10 +11,11 @@ from typing import Any, Self
 import numpy as np
 import pytest
 import torch
+from decoding import log_sums, run, search
 
 from glassformer.errors import GlassError, InputError
 from glassformer.generation.beam import beam_search
-from glassformer.generation.decode import Answer, Event, check_prompt, generate, prefill
+from glassformer.generation.decode import Continuation, Event, check_prompts, generate, prefill
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import adjust, choose, log_softmax
 from glassformer.models.gpt import GPT, Config
@@ -53,7 +54,7 @@ class Mock:
         self.steps: list[tuple[int, int]] = []  # rows and columns of every step
         self.longest = 0
 
-    def new_cache(self, rows: int, capacity: int, padding: Array | None = None) -> Memory:
+    def new_cache(self, rows: int, capacity: int, *, padding: Array | None = None) -> Memory:
         void = np.zeros(rows, dtype=np.int64) if padding is None else padding
         return Memory(np.zeros((rows, 0), dtype=np.int64), void, capacity)
 
@@ -64,6 +65,9 @@ class Mock:
         assert cache.length <= cache.capacity, "the cache is too small"
         self.steps.append((ids.shape[0], ids.shape[1]))
         return np.stack([self.scores(row[void:]) for row, void in zip(cache.ids, cache.padding, strict=True)])
+
+    def log_sums(self, logits: Array) -> list[float]:
+        return log_sums(logits)
 
     def scores(self, row: Sequence[int] | Array) -> Array:
         """The scores after a whole row, with nothing remembered."""
@@ -111,7 +115,7 @@ def alone(
     model: Any, prompt: Sequence[int], options: Options = GREEDY, **kwargs: Any
 ) -> tuple[list[int], str]:
     """The one answer to one prompt."""
-    return answers(generate(model, [prompt], options, **kwargs))[0, 0]
+    return answers(run(model, [prompt], options, **kwargs))[0, 0]
 
 
 def recompute(model: Any, row: Sequence[int]) -> Array:
@@ -141,7 +145,7 @@ def test_greedy_is_the_argmax_of_every_step(model: Any) -> None:
             scores = recompute(model, row)
             row.append(int(scores.argmax()))
             want.append(float(log_softmax(scores)[row[-1]]))
-        events = list(generate(model, [prompt], GREEDY))
+        events = list(run(model, [prompt], GREEDY))
         assert [event.token for event in events] == row[len(prompt) :]
         np.testing.assert_allclose([event.logprob for event in events], want, atol=1e-4)
         assert [event.finish for event in events] == [None] * 11 + ["length"]
@@ -164,9 +168,11 @@ def test_sampling_is_the_choice_of_every_step(model: Any) -> None:
         want = []
         for position in range(len(prompt), len(prompt) + 10):
             raw = recompute(model, prompt + row)
-            row.append(choose(adjust(raw, options, prompt, row), options, choice=0, position=position))
+            row.append(
+                choose(adjust(raw, options, prompt=prompt, answer=row), options, choice=0, position=position)
+            )
             want.append(float(log_softmax(raw)[row[-1]]))
-        events = list(generate(model, [prompt], options))
+        events = list(run(model, [prompt], options))
         assert [event.token for event in events] == row
         np.testing.assert_allclose([event.logprob for event in events], want, atol=1e-4)
         greedy += row == alone(model, prompt, replace(options, do_sample=False))[0]
@@ -177,7 +183,7 @@ def test_prompts_of_many_lengths_answer_as_they_do_alone(model: Any) -> None:
     """A batch is padded on the left, and nobody notices."""
     for options in (GREEDY, Options(max_new_tokens=12, seed=5, temperature=1.0)):
         prompts = random_prompts(12, longest=40, seed=2)
-        together = answers(generate(model, prompts, options))
+        together = answers(run(model, prompts, options))
         assert len(together) == 12
         assert len({str(answer) for answer in together.values()}) > 6
         for which, prompt in enumerate(prompts):
@@ -188,26 +194,26 @@ def test_a_prompt_answers_the_same_in_every_batch() -> None:
     """One prompt in two hundred random batches of 1 to 32 neighbours, at a random place: the same tokens, the same bits."""
     model, rng = Mock(), np.random.default_rng(4)
     needle, options = [3, 14, 15, 9], Options(max_new_tokens=6, seed=9, temperature=1.2)
-    want = [event[1:] for event in generate(model, [needle], options, end=7)]
+    want = [event[1:4] for event in run(model, [needle], options, end=7)]
     assert len(want) == 6
     for batch in range(200):
         prompts = random_prompts(int(rng.integers(0, 32)), seed=batch)[: 31 if batch % 20 == 0 else 5]
         place = int(rng.integers(0, len(prompts) + 1))
         prompts.insert(place, needle)
-        events = [event for event in generate(model, prompts, options, end=7) if event.prompt == place]
-        assert [event[1:] for event in events] == want
+        events = [event for event in run(model, prompts, options, end=7) if event.prompt == place]
+        assert [event[1:4] for event in events] == want
 
 
 def test_a_prompt_answers_the_same_in_every_batch_of_a_gpt() -> None:
     """The same with a GPT, whose numbers may differ in the last digits."""
     model, rng = tiny(), np.random.default_rng(5)
     needle, options = [3, 14, 15, 9], Options(max_new_tokens=6, seed=9, temperature=1.2)
-    want = list(generate(model, [needle], options))
+    want = list(run(model, [needle], options))
     for batch in range(25):
         prompts = random_prompts(int(rng.integers(0, 32)), seed=100 + batch)
         place = int(rng.integers(0, len(prompts) + 1))
         prompts.insert(place, needle)
-        events = [event for event in generate(model, prompts, options) if event.prompt == place]
+        events = [event for event in run(model, prompts, options) if event.prompt == place]
         assert [event.token for event in events] == [event.token for event in want]
         np.testing.assert_allclose(
             [event.logprob for event in events], [event.logprob for event in want], atol=1e-3
@@ -218,9 +224,9 @@ def test_the_order_of_a_batch_does_not_matter(model: Any) -> None:
     """Prompts that change places keep their answers."""
     prompts = random_prompts(8, seed=6)
     options = Options(max_new_tokens=8, seed=1)
-    forwards = answers(generate(model, prompts, options))
+    forwards = answers(run(model, prompts, options))
     order = [5, 2, 7, 0, 3, 6, 1, 4]
-    shuffled = answers(generate(model, [prompts[which] for which in order], options))
+    shuffled = answers(run(model, [prompts[which] for which in order], options))
     for place, which in enumerate(order):
         assert shuffled[place, 0] == forwards[which, 0]
 
@@ -231,15 +237,15 @@ def test_choices_differ_and_stay_the_same_in_any_company(model: Any) -> None:
         random_prompts(3, seed=7),
         Options(max_new_tokens=8, seed=2, num_return_sequences=5, temperature=1.5),
     )
-    five = answers(generate(model, prompts, options))
+    five = answers(run(model, prompts, options))
     assert list(five) == sorted(five)
     assert len(five) == 15
-    three = answers(generate(model, prompts[1:2], replace(options, num_return_sequences=3)))
+    three = answers(run(model, prompts[1:2], replace(options, num_return_sequences=3)))
     for choice in range(3):
         assert three[0, choice] == five[1, choice]
     for which in range(3):
         assert len({tuple(five[which, choice][0]) for choice in range(5)}) == 5
-    greedy = answers(generate(model, prompts, replace(options, do_sample=False)))
+    greedy = answers(run(model, prompts, replace(options, do_sample=False)))
     for which in range(3):
         assert len({tuple(greedy[which, choice][0]) for choice in range(5)}) == 1
 
@@ -247,7 +253,7 @@ def test_choices_differ_and_stay_the_same_in_any_company(model: Any) -> None:
 def test_the_prompt_is_read_once_for_all_its_choices() -> None:
     """Ten choices of two equal prompts read one row first, and then twenty."""
     model = Mock()
-    list(generate(model, [[1, 2, 3], [1, 2, 3]], Options(num_return_sequences=10, max_new_tokens=3)))
+    list(run(model, [[1, 2, 3], [1, 2, 3]], Options(num_return_sequences=10, max_new_tokens=3)))
     assert model.steps == [(1, 3), (20, 1), (20, 1)]
 
 
@@ -271,7 +277,7 @@ def test_rows_that_end_make_room() -> None:
         counts[event.prompt] += 1
         return counts[event.prompt] == longest[event.prompt]
 
-    got = answers(generate(model, [[1], [2, 3], [4]], replace(GREEDY, max_new_tokens=9), halt=halt))
+    got = answers(run(model, [[1], [2, 3], [4]], replace(GREEDY, max_new_tokens=9), halt=halt))
     assert {which: len(tokens) for (which, _), (tokens, _) in got.items()} == longest
     assert {finish for _, finish in got.values()} == {"stop"}
     assert model.steps == [(3, 2), (3, 1), (2, 1), (1, 1), (1, 1)]
@@ -282,6 +288,72 @@ def test_nothing_is_computed_after_the_last_token() -> None:
     model = Mock()
     assert alone(model, [1, 2, 3], replace(GREEDY, max_new_tokens=4))[1] == "length"
     assert model.steps == [(1, 3), (1, 1), (1, 1), (1, 1)]
+
+
+def test_any_of_several_end_tokens_ends_a_text(model: Any) -> None:
+    """And none of them comes before the least number of tokens."""
+    options = Options(max_new_tokens=12, temperature=1.5, seed=3)
+    free, _ = alone(model, [1, 2], options)
+    ends = {free[5], free[8]}
+    first = next(at for at, token in enumerate(free) if token in ends)
+    events = list(generate(model, [[1, 2]], options=options, ends=ends))
+    assert [event.token for event in events] == [*free[:first], None]
+    assert events[-1].finish == "stop"
+    late = [
+        event.token
+        for event in generate(model, [[1, 2]], options=replace(options, min_new_tokens=10), ends=ends)
+    ]
+    assert not ends & set(late[:10])
+
+
+def test_whoever_consumes_the_events_ends_a_text(model: Any) -> None:
+    """After any token of any row; the others go on as if nothing had happened."""
+    options = replace(GREEDY, max_new_tokens=9)
+    whole = answers(run(model, [[1], [2, 3], [4]], options))
+    tokens: dict[int, list[int]] = defaultdict(list)
+    for event in generate(model, [[1], [2, 3], [4]], options=options):
+        if event.token is not None:
+            tokens[event.prompt].append(event.token)
+        if event.prompt == 1 and len(tokens[1]) == 4:
+            event.continuation.stop()
+    assert tokens[1] == whole[1, 0][0][:4]
+    assert (tokens[0], tokens[2]) == (whole[0, 0][0], whole[2, 0][0])
+
+
+class Endless(Mock):
+    """A model without a limit, as a recurrent network is."""
+
+    context = None  # type: ignore[assignment]
+
+    def __init__(self) -> None:
+        super().__init__(context=400)
+        self.limit = self.__dict__.pop("context")
+
+    def scores(self, row: Sequence[int] | Array) -> Array:
+        logits = self.places[len(row) % 64].copy()
+        for back, id in enumerate(row[-1:-4:-1]):
+            logits += self.weights[back, id]
+        return logits
+
+
+def test_a_model_without_a_limit_is_never_full() -> None:
+    """Prompts and texts of any length, whatever happens at the edge of a context; nothing is read twice."""
+    for overflow in ("stop", "slide"):
+        model = Endless()
+        options = replace(GREEDY, max_new_tokens=150, overflow=overflow)
+        tokens, finish = alone(model, [1, 2] * 300, options)
+        assert (len(tokens), finish) == (150, "length")
+        assert model.steps == [(1, 600)] + [(1, 1)] * 149
+    found = search(Endless(), [1, 2] * 300, Options(num_beams=3, max_new_tokens=20))
+    assert len(found[0].tokens) == 20
+
+
+def test_bad_prompts_are_refused_before_the_first_token_is_asked_for() -> None:
+    """By the call itself, so that a stream fails where it is made."""
+    with pytest.raises(InputError, match="is empty"):
+        generate(Mock(), [[]], options=GREEDY)
+    with pytest.raises(InputError, match="is empty"):
+        beam_search(Mock(), [[]], options=Options(num_beams=2))
 
 
 # The cache.
@@ -327,7 +399,7 @@ def test_left_padding_changes_nothing(dtype: torch.dtype, limit: float) -> None:
             short, long = rng.integers(0, 40, size=5), rng.integers(0, 40, size=5 + padding)
             ids = torch.tensor(np.stack([np.concatenate([np.zeros(padding, dtype=np.int64), short]), long]))
             more = torch.tensor(rng.integers(0, 40, size=(2, 3)))
-            cache = model.new_cache(2, 8 + padding, np.array([padding, 0]))
+            cache = model.new_cache(2, 8 + padding, padding=np.array([padding, 0]))
             got = [
                 model(ids, cache, last=True),
                 *(model(more[:, i : i + 1], cache, last=True) for i in range(3)),
@@ -353,7 +425,7 @@ def test_the_ids_of_the_padding_change_no_bit() -> None:
             np.full(padding, 39),
             rng.integers(0, 40, size=padding),
         ):
-            cache = model.new_cache(2, 5 + padding, np.array([padding, 0]))
+            cache = model.new_cache(2, 5 + padding, padding=np.array([padding, 0]))
             first = model.step(np.stack([np.concatenate([void, short]), long]), cache)
             seen.append(np.stack([first, model.step(more, cache)]))
         assert seen[0].dtype == np.float32
@@ -365,7 +437,7 @@ def test_prefill_pads_on_the_left_and_reads_equal_windows_once() -> None:
     """The rows come back in the order of the answers, each with its own scores."""
     model = Mock()
     prompts = [[1, 2, 3], [4], [1, 2, 3], [5, 6], [4]]
-    logits, cache = prefill(model, [Answer(0, 0, prompt) for prompt in prompts], GREEDY)
+    logits, cache = prefill(model, [Continuation(0, 0, prompt) for prompt in prompts], max_new_tokens=12)
     np.testing.assert_array_equal(logits, np.stack([model.scores(prompt) for prompt in prompts]))
     assert model.steps == [(3, 3)]
     assert cache.padding.tolist() == [0, 2, 0, 1, 2]
@@ -390,7 +462,7 @@ def test_a_prompt_that_is_too_long_is_refused(make: Callable[..., Any], over: in
     with pytest.raises(
         InputError, match=rf"prompt has {32 + over:,} tokens, {over:,} more than the model's context of 32\b"
     ):
-        next(generate(make(context=32), [[1], [1] * (32 + over)], GREEDY))
+        next(run(make(context=32), [[1], [1] * (32 + over)], GREEDY))
 
 
 @pytest.mark.parametrize("make", [Mock, tiny])
@@ -411,7 +483,7 @@ def test_no_position_is_beyond_the_edge() -> None:
     model, seen = tiny(context=32), []
     model.positions.register_forward_hook(lambda module, given, _: seen.append(int(given[0].max())))
     prompts = [[1] * length for length in range(1, 33)]
-    got = answers(generate(model, prompts, replace(GREEDY, max_new_tokens=100)))
+    got = answers(run(model, prompts, replace(GREEDY, max_new_tokens=100)))
     for (which, _), (tokens, finish) in got.items():
         assert (len(tokens), finish) == (32 - len(prompts[which]), "length")
     assert max(seen) == 30
@@ -425,8 +497,10 @@ def test_no_position_is_beyond_the_edge() -> None:
 def test_check_prompt_says_how_much_room_there_is(prompt: int, asked: int, room: int) -> None:
     """As many as asked for, and no more than fit; a window that slides has room for all."""
     options = replace(GREEDY, max_new_tokens=asked)
-    assert check_prompt(Mock(context=32), [1] * prompt, options) == room
-    assert check_prompt(Mock(context=32), [1] * prompt, replace(options, overflow="slide")) == asked
+    assert check_prompts(Mock(context=32), [[1] * prompt], options=options) == [room]
+    assert check_prompts(Mock(context=32), [[1] * prompt], options=replace(options, overflow="slide")) == [
+        asked
+    ]
 
 
 def slid(model: Any, prompt: list[int], options: Options) -> list[int]:
@@ -435,7 +509,7 @@ def slid(model: Any, prompt: list[int], options: Options) -> list[int]:
     for position in range(len(prompt), len(prompt) + options.max_new_tokens):
         if len(window) > model.context:
             window = window[len(window) - max(1, model.context // 2) :]
-        scores = adjust(recompute(model, window), options, prompt, tokens)
+        scores = adjust(recompute(model, window), options, prompt=prompt, answer=tokens)
         tokens.append(choose(scores, options, choice=0, position=position))
         window.append(tokens[-1])
     return tokens
@@ -448,7 +522,7 @@ def test_sliding_goes_on_past_the_edge(make: Callable[..., Any], context: int) -
     model = make(context=context)
     options = Options(overflow="slide", max_new_tokens=40, seed=1)
     prompts = [[1, 2, 3], [4] * (context - 1), [5] * context, [6] * (context + 1), list(range(40)), [7]]
-    got = answers(generate(model, prompts, options))
+    got = answers(run(model, prompts, options))
     for which, prompt in enumerate(prompts):
         assert got[which, 0] == (slid(model, prompt, options), "length")
         assert len(got[which, 0][0]) == 40
@@ -516,13 +590,13 @@ def test_no_end_before_min_new_tokens(model: Any) -> None:
 def test_ids_without_a_token_are_never_chosen(model: Any, options: Options) -> None:
     """Where the vocabulary is smaller than the model, the rest is out of reach."""
     options = replace(options, num_return_sequences=8)
-    free = answers(generate(model, [[1], [2, 3]], options))
+    free = answers(run(model, [[1], [2, 3]], options))
     assert max(max(tokens) for tokens, _ in free.values()) >= 10
     for known in (1, 2, 10, 39):
-        got = answers(generate(model, [[1], [2, 3]], options, known=known))
+        got = answers(run(model, [[1], [2, 3]], options, known=known))
         assert {len(tokens) for tokens, _ in got.values()} == {12}
         assert max(max(tokens) for tokens, _ in got.values()) < known
-    assert answers(generate(model, [[1], [2, 3]], options, known=40)) == free
+    assert answers(run(model, [[1], [2, 3]], options, known=40)) == free
 
 
 def test_a_halt_ends_an_answer_after_its_token(model: Any) -> None:
@@ -579,9 +653,7 @@ def test_a_cancelled_run_ends_before_its_next_step() -> None:
         model = Mock()
         asked = iter(range(100))
         got = answers(
-            generate(
-                model, [[1], [2]], GREEDY, cancelled=lambda asked=asked, after=after: next(asked) == after
-            )
+            run(model, [[1], [2]], GREEDY, cancelled=lambda asked=asked, after=after: next(asked) == after)
         )
         assert {finish for _, finish in got.values()} == {"cancelled"}
         assert {len(tokens) for tokens, _ in got.values()} == {after}
@@ -594,7 +666,7 @@ def test_only_those_who_run_are_cancelled() -> None:
     first = Mock().scores([1]).argmax()
     asked = iter(range(100))
     got = answers(
-        generate(Mock(), [[1], [2], [3] * 64], GREEDY, end=int(first), cancelled=lambda: next(asked) == 2)
+        run(Mock(), [[1], [2], [3] * 64], GREEDY, end=int(first), cancelled=lambda: next(asked) == 2)
     )
     assert got[0, 0] == ([], "stop")
     assert got[1, 0][1] == "cancelled"
@@ -605,7 +677,7 @@ def test_only_those_who_run_are_cancelled() -> None:
 def test_a_stream_can_be_left() -> None:
     """Tokens come one by one: who takes three has computed three."""
     model = Mock()
-    events = generate(model, [[1, 2]], GREEDY)
+    events = run(model, [[1, 2]], GREEDY)
     first = [next(events).token for _ in range(3)]
     assert len(model.steps) == 3
     events.close()  # type: ignore[attr-defined]
@@ -633,7 +705,7 @@ def test_broken_numbers_are_an_error(broken: float, options: Options) -> None:
     for good in (0, 3):
         model = Broken()
         model.good = good
-        events = generate(model, [[1], [2]], options)
+        events = run(model, [[1], [2]], options)
         for _ in range(2 * good):
             assert next(events).token is not None
         with pytest.raises(GlassError, match="NaN or infinite"):
@@ -646,23 +718,23 @@ def test_a_gpt_with_a_broken_weight_is_an_error() -> None:
     with torch.no_grad():
         model.norm.weight[3] = torch.nan
     with pytest.raises(GlassError, match="NaN or infinite"):
-        next(generate(model, [[1]], GREEDY))
+        next(run(model, [[1]], GREEDY))
 
 
 def test_an_empty_prompt_is_refused() -> None:
     """There is nothing to go on from; the message says which prompt and what to do."""
     with pytest.raises(InputError, match=r"^prompt 0 is empty; .*end-of-text"):
-        next(generate(Mock(), [[]], GREEDY))
+        next(run(Mock(), [[]], GREEDY))
     with pytest.raises(InputError, match=r"^prompt 1 is empty"):
-        next(generate(Mock(), [[1], []], GREEDY))
-    assert list(generate(Mock(), [], GREEDY)) == []
+        next(run(Mock(), [[1], []], GREEDY))
+    assert list(run(Mock(), [], GREEDY)) == []
 
 
 @pytest.mark.parametrize("id", [-1, 40, 50257, 2**31, 2**63, -(2**63), 10**30])
 def test_strange_ids_are_refused_in_a_prompt(id: int, model: Any) -> None:
     """An id that the model does not score is named, and so is the range; the ends of the range are fine."""
     with pytest.raises(InputError, match=rf"^prompt 1: {id} is not a token id of this model \(0 to 39\)"):
-        next(generate(model, [[1], [1, id]], GREEDY))
+        next(run(model, [[1], [1, id]], GREEDY))
     assert alone(model, [0, 39], GREEDY)[1] == "length"
 
 
@@ -671,9 +743,9 @@ def test_strange_ids_are_refused_in_a_bias(id: int) -> None:
     """A bias on a token that the model does not have is a mistake, and is called one."""
     options = replace(GREEDY, logit_bias={39: 1.0, id: 1.0})
     with pytest.raises(InputError, match=rf"^logit_bias: {id} is not a token id"):
-        next(generate(Mock(), [[1]], options))
+        next(run(Mock(), [[1]], options))
     with pytest.raises(InputError, match=rf"^logit_bias: {id} is not a token id"):
-        beam_search(Mock(), [1], replace(options, num_beams=2))
+        search(Mock(), [1], replace(options, num_beams=2))
     assert alone(Mock(), [1], replace(GREEDY, logit_bias={39: 100.0}))[0] == [39] * 12
 
 
@@ -681,7 +753,7 @@ def test_no_token_asked_for_is_no_token_given(model: Any) -> None:
     """Zero new tokens end at once, whatever the edge."""
     for overflow in ("stop", "slide"):
         options = replace(GREEDY, max_new_tokens=0, num_return_sequences=2, overflow=overflow)
-        assert answers(generate(model, [[1], [2]], options)) == {
+        assert answers(run(model, [[1], [2]], options)) == {
             (which, choice): ([], "length") for which in range(2) for choice in range(2)
         }
 
@@ -700,10 +772,12 @@ class Flat:
     context, vocab = 8, 5
     def new_cache(self, rows, capacity, padding=None): return self
     def select(self, rows): self.rows = len(rows); return self
+    def log_sums(self, logits): return [0.0] * len(logits)
     def step(self, ids, cache): return np.tile(np.arange(5, dtype=np.float32), (len(ids), 1))
 greedy = options.Options(do_sample=False, max_new_tokens=3)
-print([event.token for event in decode.generate(Flat(), [[1]], greedy)])
-print(beam.beam_search(Flat(), [1], options.Options(num_beams=2, max_new_tokens=3))[0].tokens)
+print([event.token for event in decode.generate(Flat(), [[1]], options=greedy)])
+found = beam.beam_search(Flat(), [[1]], options=options.Options(num_beams=2, max_new_tokens=3))
+print(next(found)[0].tokens)
 print(sys.modules["torch"])
 """
     child = subprocess.run(

@@ -17,7 +17,7 @@ from glassformer.hub.folder import CONFIG, load_folder, save_folder
 from glassformer.hub.lora import Detour, save_adapter
 from glassformer.hub.unpickle import unpickle
 from glassformer.models.gpt import GPT1, GPT3
-from glassformer.tasks.loading import load_adapted
+from glassformer.tasks.load import load_adapted
 from glassformer.tokenizers import WordBPE
 from glassformer.training.lora import adapted_layers, attach
 

@@ -18,8 +18,7 @@ from glassformer.hub.folder import load_folder, save_folder
 from glassformer.hub.locate import locate
 from glassformer.hub.lora import CONFIG, WEIGHTS, Detour, is_adapter, read_adapter, save_adapter
 from glassformer.models.gpt import GPT
-from glassformer.tasks.complete import load
-from glassformer.tasks.loading import load_adapted
+from glassformer.tasks.load import load, load_adapted
 from glassformer.training.lora import adapted_layers, attach, merge
 
 IDS = torch.randint(0, 97, (2, 11), generator=torch.Generator().manual_seed(2))
@@ -258,7 +257,7 @@ def test_missing_key_is_refused(folder: Path, key: str) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        (b"", "JSON"), (b"{'r': 1}", "JSON"), (b"[]", "object"), (b'{"r": NaN}', "NaN"), (b'{"r": 1, "r": 2}', "twice"),
+        (b"", "JSON"), (b"{'r': 1}", "JSON"), (b"[]", "object"), (b'{"r": NaN}', "NaN"), (b'{"r": 1, "r": 2}', "duplicate"),
         (b"\xff", "UTF-8"),
     ],
 )  # fmt: skip

@@ -26,8 +26,8 @@ from glassformer.errors import CheckpointError
 from glassformer.hub import convert as converter
 from glassformer.hub.convert import convert
 from glassformer.hub.folder import CONFIG, WEIGHTS
-from glassformer.tasks.complete import load
 from glassformer.tasks.library import describe
+from glassformer.tasks.load import load
 
 
 class Call:

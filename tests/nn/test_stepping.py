@@ -1,16 +1,23 @@
 """What generation uses of a torch model."""
 
+import math
+
 import numpy as np
+import pytest
 from small import small_model
 
-from glassformer.generation.sampling import log_sum
 from glassformer.nn.stack import Stack
 
 
-def test_log_sums_have_the_bits_of_sampling() -> None:
-    """The model's sums and those of `generation/` are the same to the last bit."""
+def test_log_sums_are_float32_sums() -> None:
+    """Row by row, to the last bit: the largest, and the log of a float32 sum of what is left of the others."""
     logits = np.random.default_rng(0).normal(size=(4, 5001)).astype(np.float32) * 9
-    assert small_model().log_sums(logits) == [log_sum(row) for row in logits]
+    sums = small_model().log_sums(logits)
+    assert sums == [float(row.max()) + math.log(float(np.exp(row - row.max()).sum())) for row in logits]
+    wide = logits.astype(np.float64)
+    assert sums == pytest.approx(np.log(np.exp(wide).sum(-1)).tolist(), rel=1e-6)
+    logits[1, 3] = np.inf
+    assert math.isnan(small_model().log_sums(logits)[1])
 
 
 def test_a_cache_has_the_size_it_says() -> None:

@@ -16,7 +16,8 @@ import torch
 from glassformer.errors import InputError
 from glassformer.generation.options import Options
 from glassformer.models.gpt import GPT, Config
-from glassformer.tasks.complete import Completion, LanguageModel, Stream, complete, load
+from glassformer.tasks.complete import Completion, LanguageModel, Stream, complete
+from glassformer.tasks.load import load
 from glassformer.tokenizers import Tokenizer, train_tokenizer
 
 WORDS = "Once upon a time there was a little girl who had a red ball. She saw the cat and the cat saw her; they ran away. é 中"
@@ -48,7 +49,7 @@ def make(
                 model.head.weight[id, 0] = (
                     2.0 if tokenizer.decode([id]).isascii() and id != tokenizer.end else -3.0
                 )
-    return LanguageModel(model, tokenizer, "tiny")
+    return LanguageModel(model, tokenizer, name="tiny")
 
 
 @pytest.fixture(scope="module")
@@ -450,7 +451,7 @@ def test_a_seed_means_the_same_text_after_a_restart(lm: LanguageModel, tmp_path:
 import json, sys
 import torch
 torch.set_num_threads(1)
-from glassformer.tasks.complete import load
+from glassformer.tasks.load import load
 lm = load(sys.argv[1], engine="torch")
 print(json.dumps([lm.generate(**request).to_dict() for request in json.loads(sys.argv[2])]))
 """

@@ -9,8 +9,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from glassformer.errors import InputError
-from glassformer.tasks.recipe import SECTIONS, Lora, Numbers, Recipe, Shape, Show, Strings, Text, hints
-from glassformer.training.plan import OPTIMIZERS, SCHEDULES, Plan, Watch
+from glassformer.hub.families import family
+from glassformer.tasks.recipe import (
+    SECTIONS,
+    Lora,
+    Numbers,
+    Recipe,
+    Shape,
+    Show,
+    Strings,
+    Text,
+    hints,
+    shape_of,
+)
+from glassformer.training.hyperparameters import OPTIMIZERS, SCHEDULES, EvalSchedule, Hyperparameters
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"])) | st.text(
     "\"'\\\n\r\t#[]= {}\0\x1b\x7f\x85\u2028\ufeffé😀", max_size=20
@@ -27,12 +39,13 @@ KINDS: dict[Any, st.SearchStrategy[Any]] = {
 }
 
 
-def sections(kind: Any, **bounded: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def sections(section: Any, /, **bounded: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """A section with any values of the right kind, each there or left as usual."""
-    values = {key: KINDS[hint] for key, hint in hints(kind).items()} | bounded
-    return st.fixed_dictionaries({}, optional=values).map(lambda given: kind(**given))
+    values = {key: KINDS[hint] for key, hint in hints(section).items()} | bounded
+    return st.fixed_dictionaries({}, optional=values).map(lambda given: section(**given))
 
 
+KINDS_OF_MODELS = ("gpt2", "gpt1", "gpt3")
 COUNTS = {name: st.integers(1, 2**40) for name in ("steps", "batch", "window", "micro_batch", "warmup")} | {
     "seed": st.integers(0, 2**32 - 1)
 }
@@ -45,14 +58,16 @@ RECIPES = st.builds(
     Recipe,
     about=TEXTS,
     text=sections(Text),
-    model=sections(Shape),
+    model=st.sampled_from(KINDS_OF_MODELS).flatmap(
+        lambda kind: sections(shape_of(kind), kind=st.just(kind)).filter(lambda shape: shape.kind == kind)
+    ),
     lora=sections(Lora),
-    train=sections(Plan, **COUNTS, **RATES),
-    watch=sections(
-        Watch,
+    train=sections(Hyperparameters, **COUNTS, **RATES),
+    evaluation=sections(
+        EvalSchedule,
         **{
             key: st.integers(0, 9**9) if hint is int else st.floats(0, 9e9)
-            for key, hint in hints(Watch).items()
+            for key, hint in hints(EvalSchedule).items()
         },
     ),
     show=sections(Show),
@@ -100,7 +115,7 @@ def test_only_what_is_not_usual_is_written() -> None:
     recipe = Recipe(
         about="A try",
         show=Show(tensorboard=False),
-        train=Plan(lr=1e-5, lr_end=0.0, steps=2000),
+        train=Hyperparameters(lr=1e-5, lr_end=0.0, steps=2000),
         text=Text(data=("a.txt", "é"), weights=(1.0, 0.5)),
     )
     assert recipe.to_toml() == (
@@ -119,7 +134,7 @@ def test_a_file_by_hand(file: Path) -> None:
     assert recipe == Recipe(
         about="by hand",
         text=Text(data=("a.txt", "b"), weights=(1.0, 2.5), held_out=0.0),
-        train=Plan(lr=1e-4, lr_end=0.0, steps=1000),
+        train=Hyperparameters(lr=1e-4, lr_end=0.0, steps=1000),
         model=Shape(bias=False),
     )
     assert {type(value) for value in (*recipe.text.weights, recipe.text.held_out, recipe.train.lr_end)} == {
@@ -130,14 +145,19 @@ def test_a_file_by_hand(file: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("[trian]\nsteps = 1", ["unknown section 'trian'", "text, model, lora, train, watch, show"]),
+        ("[trian]\nsteps = 1", ["unknown section 'trian'", "text, model, lora, train, evaluation, show"]),
         ("train = 5", ["'train'"]),
         ("[[train]]\nsteps = 1", ["'train'"]),
         ("steps = 5", ["unknown section 'steps'"]),
         ("[train]\nstep = 5", ["unknown key 'step' in [train]", "there are steps, batch,"]),
         ("[train]\nrank = 5", ["unknown key 'rank' in [train]", "it belongs into [lora]"]),
         ("[model]\nlr = 0.1", ["unknown key 'lr' in [model]", "it belongs into [train]"]),
-        ("[text]\npatience = 1", ["it belongs into [watch]"]),
+        ("[model]\nstride = 2", ["unknown key 'stride' in [model]", "kind gpt2 has kind, base, layers,"]),
+        ("[model]\nkind = 'gpt3'\ndepth = 2", ["unknown key 'depth'", "kind gpt3 has kind, base, layers,", "stride"]),
+        ("[model]\nkind = 'gpt9'", ["kind 'gpt9' is not known; known: gpt2, gpt1, gpt3"]),
+        ("[model]\nkind = 2", ["kind should be a text, not 2"]),
+        ("[model]\nkind = 'gpt3'\nstride = 'x'", ["stride should be a whole number, not 'x'"]),
+        ("[text]\npatience = 1", ["it belongs into [evaluation]"]),
         ("[train]\nsteps = 5.0", ["steps should be a whole number, not 5.0"]),
         ("[train]\nsteps = true", ["steps should be a whole number, not True"]),
         ("[train]\nsteps = '5'", ["steps should be a whole number, not '5'"]),
@@ -201,17 +221,17 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 def test_flags_change_a_recipe() -> None:
     """Each finds its section; the rest stays, and so does the recipe that was changed."""
-    before = Recipe(about="x", train=Plan(seed=7), lora=Lora(alpha=3.0))
+    before = Recipe(about="x", train=Hyperparameters(seed=7), lora=Lora(alpha=3.0))
     after = before.changed(steps=10, lr=1, rank=4, data=["a", "b"], weights=[1, 2], preview="Once")
     assert after == Recipe(
         about="x",
-        train=Plan(seed=7, steps=10, lr=1.0),
+        train=Hyperparameters(seed=7, steps=10, lr=1.0),
         lora=Lora(alpha=3.0, rank=4),
         text=Text(data=("a", "b"), weights=(1.0, 2.0)),
         show=Show(preview="Once"),
     )
     assert type(after.train.lr) is float
-    assert before == Recipe(about="x", train=Plan(seed=7), lora=Lora(alpha=3.0))
+    assert before == Recipe(about="x", train=Hyperparameters(seed=7), lora=Lora(alpha=3.0))
     assert before.changed() == before
     assert (
         before.changed(lr=1e-5, lr_end=1e-6).train.lr_end == 1e-6
@@ -222,7 +242,7 @@ def test_flags_change_a_recipe() -> None:
     ("flags", "words"),
     [
         ({"step": 1}, "unknown key 'step'"),
-        ({"train": Plan()}, "unknown key 'train'"),
+        ({"train": Hyperparameters()}, "unknown key 'train'"),
         ({"steps": "1"}, "steps should be a whole number, not '1'"),
         ({"data": "a.txt"}, r"data should be a list, not 'a\.txt'"),
         ({"steps": 0}, "steps must be at least 1, not 0"),
@@ -233,6 +253,37 @@ def test_wrong_flags_are_refused(flags: dict[str, Any], words: str) -> None:
     """By the key."""
     with pytest.raises(InputError, match=words):
         Recipe().changed(**flags)
+
+
+@pytest.mark.parametrize("old", ["watch", "evaluation"])
+def test_recipes_of_an_earlier_version(file: Path, old: str) -> None:
+    """The section of evaluation and saving had another name; it is written under the new one."""
+    file.write_text(f"[{old}]\neval_every = 7\n")
+    recipe = Recipe.read(file)
+    assert recipe == Recipe(evaluation=EvalSchedule(eval_every=7))
+    assert recipe.to_toml() == "[evaluation]\neval_every = 7\n"
+
+
+def test_a_kind_has_the_keys_of_its_family() -> None:
+    """Common keys have the usual defaults, its own keys those of its Config; changing the kind keeps what both have."""
+    assert shape_of("gpt2") is Shape
+    for kind in KINDS_OF_MODELS[1:]:
+        config = {one.name for one in fields(family(kind).config)}
+        keys = {one.name for one in fields(shape_of(kind))}
+        assert keys == config - {"vocab", "neurons", "activation", "norm_eps", "tied"} | {
+            "kind",
+            "base",
+            "freeze",
+        }
+        assert (shape_of(kind)().layers, shape_of(kind)().kind) == (4, kind)
+    recipe = Recipe(model=Shape(layers=3)).changed(kind="gpt3", head_width=8, model_window=5, window=7)
+    assert (recipe.model.kind, recipe.model.layers, recipe.model.head_width) == ("gpt3", 3, 8)
+    assert (recipe.model.window, recipe.train.window) == (5, 7)
+    assert recipe.model.stride == family("gpt3").config().stride
+    again = recipe.changed(kind="gpt2")
+    assert again.model == Shape(layers=3)
+    with pytest.raises(InputError, match="unknown key 'stride'"):
+        again.changed(stride=2)
 
 
 def test_every_key_is_a_flag_that_explains_itself() -> None:
@@ -251,7 +302,7 @@ def test_every_key_is_a_flag_that_explains_itself() -> None:
 
 def test_to_dict_is_everything() -> None:
     """Every section with every key, and it is a recipe again."""
-    recipe = Recipe(train=Plan(steps=3), text=Text(data=("a",)))
+    recipe = Recipe(train=Hyperparameters(steps=3), text=Text(data=("a",)))
     whole = recipe.to_dict()
     assert {name: set(keys) for name, keys in whole.items()} == {
         name: set(hints(kind)) for name, kind in SECTIONS.items()

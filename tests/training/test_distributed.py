@@ -76,7 +76,7 @@ def test_a_checkpoint_of_two_ranks_loads_on_one_and_four(
 ) -> None:
     """Saved by two, it goes on with one, two or four, to the same end; it holds no trace of how many there were."""
     how = HOW | {"steps": 40, "data": [text], "parallel": parallel}
-    codes = crash.run_ranks(tmp_path / "two", 2, crash="save.done:2", **how)
+    codes = crash.run_ranks(tmp_path / "two", 2, crash="saved:2", **how)
     assert codes[0] == -signal.SIGKILL
     newest = max(int(path.name.split("-")[1]) for path in (tmp_path / "two" / "checkpoints").glob("step-*"))
     assert newest == 20
@@ -92,7 +92,7 @@ def test_resumed_ranks_have_the_same_bits(tmp_path: Path, text: str) -> None:
     how = {"steps": 16, "data": [text]}
     assert crash.run_ranks(tmp_path / "whole", 2, **how) == [0, 0]
     out = tmp_path / "run"
-    codes = crash.run_ranks(out, 2, crash="save.state:3", **how)
+    codes = crash.run_ranks(out, 2, crash="fsync state.json:6", **how)
     assert codes[0] == -signal.SIGKILL
     assert codes[1] == 1
     assert "another process of this training has gone" in log_of(out)

@@ -13,17 +13,19 @@ from small import small_model
 from glassformer.data.batches import Batch
 from glassformer.errors import InputError
 from glassformer.models.gpt import GPT, Config
-from glassformer.training.loop import Finished, Measured, Stepped, TrainingFailed, evaluate, fit
+from glassformer.training.hyperparameters import EvalSchedule, Hyperparameters
+from glassformer.training.loop import Evaluated, Finished, Stepped, TrainingFailed, evaluate, fit
 from glassformer.training.objectives import next_token
 from glassformer.training.optim import freeze, optimizer_of
-from glassformer.training.plan import Plan, Watch
 
-PLAN = Plan(steps=60, batch=4, lr=1e-2, lr_end=1e-3, warmup=5)
+PLAN = Hyperparameters(steps=60, batch=4, lr=1e-2, lr_end=1e-3, warmup=5)
 
 
-def losses(model: torch.nn.Module, plan: Plan = PLAN, **how: Any) -> list[float]:
+def losses(model: torch.nn.Module, plan: Hyperparameters = PLAN, **how: Any) -> list[float]:
     return [
-        event.loss for event in fit(model, Counting(), next_token, plan, **how) if isinstance(event, Stepped)
+        event.loss
+        for event in fit(model, Counting(), objective=next_token, hyperparameters=plan, **how)
+        if isinstance(event, Stepped)
     ]
 
 
@@ -36,13 +38,13 @@ def test_it_learns_what_can_be_learned() -> None:
 
 def test_the_same_seed_gives_the_same_losses() -> None:
     """To the last bit; another seed of the model gives others, and so does another seed of dropout."""
-    plan = Plan(steps=8, batch=4)
+    plan = Hyperparameters(steps=8, batch=4)
     assert losses(GPT(SHAPE).initialise(0), plan) == losses(GPT(SHAPE).initialise(0), plan)
     assert losses(GPT(SHAPE).initialise(0), plan) != losses(GPT(SHAPE).initialise(1), plan)
     forgetful = Config(layers=1, heads=2, width=16, vocab=13, context=16, dropout=0.2)
     first = losses(GPT(forgetful).initialise(0), plan)
     assert first == losses(GPT(forgetful).initialise(0), plan)
-    assert first != losses(GPT(forgetful).initialise(0), Plan(steps=8, batch=4, seed=1))
+    assert first != losses(GPT(forgetful).initialise(0), Hyperparameters(steps=8, batch=4, seed=1))
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -82,9 +84,11 @@ def test_parts_of_a_batch_add_up(masked: bool) -> None:
     ends = {}
     for size in (0, 1, 3):
         model = GPT(SHAPE).initialise(0).double()
-        plan = Plan(steps=10, batch=8, micro_batch=size, lr=1e-2, warmup=2)
+        plan = Hyperparameters(steps=10, batch=8, micro_batch=size, lr=1e-2, warmup=2)
         found = [
-            e.loss for e in fit(model, Counting(masked=masked), next_token, plan) if isinstance(e, Stepped)
+            e.loss
+            for e in fit(model, Counting(masked=masked), objective=next_token, hyperparameters=plan)
+            if isinstance(e, Stepped)
         ]
         ends[size] = np.array(found), torch.cat([p.detach().flatten() for p in model.parameters()]).numpy()
     for size in (1, 3):
@@ -95,8 +99,10 @@ def test_parts_of_a_batch_add_up(masked: bool) -> None:
 def test_a_step_is_adamw_with_the_clipped_gradient() -> None:
     """One step equals torch's own optimizer on the mean loss, gradient clipped by torch's own function."""
     ours, theirs = GPT(SHAPE).initialise(3).double(), GPT(SHAPE).initialise(3).double()
-    plan = Plan(steps=1, batch=4, lr=1e-2, warmup=0, clip=0.1, weight_decay=0.3)
-    (event,) = [e for e in fit(ours, Counting(), next_token, plan) if isinstance(e, Stepped)]
+    plan = Hyperparameters(steps=1, batch=4, lr=1e-2, warmup=0, clip=0.1, weight_decay=0.3)
+    (event,) = [
+        e for e in fit(ours, Counting(), objective=next_token, hyperparameters=plan) if isinstance(e, Stepped)
+    ]
     optimizer = optimizer_of(theirs, plan)
     ids = torch.as_tensor(Counting().read([0, 1, 2, 3]).arrays["ids"])
     loss = torch.nn.functional.cross_entropy(theirs(ids[:, :-1]).flatten(0, 1), ids[:, 1:].flatten())
@@ -112,7 +118,7 @@ def test_a_step_is_adamw_with_the_clipped_gradient() -> None:
 def test_only_matrices_decay() -> None:
     """Biases and gains are left alone, and nothing is left out."""
     model = small_model()
-    matrices, vectors = optimizer_of(model, Plan()).param_groups
+    matrices, vectors = optimizer_of(model, Hyperparameters()).param_groups
     assert {p.dim() for p in matrices["params"]} == {2}
     assert {p.dim() for p in vectors["params"]} == {1}
     assert (matrices["weight_decay"], vectors["weight_decay"]) == (0.1, 0.0)
@@ -127,14 +133,14 @@ def test_frozen_parts_stay() -> None:
         n for n, _ in model.named_parameters() if n.startswith(("tokens", "blocks.0.")) or n == "norm.bias"
     }
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
-    losses(model, Plan(steps=3, batch=4))
+    losses(model, Hyperparameters(steps=3, batch=4))
     moved = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
     assert moved == set(before) - set(names)
     with pytest.raises(InputError, match=r"'blocks\.9' fits no parameter"):
         freeze(model, ["blocks.9"])
     freeze(model, ["*"])
     with pytest.raises(InputError, match="no parameter to train"):
-        losses(model, Plan(steps=1))
+        losses(model, Hyperparameters(steps=1))
 
 
 @pytest.mark.parametrize(
@@ -151,14 +157,14 @@ def test_frozen_parts_stay() -> None:
 )
 def test_the_learning_rate_follows_its_schedule(schedule: str, at: dict[int, float]) -> None:
     """Up in a line to the peak, then as its name says."""
-    plan = Plan(steps=100, warmup=10, lr=1.0, lr_end=0.1, schedule=schedule)
+    plan = Hyperparameters(steps=100, warmup=10, lr=1.0, lr_end=0.1, schedule=schedule)
     for step, rate in at.items():
         assert plan.rate(step) == pytest.approx(rate), step
 
 
 def test_slanted_triangle_is_the_papers() -> None:
     """ULMFiT's formula, with its cut of 0.1 and its ratio of 32."""
-    plan = Plan(steps=1000, warmup=100, lr=0.01, lr_end=0.01 / 32, schedule="slanted-triangle")
+    plan = Hyperparameters(steps=1000, warmup=100, lr=0.01, lr_end=0.01 / 32, schedule="slanted-triangle")
     for t in range(0, 1000, 37):
         cut = 100
         p = t / cut if t < cut else 1 - (t - cut) / (cut * (1 / 0.1 - 1))
@@ -167,10 +173,10 @@ def test_slanted_triangle_is_the_papers() -> None:
 
 def test_the_rate_of_the_plan_is_the_rate_of_the_step() -> None:
     """What is reported is what the optimizer used."""
-    plan = Plan(steps=6, batch=2, lr=1e-2, warmup=3)
+    plan = Hyperparameters(steps=6, batch=2, lr=1e-2, warmup=3)
     events = [
         event
-        for event in fit(GPT(SHAPE).initialise(0), Counting(), next_token, plan)
+        for event in fit(GPT(SHAPE).initialise(0), Counting(), objective=next_token, hyperparameters=plan)
         if isinstance(event, Stepped)
     ]
     assert [event.lr for event in events] == [plan.rate(step) for step in range(6)]
@@ -179,14 +185,21 @@ def test_the_rate_of_the_plan_is_the_rate_of_the_step() -> None:
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_looking_changes_nothing(dropout: float) -> None:
-    """Measured or not, and whatever the caller does with random numbers in between: the same losses, bit by bit."""
+    """Evaluated or not, and whatever the caller does with random numbers in between: the same losses, bit by bit."""
     shape = Config(layers=1, heads=2, width=16, vocab=13, context=16, dropout=dropout)
-    plan = Plan(steps=12, batch=4)
+    plan = Hyperparameters(steps=12, batch=4)
     plain = losses(GPT(shape).initialise(0), plan)
     held_out = lambda: [Counting().read([50, 51]), Counting().read([52])]  # noqa: E731
     watched = []
     model = GPT(shape).initialise(0)
-    for event in fit(model, Counting(), next_token, plan, watch=Watch(eval_every=3), held_out=held_out):
+    for event in fit(
+        model,
+        Counting(),
+        objective=next_token,
+        hyperparameters=plan,
+        schedule=EvalSchedule(eval_every=3),
+        held_out=held_out,
+    ):
         torch.rand(7), np.random.rand()
         model(torch.zeros(1, 3, dtype=torch.long))
         if isinstance(event, Stepped):
@@ -199,7 +212,7 @@ def test_a_measurement_is_the_mean_over_all_targets() -> None:
     shape = Config(layers=1, heads=2, width=16, vocab=13, context=16, dropout=0.5)
     model = GPT(shape).initialise(0).double()
     parts = [Counting(masked=True).read([1, 2, 3]), Counting(length=5).read([7])]
-    found = evaluate(model, parts, next_token, Plan())
+    found = evaluate(model, parts, objective=next_token, hyperparameters=Hyperparameters())
     with torch.no_grad():
         sums = [
             next_token(model, {n: torch.as_tensor(a) for n, a in part.arrays.items()}).item()
@@ -221,10 +234,16 @@ def test_it_stops_when_nothing_gets_better() -> None:
         )
 
     events = list(
-        fit(GPT(SHAPE).initialise(0), Counting(), score, Plan(steps=50, batch=2), watch=Watch(eval_every=2, patience=3),
-            held_out=lambda: [Counting().read([1])])
-    )  # fmt: skip
-    assert [event.best for event in events if isinstance(event, Measured)] == [
+        fit(
+            GPT(SHAPE).initialise(0),
+            Counting(),
+            objective=score,
+            hyperparameters=Hyperparameters(steps=50, batch=2),
+            schedule=EvalSchedule(eval_every=2, patience=3),
+            held_out=lambda: [Counting().read([1])],
+        )
+    )
+    assert [event.best for event in events if isinstance(event, Evaluated)] == [
         True,
         True,
         False,
@@ -252,7 +271,7 @@ def test_wrong_numbers_stop_it_before_the_update(what: str) -> None:
 
     kept = {}
     with pytest.raises(TrainingFailed, match=f"step 3: the {what} is"):  # noqa: PT012
-        for _ in fit(model, Counting(), broken, Plan(steps=9, batch=2)):
+        for _ in fit(model, Counting(), objective=broken, hyperparameters=Hyperparameters(steps=9, batch=2)):
             kept = {name: value.clone() for name, value in model.state_dict().items()}
     assert all(torch.equal(value, kept[name]) for name, value in model.state_dict().items())
     assert not model.training
@@ -264,14 +283,14 @@ def test_the_model_trains_while_it_trains_and_rests_after() -> None:
     events = fit(
         model,
         Counting(),
-        next_token,
-        PLAN,
-        watch=Watch(eval_every=2),
+        objective=next_token,
+        hyperparameters=PLAN,
+        schedule=EvalSchedule(eval_every=2),
         held_out=lambda: [Counting().read([1])],
     )
     for event in events:
         assert model.training == isinstance(event, Stepped)
-        if event.step == 4 and isinstance(event, Measured):
+        if event.step == 4 and isinstance(event, Evaluated):
             break
     events.close()  # type: ignore[attr-defined]
     assert not model.training
@@ -286,7 +305,7 @@ def test_all_masked() -> None:
             return Batch(batch.arrays | {"mask": np.zeros_like(batch.arrays["ids"][:, 1:], dtype=bool)}, 0)
 
     with pytest.raises(TrainingFailed, match="no token of the batch is to be learned"):
-        list(fit(GPT(SHAPE).initialise(0), Silent(), next_token, PLAN))
+        list(fit(GPT(SHAPE).initialise(0), Silent(), objective=next_token, hyperparameters=PLAN))
 
 
 @pytest.mark.parametrize(
@@ -297,4 +316,4 @@ def test_all_masked() -> None:
 def test_a_plan_that_makes_no_sense(wrong: dict[str, Any]) -> None:
     """Is refused, and the field is named."""
     with pytest.raises(InputError, match=next(iter(wrong))):
-        Plan(**wrong)
+        Hyperparameters(**wrong)

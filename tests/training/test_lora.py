@@ -15,10 +15,10 @@ from glassformer.errors import InputError
 from glassformer.hub.folder import load_folder, save_folder
 from glassformer.models.gpt import GPT
 from glassformer.trace import trace
+from glassformer.training.hyperparameters import Hyperparameters
 from glassformer.training.loop import Stepped, fit
 from glassformer.training.lora import LoraLinear, adapted_layers, attach, fold, insert, merge, unmerge
 from glassformer.training.objectives import next_token
-from glassformer.training.plan import Plan
 
 IDS = torch.randint(0, 97, (2, 11), generator=torch.Generator().manual_seed(2))
 KINDS = ("attn.qkv", "attn.proj", "mlp.up", "mlp.down")
@@ -313,8 +313,12 @@ def test_training_moves_the_thin_matrices_alone() -> None:
     """And the loss falls; every other number keeps its bits."""
     model = adapted(["attn.qkv", "mlp.up"], dtype=torch.float32, learned=False, dropout=0.1)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    plan = Plan(steps=12, batch=4, lr=3e-2, warmup=2)
-    losses = [event.loss for event in fit(model, Rows(), next_token, plan) if isinstance(event, Stepped)]
+    plan = Hyperparameters(steps=12, batch=4, lr=3e-2, warmup=2)
+    losses = [
+        event.loss
+        for event in fit(model, Rows(), objective=next_token, hyperparameters=plan)
+        if isinstance(event, Stepped)
+    ]
     moved = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
     assert moved == {f"{name}.lora_{side}" for name, _ in adapted_layers(model) for side in "ab"}
     assert len(moved) == 8

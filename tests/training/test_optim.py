@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from glassformer.models.gpt import GPT, Config
+from glassformer.training.hyperparameters import Hyperparameters
 from glassformer.training.optim import Muon, optimizer_of, orthogonal
-from glassformer.training.plan import Plan
 
 SHAPE = Config(layers=2, heads=2, width=16, vocab=13, context=16)
-PLAN = Plan(optimizer="muon", lr=3e-3, weight_decay=0.3)
+PLAN = Hyperparameters(optimizer="muon", lr=3e-3, weight_decay=0.3)
 
 
 def with_gradients(seed: int) -> GPT:
@@ -106,7 +106,7 @@ def test_killed_and_resumed(tmp_path: Path, text: str) -> None:
     """With Muon too, every loss after a kill has the bits it would have had."""
     how = {"optimizer": "muon", "steps": 8, "data": [text]}
     assert crash.run(tmp_path / "whole", **how) == 0
-    assert crash.run(tmp_path / "run", crash="save.done:2", **how) != 0
+    assert crash.run(tmp_path / "run", crash="saved:2", **how) != 0
     assert crash.run(tmp_path / "run", **how) == 0
     assert crash.results(tmp_path / "run") == crash.results(tmp_path / "whole")
     lines, _ = crash.results(tmp_path / "whole")

@@ -8,9 +8,9 @@ from counting import SHAPE, Counting
 
 from glassformer import machine
 from glassformer.models.gpt import GPT
+from glassformer.training.hyperparameters import Hyperparameters
 from glassformer.training.loop import Stepped, fit
 from glassformer.training.objectives import next_token
-from glassformer.training.plan import Plan
 from glassformer.training.precision import autocast, choose_precision
 
 CPU = torch.device("cpu")
@@ -32,7 +32,7 @@ def test_bf16_must_be_safe_and_faster(
 ) -> None:
     """Wished for or left open, it is tried first; what was found is said."""
     monkeypatch.setattr(machine, "bf16", lambda: verdict)
-    plan, why = choose_precision(Plan(precision=wish), CPU, worker(*seconds))  # type: ignore[arg-type]
+    plan, why = choose_precision(Hyperparameters(precision=wish), CPU, rehearse=worker(*seconds))  # type: ignore[arg-type]
     assert plan.precision == chosen
     assert why.startswith(chosen)
 
@@ -40,8 +40,8 @@ def test_bf16_must_be_safe_and_faster(
 def test_nothing_is_tried_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
     """float32 and float64 are what they say."""
     for precision in ("float32", "float64"):
-        assert choose_precision(Plan(precision=precision), CPU, lambda plan: 1 / 0) == (
-            Plan(precision=precision),
+        assert choose_precision(Hyperparameters(precision=precision), CPU, rehearse=lambda plan: 1 / 0) == (
+            Hyperparameters(precision=precision),
             "",
         )
 
@@ -51,14 +51,16 @@ def test_bf16_products_in_a_float32_model() -> None:
     found = {}
     for precision in ("float32", "bf16"):
         model = GPT(SHAPE).initialise(0)
-        plan = Plan(steps=8, batch=4, precision=precision)
+        plan = Hyperparameters(steps=8, batch=4, precision=precision)
         found[precision] = [
-            event.loss for event in fit(model, Counting(), next_token, plan) if isinstance(event, Stepped)
+            event.loss
+            for event in fit(model, Counting(), objective=next_token, hyperparameters=plan)
+            if isinstance(event, Stepped)
         ]
         assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     assert found["bf16"] == pytest.approx(found["float32"], abs=0.05)
     assert found["bf16"] != found["float32"]
-    with autocast(Plan(), CPU):
+    with autocast(Hyperparameters(), CPU):
         assert not torch.is_autocast_enabled("cpu")
 
 
@@ -69,8 +71,10 @@ def test_a_compiled_model_trains_the_same() -> None:
     losses = {}
     for compiled in (False, True):
         model = GPT(SHAPE).initialise(0)
-        plan = Plan(steps=10, batch=4, lr=1e-2, warmup=2, compile=compiled)
+        plan = Hyperparameters(steps=10, batch=4, lr=1e-2, warmup=2, compile=compiled)
         losses[compiled] = [
-            event.loss for event in fit(model, Counting(), next_token, plan) if isinstance(event, Stepped)
+            event.loss
+            for event in fit(model, Counting(), objective=next_token, hyperparameters=plan)
+            if isinstance(event, Stepped)
         ]
     assert losses[True] == pytest.approx(losses[False], rel=1e-4)

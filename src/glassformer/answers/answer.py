@@ -1,4 +1,4 @@
-"""What every answer has: typed values, a table, drawings, a sentence; and the text that a question is about."""
+"""What every answer has: typed values, a table, drawings, a sentence; and the text that is asked about."""
 
 import dataclasses
 import json
@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, dataclass_transform
 
@@ -16,11 +15,11 @@ import numpy as np
 from glassformer.errors import InputError
 from glassformer.figures.labels import number, readable
 from glassformer.figures.marks import Spec
-from glassformer.figures.view import VERSION, View, check_format, csv_text, frame, write
 from glassformer.tokenizers.words import words
 
 if TYPE_CHECKING:
     from glassformer.explain.reading import Reading
+    from glassformer.figures.view import View
     from glassformer.tokenizers import Tokenizer
 
 SCHEMA = 1  # of `Answer.to_dict`; grows when a field changes its name or meaning
@@ -69,10 +68,14 @@ class Table:
 
     def to_csv(self) -> str:
         """As a .csv file has it."""
+        from glassformer.figures.view import csv_text
+
         return csv_text(self.names, self.rows)
 
     def to_frame(self) -> Any:
         """As pandas has it."""
+        from glassformer.figures.view import frame
+
         return frame(self.names, self.rows)
 
     def where(self, column: str, value: Cell) -> "Table":
@@ -221,8 +224,13 @@ class Answer:
         found = {name: arrays(value) for name, value in self.data().items() if not _is_label(value)}
         return next(iter(found.values())) if len(found) == 1 else found
 
-    def view(self, drawing: str | None = None) -> View:
+    def view(self, drawing: str | None = None) -> "View":
         """The picture, as data; some kinds of answers have several."""
+        # Here and below, not at the top: `glass generate` draws nothing and must start fast.
+        from importlib.metadata import version
+
+        from glassformer.figures.view import VERSION, View
+
         drawing = next(iter(self.views)) if drawing is None else drawing
         if drawing not in self.views:
             known = ", ".join(self.views)
@@ -252,6 +260,8 @@ class Answer:
 
         How: `width`, `theme` ("dark").
         """
+        from glassformer.figures.view import check_format, write
+
         path = Path(path)
         kind = check_format(path)
         if kind == ".csv":
@@ -270,7 +280,7 @@ class Answer:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
         return self.view()._repr_mimebundle_()
 
-    def title_of_some(self, what: str, *, shown: int, total: int) -> Spec:
+    def title_of_some(self, shown: int, total: int, *, what: str) -> Spec:
         """A title that says so when a drawing does not show everything; nothing when it does."""
         return {} if shown >= total else {"title": f"{self.caption}; the first {shown} of {total} {what}"}
 
@@ -323,8 +333,8 @@ def _key(name: Any) -> str:
     return " ".join(map(str, name)) if isinstance(name, tuple) else str(name)
 
 
-class Subject(Protocol):
-    """A model that can be asked: what questions need of its handle."""
+class Reader(Protocol):
+    """A model that reads: what edits and explanations need of its handle."""
 
     @property
     def name(self) -> str: ...
@@ -336,7 +346,13 @@ class Subject(Protocol):
     def capabilities(self) -> frozenset[str]: ...
     def encode(self, prompt: str | Sequence[int], *, special: bool = False) -> list[int]: ...
     def reading(self, ids: Sequence[int], *, prompt: int = 0) -> "Reading": ...
-    def logits(self, ids: Sequence[int], *, last: bool = False) -> Array: ...
+
+
+class Subject(Reader, Protocol):
+    """A model that can be asked: what questions need of its handle."""
+
+    def logits(self, ids: Sequence[int]) -> Array: ...
+    def next_logits(self, ids: Sequence[int]) -> Array: ...
     def generate(self, prompt: str | Sequence[int] = "", **options: Any) -> Any: ...
     def in_torch(self) -> AbstractContextManager[Any]: ...
 

@@ -78,7 +78,7 @@ class Attention(Answer):
         """A row attends, a column is attended to."""
         tokens = names(self.tokens)
         return matrix(
-            tokens, tokens, _masked(self.weights, self.visible), **self._scale("; −∞: masked, so 0")
+            tokens, tokens, values=_masked(self.weights, self.visible), **self._scale("; −∞: masked, so 0")
         )
 
     def draw_arcs(self) -> Spec:
@@ -259,8 +259,8 @@ class Heads(Answer, attending.HeadStatistics):
         return matrix(
             rows,
             rows,
-            _masked(pooled, visible),
-            magnitude("attention"),
+            values=_masked(pooled, visible),
+            scale=magnitude("attention"),
             title=f"{layer}.{head} {SHORT[kind]} {shares[kind]:.0%}",
             small=True,
             cell=[side, side],
@@ -278,8 +278,8 @@ class Heads(Answer, attending.HeadStatistics):
         return matrix(
             rows,
             list(SHORT),
-            np.nan_to_num(shares),
-            magnitude("of its attention"),
+            values=np.nan_to_num(shares),
+            scale=magnitude("of its attention"),
             texts=texts,
             numeric=True,
             unit="percent",
@@ -391,8 +391,8 @@ class Steps(Answer, attending.Steps):
         return matrix(
             names(self.tokens),
             ["q·k", "÷ √K", "masked", "softmax", "|w·v|"],
-            columns,
-            scales[0],
+            values=columns,
+            scale=scales[0],
             scales=scales,
             texts=[[_score(value) for value in row] for row in columns.tolist()],
             numeric=True,
@@ -413,8 +413,10 @@ class Steps(Answer, attending.Steps):
             "column_labels": False,
             "legend": False,
         }
-        given = matrix(names(self.tokens), across, self.weighted, scale, banner=["v", "softmax × v"], **thin)
-        mixed = matrix(["sum"], across, self.mix[None], scale, banner=["v", "their sum"], **thin)
+        given = matrix(
+            names(self.tokens), across, values=self.weighted, scale=scale, banner=["v", "softmax × v"], **thin
+        )
+        mixed = matrix(["sum"], across, values=self.mix[None], scale=scale, banner=["v", "their sum"], **thin)
         return panels([given, mixed | {"legend": True}], gap=6)
 
     def _window(self) -> list[int]:
@@ -486,8 +488,8 @@ class Robot(Answer):
                 matrix(
                     self.tokens,
                     self.tokens,
-                    table,
-                    magnitude("score"),
+                    values=table,
+                    scale=magnitude("score"),
                     texts=texts,
                     numeric=True,
                     legend=False,

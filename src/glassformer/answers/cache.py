@@ -49,8 +49,8 @@ class Cache(Answer):
         filled = matrix(
             [f"{one.step}: writes {token}" for one, token in writes],
             names(self.text)[:size],
-            reused,
-            magnitude("reused (solid); outlined: computed in this step"),
+            values=reused,
+            scale=magnitude("reused (solid); outlined: computed in this step"),
             outlined=outlined,
             title="which keys and values a step finds",
             legend=False,

@@ -43,15 +43,15 @@ class Diff(Answer, differing.Difference):
         """Where the other model gives a token more or less, and how far apart their heads attend."""
         most = float(np.abs(self.logprobs).max()) or 1.0
         scale = signed("log-probability, the other less this one, nats", most)
-        parts = [strip(self.tokens, [np.nan, *self.logprobs], scale, title="token by token")]
+        parts = [strip(self.tokens, [np.nan, *self.logprobs], scale=scale, title="token by token")]
         if self.attention is not None:
             layers, heads = self.attention.shape
             parts.append(
                 matrix(
                     [f"layer {n}" for n in range(layers)],
                     [f"head {n}" for n in range(heads)],
-                    self.attention,
-                    magnitude("of the attention goes elsewhere", float(self.attention.max()) or 1.0),
+                    values=self.attention,
+                    scale=magnitude("of the attention goes elsewhere", float(self.attention.max()) or 1.0),
                     unit="percent",
                     title="how far apart their heads attend",
                 )

@@ -23,6 +23,7 @@ from glassformer.answers.answer import (
     Cell,
     Column,
     Progress,
+    Reader,
     Subject,
     Table,
     Text,
@@ -56,7 +57,7 @@ SOURCES = {"mean": "over", "add": "pairs", "patch": "from"}
 # Reading edits
 
 
-def read_edits(lm: Subject, given: Edits) -> list[editing.Edit]:
+def read_edits(lm: Reader, given: Edits) -> list[editing.Edit]:
     """The edits of a list, or of a file that holds one."""
     listed = read_file(Path(given)) if isinstance(given, str | Path) else _list(given, "edits")
     sites = editing.sites(lm.net)
@@ -122,7 +123,7 @@ def _is_positions(at: Any) -> bool:
     return isinstance(at, list | tuple) and bool(at) and all(type(one) is int for one in at)
 
 
-def _value(lm: Subject, given: Mapping[str, Any], site: str, where: str) -> Array | None:
+def _value(lm: Reader, given: Mapping[str, Any], site: str, where: str) -> Array | None:
     """The numbers that are given, or what the model computes at the site on the texts that are."""
     do = given["do"]
     if do not in SOURCES:
@@ -229,10 +230,10 @@ def edit(
 
     how: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
     with lm.in_torch():  # the backend that can be edited: nothing but the edits tells the two apart
-        before = log_softmax(lm.logits(ids, last=True)[-1])
+        before = log_softmax(lm.logits(ids)[-1])
         unedited = lm.generate(ids, **how).text
         with editing.edited(lm.net, chosen):
-            after = log_softmax(lm.logits(ids, last=True)[-1])
+            after = log_softmax(lm.logits(ids)[-1])
             edited = lm.generate(ids, **how).text
 
     best = _likeliest(before, after, k)
@@ -294,7 +295,14 @@ class Sweep(Answer, editing.Sweep):
         restored = self.restored[::-1]
         sites = [site.removeprefix("blocks.") for site in self.sites[::-1]]
         most = float(np.nanmax(np.abs(restored), initial=1.0))
-        return matrix(sites, names(self.tokens), restored, signed("restored", most), unit="percent", void="–")
+        return matrix(
+            sites,
+            names(self.tokens),
+            values=restored,
+            scale=signed("restored", most),
+            unit="percent",
+            void="–",
+        )
 
     def finding(self) -> str:
         """The place that brings back most."""

@@ -85,7 +85,7 @@ class Lens(Answer, lensing.Lens):
         """The last stage on top."""
         rows = stage_names(self.stages[::-1])
         texts = [names(row) for row in self.likeliest[::-1]]
-        return matrix(rows, names(self.tokens), values[::-1], scale, texts=texts, unit="")
+        return matrix(rows, names(self.tokens), values=values[::-1], scale=scale, texts=texts, unit="")
 
     def finding(self) -> str:
         """What the last stage predicts at the last position, and since which stage."""
@@ -148,8 +148,8 @@ class Rankings(Answer):
         return matrix(
             stage_names(self.stages[::-1]),
             names(self.tokens),
-            1 / (1 + np.log10(ranks)),
-            magnitude("= 1 ÷ (1 + log₁₀ rank)"),
+            values=1 / (1 + np.log10(ranks)),
+            scale=magnitude("= 1 ÷ (1 + log₁₀ rank)"),
             texts=[[f"{rank:,}" for rank in row] for row in ranks.tolist()],
             numeric=True,
         )
@@ -246,7 +246,7 @@ class Attribution(Answer, lensing.Attribution):
     def draw(self) -> Spec:
         """Bars for and against the token."""
         rows = self.rows[:MOST_BARS]
-        title = self.title_of_some("parts", shown=len(rows), total=len(self.rows))
+        title = self.title_of_some(len(rows), len(self.rows), what="parts")
         return bars([str(row[0]) for row in rows], [row[1] for row in rows], **title)
 
 
@@ -315,8 +315,8 @@ class Residual(Answer, lensing.Residual):
         return matrix(
             stage_names(self.stages[::-1]),
             ["length", "added", "cosine", "would say"],
-            columns,
-            magnitude(""),
+            values=columns,
+            scale=magnitude(""),
             scales=[magnitude("", high), magnitude("", high), magnitude(""), magnitude("")],
             texts=texts,
             numeric=True,

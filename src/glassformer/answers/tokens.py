@@ -12,9 +12,8 @@ from glassformer.figures.color import magnitude, signed
 from glassformer.figures.labels import cut, percent
 from glassformer.figures.marks import Spec
 from glassformer.figures.specs import bars, matrix, names, panels, strip
-from glassformer.generation.decode import restrict
 from glassformer.generation.options import Options
-from glassformer.generation.sampling import adjust, distribution, log_softmax
+from glassformer.generation.sampling import adjust, distribution, log_softmax, restrict
 
 if TYPE_CHECKING:
     from glassformer.tokenizers import Tokenizer, WatchedWord
@@ -93,8 +92,8 @@ def top(text: Text, *, k: int = 10, options: Options = UNFILTERED) -> Top:
         raise InputError(f"k must be a whole number of at least 1, not {k!r}")
 
     tokenizer = text.lm.tokenizer
-    raw = restrict(text.lm.logits(text.ids, last=True)[-1], None, None, may_end=True)
-    logits = adjust(raw, options, text.ids, [])
+    raw = restrict(text.lm.next_logits(text.ids))
+    logits = adjust(raw, options, prompt=text.ids, answer=[])
     known = len(logits) if tokenizer is None else len(tokenizer)
 
     logprobs = log_softmax(logits.astype(np.float64) / (options.temperature or 1.0))
@@ -126,7 +125,7 @@ def candidates_of(tokenizer: "Tokenizer | None", logprobs: Array, *, ids: Array)
 
 
 def _without_seed(options: Options) -> str:
-    return options.told().rpartition(", seed")[0] or "greedy"
+    return options.summary().rpartition(", seed")[0] or "greedy"
 
 
 # tokens: which tokens a text is made of
@@ -157,7 +156,7 @@ class Tokens(Answer):
     def draw(self) -> Spec:
         """The tokens in the color of their length."""
         longest = float(max(self.sizes, default=1))
-        return strip(self.tokens, self.sizes, magnitude("bytes of a token", longest))
+        return strip(self.tokens, self.sizes, scale=magnitude("bytes of a token", longest))
 
     def finding(self) -> str:
         """How many there are, and the longest."""
@@ -327,15 +326,15 @@ class Embedding(Answer):
                 matrix(
                     [row.rjust(16) for row in rows],
                     columns,
-                    _strongest(vectors[at], by),
-                    signed("", most),
+                    values=_strongest(vectors[at], by),
+                    scale=signed("", most),
                     cell=[wide, 16.0],
                     column_labels=False,
                     legend=False,
                 )
             )
         what = "each number of a vector" if by == 1 else f"the strongest of every {by} numbers of a vector"
-        title = self.title_of_some("tokens", shown=len(parts), total=len(self.tokens))
+        title = self.title_of_some(len(parts), len(self.tokens), what="tokens")
         return panels(parts, gap=6, scale=signed(what, most)) | title
 
 
@@ -392,7 +391,7 @@ class Probabilities(Answer):
 
     def draw(self) -> Spec:
         """The text, each generated token in the color of its probability."""
-        return strip(self.tokens, self.probability, magnitude("probability"), unit="percent")
+        return strip(self.tokens, self.probability, scale=magnitude("probability"), unit="percent")
 
     def finding(self) -> str:
         """The tokens that it was least and most sure of."""

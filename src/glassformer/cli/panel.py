@@ -1,4 +1,4 @@
-"""How a training is followed: one live panel on a terminal, plain lines elsewhere."""
+"""The progress of a training: one live panel on a terminal, plain lines elsewhere."""
 
 import itertools
 import math
@@ -13,7 +13,7 @@ from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from glassformer.cli.options import log
+from glassformer.cli.printing import stderr
 
 EVERY = 5.0  # seconds between plain lines
 SPARKS = "▁▂▃▄▅▆▇█"
@@ -21,19 +21,19 @@ SPARK_WIDTH = 40
 
 
 class Follower:
-    """Hears of everything that happens in a training, and shows it on stderr."""
+    """Gets every event of a training, and shows it on stderr."""
 
     def __init__(self, out: Path, *, quiet: bool = False) -> None:
-        self.out, self.quiet, self.console = out, quiet, log()
+        self.out, self.quiet, self.console = out, quiet, stderr()
         self.live = (
             None if quiet or not sys.stderr.isatty() else Live(console=self.console, auto_refresh=False)
         )
         self.start: Any = None  # the event Started
         self.at: Any = None  # the newest Stepped
-        self.origin = (0.0, 0)  # when and at which step this start began to be timed
+        self.origin = (0.0, 0)  # time and step from which the time left is estimated
         self.losses: list[float] = []
         self.speeds: list[float] = []
-        self.held_out: Any = None  # the newest Measured
+        self.held_out: Any = None  # the newest Evaluated
         self.shown = time.monotonic()
 
     def __enter__(self) -> "Follower":
@@ -60,37 +60,25 @@ class Follower:
 
     def show(self, event: Any) -> None:
         """Show what happened."""
+        # By name: the classes live in rooms that import torch, and this one is loaded before it is needed.
         match type(event).__name__:
-            case "Said":
+            case "Message":
                 self._say(event.text)
             case "Started":
-                self.start = event
-                part = "" if event.trained == event.parameters else f", {event.trained:,} of them trained"
-                self._say(
-                    f"{event.parameters:,} parameters{part}; {event.tokens:,} tokens to learn from, {event.held_out:,} held out;"
-                    f" {event.steps:,} steps into {event.folder}"
-                )
+                self._start(event)
             case "Stepped":
                 self._step(event)
-            case "Measured":
+            case "Evaluated":
                 self.held_out = event
-                self._say(
-                    f"step {event.step:,}  held-out loss {event.loss:.4f}"
-                    + ("  the best so far" if event.best else "")
-                )
+                best = "  the best so far" if event.best else ""
+                self._say(f"step {event.step:,}  held-out loss {event.loss:.4f}{best}")
             case "Preview":
                 self._say("  " + event.text.replace("\n", "\n  "))
             case "Finished":
-                best = (
-                    f"; best held-out loss {event.best:.4f}, at step {event.best_step:,}"
-                    if event.best is not None
-                    else ""
-                )
-                early = "Ended early, for want of a better measurement" if event.early else "Done"
-                self._say(f"{early}: {event.step:,} steps, {event.tokens:,} tokens{best}.")
+                self._finish(event)
 
     def stopped(self, signal: int) -> int:
-        """Say that it was stopped, and how it goes on; the exit code."""
+        """Say that the training was stopped, and how to resume it; the exit code."""
         at = f"after step {self.at.step:,} " if self.at is not None else ""
         self._say(f"Stopped {at}and saved. Go on:  glass train {self.out}")
         return 128 + signal
@@ -105,20 +93,36 @@ class Follower:
         self.shown = time.monotonic()
         return True
 
+    def _start(self, event: Any) -> None:
+        self.start = event
+        part = "" if event.trained == event.parameters else f", {event.trained:,} of them trained"
+        self._say(
+            f"{event.parameters:,} parameters{part}; {event.tokens:,} tokens to learn from,"
+            f" {event.held_out:,} held out; {event.steps:,} steps into {event.folder}"
+        )
+
+    def _finish(self, event: Any) -> None:
+        best = ""
+        if event.best is not None:
+            best = f"; best held-out loss {event.best:.4f}, at step {event.best_step:,}"
+        early = "Ended early, no evaluation got better" if event.early else "Done"
+        self._say(f"{early}: {event.step:,} steps, {event.tokens:,} tokens{best}.")
+
     def _step(self, event: Any) -> None:
         if self.at is None:
             self.origin = (time.monotonic(), event.step)
         self.at = event
         self.losses.append(event.loss)
         self.speeds = [*self.speeds[-19:], event.tokens_per_second]
-        if self._due() or event.step == self.start.steps:
-            if self.live is not None:
-                self.live.update(self._panel(), refresh=True)
-            else:
-                self._say(
-                    f"step {event.step:,}/{self.start.steps:,}  loss {event.loss:.4f}  lr {event.lr:.2e}"
-                    f"  {self._speed():,.0f} tokens/s  {self._left()} left"
-                )
+        if not self._due() and event.step != self.start.steps:
+            return
+        if self.live is not None:
+            self.live.update(self._panel(), refresh=True)
+            return
+        self._say(
+            f"step {event.step:,}/{self.start.steps:,}  loss {event.loss:.4f}  lr {event.lr:.2e}"
+            f"  {self._speed():,.0f} tokens/s  {self._left()} left"
+        )
 
     def _panel(self) -> RenderableType:
         event, table = self.at, Table.grid(padding=(0, 2))
@@ -135,7 +139,7 @@ class Follower:
         return Panel(table, title=str(self.out), title_align="left", expand=False)
 
     def _speed(self) -> float:
-        """Tokens a second in the last steps, without the time for measuring and saving."""
+        """Tokens a second in the last steps, without the time for evaluating and saving."""
         return sum(self.speeds) / len(self.speeds)
 
     def _left(self) -> str:

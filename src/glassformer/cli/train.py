@@ -1,156 +1,207 @@
 """glass train, glass finetune"""
 
-import inspect
+import copy
 import os
 import signal
-from collections.abc import Callable
-from dataclasses import fields
+import tomllib
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin
 
-import typer
+import click
 
 from glassformer import machine
-from glassformer.cli.options import Device, Json, Offline, print_json
-from glassformer.cli.panel import Follower
+from glassformer.cli import flags
+from glassformer.cli.flags import PATH, Option, argument, option, switch
+from glassformer.cli.printing import print_json
 from glassformer.errors import InputError
-from glassformer.tasks.recipe import SECTIONS, Numbers, Recipe, Strings, hints
+from glassformer.tasks.recipe import DEFAULT_KIND, Numbers, Recipe, Strings, flag_homes, hints, sections_of
 
 DEFAULT_RANK = 8
-GENTLE = {
-    "steps": 500,
-    "batch": 8,
-    "lr": 1e-4,
-    "lr_end": 0.0,
-    "warmup": 20,
-    "eval_every": 100,
-}  # for a model that knows something
-Out = Annotated[
-    Path | None,
-    typer.Option("-o", "--out", help="The folder of the run; the same one again goes on where it stopped."),
-]
-NOT_FOR = {"train": {"base", "rank", "alpha", "lora_dropout", "targets"}, "finetune": {"base", "tokenizer", "vocab", "layers",
-           "heads", "width", "context", "bias"}}  # fmt: skip
+# Defaults of fine-tuning: small steps, and few, for a model that knows something.
+GENTLE = {"steps": 500, "batch": 8, "lr": 1e-4, "lr_end": 0.0, "warmup": 20, "eval_every": 100}
+NOT_FOR_TRAIN = {"base", "rank", "alpha", "lora_dropout", "targets"}
+NOT_FOR_FINETUNE = {"base", "tokenizer", "vocab"}
+KEPT_BY_FINETUNE = {"dropout", "freeze"}  # of [model]; the rest is decided by the base
+
+OUT = "The folder of the run; the same one again goes on where it stopped."
+LORA = f"Train thin matrices beside the layers (LoRA); --rank is {DEFAULT_RANK} unless given."
 
 
-def with_recipe_flags(verb: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a verb a flag for every key of a recipe."""
+@dataclass(frozen=True)
+class Run:
+    """Where a training is kept and computed, and how its end is reported."""
 
-    def decorate(function: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(function)
-        own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-        usual = GENTLE if verb == "finetune" else {}
-        flags = [
-            _flag(one, kind, usual)
-            for kind in SECTIONS.values()
-            for one in fields(kind)
-            if one.name not in NOT_FOR[verb]
-        ]
-        function.__signature__ = signature.replace(parameters=[*own, *flags])  # type: ignore[attr-defined]
-        function.__annotations__ |= {flag.name: flag.annotation for flag in flags}
-        return function
-
-    return decorate
+    out: Path | None
+    device: str
+    offline: bool
+    as_json: bool
 
 
-def _flag(one: Any, section: Any, usual_here: dict[str, Any]) -> inspect.Parameter:
-    kind = hints(section)[one.name]
-    default = usual_here.get(one.name, one.default)
-    inner: Any = {Strings: list[str], Numbers: list[float]}.get(kind, kind)
-    usual = (
-        "" if kind is bool else " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
-    )
-    name = one.name.replace("_", "-")
-    names = f"--{name}/--no-{name}" if kind is bool else f"--{name}"
-    help = one.metadata["help"] + (f" [{usual}]" if usual else "")
-    return inspect.Parameter(
-        one.name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[inner | None, typer.Option(names, help=help, show_default=False)],
-    )
+run = flags.group(
+    Run,
+    "run",
+    option("-o", "--out", type=PATH, help=OUT),
+    flags.device,
+    flags.offline,
+    flags.as_json,
+)
 
 
-@with_recipe_flags("train")
-def train(
-    recipe: Annotated[
-        Path | None, typer.Argument(help="A recipe (.toml), or the folder of a run to go on with.")
-    ] = None,
-    out: Out = None,
-    device: Device = "cpu",
-    offline: Offline = False,
-    as_json: Json = False,
-    **flags: Any,
-) -> None:
+def train(arguments: list[str]) -> click.Command:
+    """The command, with a flag for every key of a recipe of the kind of model that the arguments name."""
+    return _with_recipe_flags(train_by_recipe, "train", kind_of(arguments))
+
+
+def finetune(arguments: list[str]) -> click.Command:
+    """The command, with a flag for every key of a recipe that does not belong to the base."""
+    return _with_recipe_flags(finetune_by_recipe, "finetune", DEFAULT_KIND)
+
+
+@flags.verb
+@argument("recipe", "A recipe (.toml), or the folder of a run to go on with.", type=PATH, required=False)
+@run
+def train_by_recipe(recipe: Path | None, run: Run, **given: Any) -> None:
     """Train a model of your own, from text.
 
     \b
     glass train --data book.txt                    a small model, a vocabulary of its own; minutes
     glass train recipes/shakespeare.toml           a recipe; every key is also a flag
     glass train recipes/shakespeare.toml --lr 2e-3 --out runs/faster
+    glass train --kind gpt3 --data book.txt        another kind of model; --kind gpt3 --help shows its keys
     glass train runs/shakespeare                   go on after a crash, bit by bit as if there had been none
     torchrun --nproc-per-node 2 -m glassformer train recipes/shakespeare.toml
 
-    Everything is kept in a folder (--out): checkpoints, metrics.jsonl, and the model, which `glass generate -m FOLDER` runs.
-    Ctrl-C saves and stops; the same command again goes on. Defaults are in [brackets].
+    Everything is kept in a folder (--out): checkpoints, metrics.jsonl, and the model, which `glass generate
+    -m FOLDER` runs. Ctrl-C saves and stops; the same command again goes on. Defaults are in [brackets].
     """
-    chosen, folder = _recipe(recipe, flags)
-    _run(chosen, out or folder or Path("runs") / _name(recipe, chosen), device, offline, as_json)
+    chosen, folder = _recipe(recipe, given)
+    _run(chosen, run.out or folder or Path("runs") / _name(recipe, chosen), run)
 
 
-@with_recipe_flags("finetune")
-def finetune(
-    model: Annotated[
-        str, typer.Argument(help="The model to go on from: a shipped name, a folder, a hub id, a run.")
-    ],
-    recipe: Annotated[Path | None, typer.Argument(help="A recipe (.toml).")] = None,
-    lora: Annotated[
-        bool,
-        typer.Option(
-            "--lora",
-            help=f"Train thin matrices beside the layers (LoRA), rank {DEFAULT_RANK} if --rank says no other.",
-        ),
-    ] = False,
-    out: Out = None,
-    device: Device = "cpu",
-    offline: Offline = False,
-    as_json: Json = False,
-    **flags: Any,
-) -> None:
-    """Teach a model that is there: all of it, parts of it (--freeze), or by LoRA.
+@flags.verb
+@argument("model", "The model to go on from: a shipped name, a folder, a hub id, a run.")
+@argument("recipe", "A recipe (.toml).", type=PATH, required=False)
+@switch("--lora", help=LORA)
+@run
+def finetune_by_recipe(model: str, recipe: Path | None, *, lora: bool, run: Run, **given: Any) -> None:
+    """Fine-tune an existing model: all of it, parts of it (--freeze), or by LoRA.
 
     \b
     glass finetune storyteller --data tales.jsonl
     glass finetune gpt2 --data mails/ --lora --targets attn.qkv --targets mlp.up
     glass finetune storyteller --data tales.txt --freeze tokens --freeze "blocks.[01].*"
 
-    Lines of JSON with a prompt and a completion teach the completion only. What --lora makes is a folder in PEFT's layout, which
-    names its base; `glass generate -m FOLDER` runs it. Gentle defaults: a learning rate of 1e-4 (LoRA: 1e-3), 500 steps.
+    Lines of JSON with a prompt and a completion teach the completion only. What --lora makes is a folder in
+    PEFT's layout, which names its base; `glass generate -m FOLDER` runs it. Gentle defaults: a learning rate
+    of 1e-4 (LoRA: 1e-3), 500 steps.
     """
-    if lora and not flags.get("rank"):
-        flags["rank"] = DEFAULT_RANK
-    chosen, _ = _recipe(recipe, flags, base=model)
+    if lora and not given.get("rank"):
+        given["rank"] = DEFAULT_RANK
+    chosen, _ = _recipe(recipe, given, base=model)
     name = f"{Path(model).name}-{_name(recipe, chosen)}"
-    _run(chosen, out or Path("runs") / name, device, offline, as_json)
+    _run(chosen, run.out or Path("runs") / name, run)
+
+
+# Flags from the keys of a recipe
+
+
+def kind_of(arguments: list[str]) -> str:
+    """The kind of model that a command line names: by --kind, or by its recipe."""
+    for number, word in enumerate(arguments):
+        if word.startswith("--kind="):
+            return word.removeprefix("--kind=")
+        if word == "--kind" and number + 1 < len(arguments):
+            return arguments[number + 1]
+    for word in arguments:
+        path = Path(word)
+        path = path / "recipe.toml" if path.is_dir() else path
+        if path.suffix == ".toml" and path.is_file():
+            return _kind_of_recipe(path)
+    return DEFAULT_KIND
+
+
+def _kind_of_recipe(path: Path) -> str:
+    """The kind that a recipe names. What is wrong with the file is said when it is read as a recipe."""
+    try:
+        kind = tomllib.loads(path.read_text(encoding="utf-8"))["model"]["kind"]
+    except (OSError, ValueError, RecursionError, KeyError, TypeError):
+        return DEFAULT_KIND
+    return kind if isinstance(kind, str) else DEFAULT_KIND
+
+
+def _with_recipe_flags(command: click.Command, verb: str, kind: str) -> click.Command:
+    """A copy of a command with a flag for every key of a recipe that concerns it."""
+    sections = sections_of(kind)
+    usual = GENTLE if verb == "finetune" else {}
+    whole = copy.copy(command)
+    whole.params = list(command.params)
+    for flag, (section, key) in flag_homes(sections).items():
+        if not _concerns(verb, flag, section, key):
+            continue
+        one = next(one for one in fields(sections[section]) if one.name == key)
+        default = usual.get(flag, one.default)
+        whole.params.append(
+            recipe_option(flag, hints(sections[section])[key], help=one.metadata["help"], default=default)
+        )
+    return whole
+
+
+def _concerns(verb: str, flag: str, section: str, key: str) -> bool:
+    if verb == "train":
+        return flag not in NOT_FOR_TRAIN
+    return flag not in NOT_FOR_FINETUNE and (section != "model" or key in KEPT_BY_FINETUNE)
+
+
+def recipe_option(flag: str, kind: Any, *, help: str, default: Any) -> Option:
+    """One option. Its own default is None, which means: as the recipe has it; the recipe's is shown in brackets."""
+    name = flag.replace("_", "-")
+    if kind is bool:
+        return Option([f"--{name}/--no-{name}"], default=None, show_default=False, help=help)
+
+    shown = " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
+    if shown and default is not None:
+        help += f" [{shown}]"
+    if kind in (Strings, Numbers):
+        item = str if kind == Strings else float
+        return Option([f"--{name}"], multiple=True, type=item, show_default=False, help=help)
+    return Option([f"--{name}"], type=_plain(kind), default=None, show_default=False, help=help)
+
+
+def _plain(kind: Any) -> type[Any]:
+    """What is typed for a key: the number or text itself, without None or a list of the choices."""
+    if get_origin(kind) is Literal:
+        return str
+    if isinstance(kind, UnionType):
+        kind = next(one for one in get_args(kind) if one is not type(None))
+    found: type[Any] = kind
+    return found
+
+
+# What a command does
 
 
 def _recipe(path: Path | None, flags: dict[str, Any], base: str = "") -> tuple[Recipe, Path | None]:
-    """The recipe of a file or of a run's folder, with the flags that were given; and the run's folder."""
+    """The recipe of a file or of a run's folder, changed by the given flags; and the run's folder."""
     folder = path if path is not None and path.is_dir() else None
     if folder is not None and not (folder / "recipe.toml").is_file():
         raise InputError(f"{folder}: holds no recipe.toml, so it is not the folder of a run")
-    given = {key: value for key, value in flags.items() if value is not None and value != []}
+
+    given = {key: value for key, value in flags.items() if value not in (None, ())}
+    recipe = Recipe()
+    if path is not None:
+        recipe = Recipe.read(folder / "recipe.toml" if folder else path)
+    elif base:
+        recipe = recipe.changed(**GENTLE | ({"lr": 1e-3} if given.get("rank") else {}))
     if base:
-        gentle = GENTLE | ({"lr": 1e-3} if given.get("rank") else {})
-        recipe = Recipe().changed(**gentle) if path is None else Recipe.read(path)
         given["base"] = base
-    else:
-        recipe = Recipe() if path is None else Recipe.read(folder / "recipe.toml" if folder else path)
+
     if path is not None and folder is None and "data" not in given:
         given["data"] = [_find(source, path) for source in recipe.text.data]
     if "data" in given:
         given["data"] = [str(Path(source).expanduser().absolute()) for source in given["data"]]
-    return recipe.changed(**{key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}), folder
+    return recipe.changed(**given), folder
 
 
 def _find(source: str, recipe: Path) -> str:
@@ -163,7 +214,8 @@ def _find(source: str, recipe: Path) -> str:
     found = next((place for place in places if place.exists()), None)
     if found is None:
         raise InputError(
-            f"{recipe}: its text {source} is neither here, nor beside the recipe, nor in GLASSFORMER_DATA; or give --data"
+            f"{recipe}: its text {source} is neither here, nor beside the recipe, nor in GLASSFORMER_DATA;"
+            " or give --data"
         )
     return str(found)
 
@@ -171,39 +223,43 @@ def _find(source: str, recipe: Path) -> str:
 def _name(path: Path | None, recipe: Recipe) -> str:
     if path is not None:
         return path.stem
-    return Path(recipe.text.data[0]).name.split(".")[0] or "text" if recipe.text.data else "text"
+    if not recipe.text.data:
+        return "text"
+    return Path(recipe.text.data[0]).name.split(".")[0] or "text"
 
 
-def _run(recipe: Recipe, out: Path, device: str, offline: bool, as_json: bool) -> None:
-    machine.keep_memory()
+def _run(recipe: Recipe, out: Path, run: Run) -> None:
+    machine.keep_memory()  # before torch is imported
+    from glassformer.cli.panel import Follower
     from glassformer.tasks.train import Finished, train
 
-    asked = Stopper()
-    first = os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
-    follower = Follower(out, quiet=not first)
+    stopper = Stopper()
+    is_main = os.environ.get("WORLD_SIZE", "1") == "1" or os.environ.get("RANK", "0") == "0"
+    follower = Follower(out, quiet=not is_main)
     end = None
-    with asked, follower:
+    with stopper, follower:
 
         def progress(what: str, done: int, total: int) -> None:
-            if asked():  # nothing is there to be saved yet
+            if stopper():  # there is nothing to save yet
                 raise KeyboardInterrupt
             follower.progress(what, done, total)
 
-        for event in train(recipe, out, device=device, offline=offline, progress=progress, stop=asked):
+        for event in train(
+            recipe, out, device=run.device, offline=run.offline, progress=progress, stop=stopper
+        ):
             follower.show(event)
             end = event if isinstance(event, Finished) else end
-    if not first:
+    if not is_main:
         return
     if end is None:
-        raise typer.Exit(follower.stopped(asked.signal))
+        raise click.exceptions.Exit(follower.stopped(stopper.signal))
+
     model = out / "model"
-    if as_json:
+    if run.as_json:
         print_json({"model": str(model), **vars(end)})
-    else:
-        print(
-            f"{model}\n\nRun it:  glass generate -m {out}"
-            + (f' "{recipe.show.preview}"' if recipe.show.preview else "")
-        )
+        return
+    prompt = f' "{recipe.show.preview}"' if recipe.show.preview else ""
+    print(f"{model}\n\nRun it:  glass generate -m {out}{prompt}")
 
 
 class Stopper:

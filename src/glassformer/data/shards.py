@@ -1,13 +1,13 @@
 """Documents to rows of tokens on disk: written once, checked by hash, read through memory maps.
 
-A row is `<|endoftext|>`, document, `<|endoftext|>`, document, `<|endoftext|>` …: nothing is padded and nothing is lost. Beside
-the tokens lies a mask, but only where something is to be read and not learned: a prompt, the end of a document that was cut.
+A row is `<|endoftext|>`, document, `<|endoftext|>`, document, `<|endoftext|>` …: nothing is padded and
+nothing is lost. Beside the tokens lies a mask, but only where something is to be read and not learned: a
+prompt, the end of a cut document.
 """
 
 import contextlib
 import hashlib
 import shutil
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,14 +20,21 @@ from filelock import FileLock
 
 from glassformer import machine
 from glassformer.data.sources import Piece, find_files, read_pieces
-from glassformer.durable import hash_file, hash_json, read_sealed, sync, write_sealed
+from glassformer.durable import (
+    hash_file,
+    hash_json,
+    read_sealed,
+    remove_leftovers,
+    replace_folder,
+    write_sealed,
+)
 from glassformer.errors import InputError
 from glassformer.tokenizers import Tokenizer
 
 INDEX = "index.json"
 VERSION = 2
 SHARD = 1 << 26  # tokens in a file
-FORGOTTEN = 24 * 3600  # seconds after which nobody can still be at work on something
+ABANDONED = 24 * 3600  # seconds after which no process can still be writing a folder
 Progress = Callable[[int, int], object]  # bytes done, bytes in all
 Ids = np.ndarray[Any, np.dtype[np.int64]]
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
@@ -53,30 +60,39 @@ class Row:
         return self.stop - self.start
 
     def read(self, start: int, count: int) -> tuple[Ids, Mask | None]:
-        """`count` tokens from `start` on, and which of them are to be learned; behind the end the row begins again."""
-        tokens, masks = self._parts(start % len(self), min(count, len(self) - start % len(self)))
+        """`count` tokens from `start` on, and which of them are to be learned. The row is a ring."""
+        start %= len(self)
+        tokens, masks = self._parts(start, min(count, len(self) - start))
         while (have := sum(map(len, tokens))) < count:
-            more = self._parts(0, min(count - have, len(self)))
-            tokens, masks = tokens + more[0], masks + more[1]
-        mask = None if all(part is None for part in masks) else np.concatenate(
-            [np.ones(len(ids), bool) if part is None else part.astype(bool) for ids, part in zip(tokens, masks, strict=True)]
-        )  # fmt: skip
-        return np.concatenate(tokens).astype(np.int64), mask
+            more_tokens, more_masks = self._parts(0, min(count - have, len(self)))
+            tokens += more_tokens
+            masks += more_masks
+
+        ids = np.concatenate(tokens).astype(np.int64)
+        if all(mask is None for mask in masks):
+            return ids, None
+        # A shard without a mask is learned as a whole.
+        pairs = zip(tokens, masks, strict=True)
+        learned = [np.ones(len(part), bool) if mask is None else mask.astype(bool) for part, mask in pairs]
+        return ids, np.concatenate(learned)
 
     def places(self, token: int) -> Ids:
-        """Where a token stands."""
-        found = [
-            np.flatnonzero(ids == token) + edge
-            for (ids, _), edge in zip(self._maps, self.edges, strict=False)
-        ]
+        """The positions of a token."""
+        shards = zip(self._maps, self.edges[:-1], strict=True)
+        found = [np.flatnonzero(ids == token) + edge for (ids, _), edge in shards]
         where = np.concatenate(found) - self.start
         return where[(where >= 0) & (where < len(self))]
 
     def _parts(self, start: int, count: int) -> tuple[list[Any], list[Any]]:
+        """Tokens and masks of a stretch, one entry for each shard that it touches."""
         begin, end = self.start + start, self.start + start + count
         tokens, masks = [], []
-        for number in range(int(np.searchsorted(self.edges, begin, "right")) - 1, len(self.shards)):
-            low, high = begin - self.edges[number], end - self.edges[number]
+        first = int(np.searchsorted(self.edges, begin, "right")) - 1  # the shard in which it begins
+        for number in range(first, len(self.shards)):
+            low, high = (
+                begin - self.edges[number],
+                end - self.edges[number],
+            )  # counted from the shard's first token
             if high <= 0:
                 break
             part = slice(max(0, int(low)), int(min(high, self.shards[number]["tokens"])))
@@ -120,8 +136,8 @@ def prepare(
 ) -> Corpus:
     """Tokenize a file or a folder, or find that it was done before and is unharmed.
 
-    Every n-th document is held out, so that `held_out` is their share; where there are too few documents for that, the
-    end of the row is.
+    Every n-th document is held out, so that `held_out` is their share; where there are too few documents for
+    that, the end of the row is.
     """
     if tokenizer.end is None:
         raise InputError(
@@ -134,7 +150,7 @@ def prepare(
     if not 0 <= held_out < 1:
         raise InputError(f"held_out must be at least 0 and less than 1, not {held_out}")
     files = find_files(source)
-    asked = {
+    key = {
         "version": VERSION,
         "files": [[str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns] for file in files],
         "tokenizer": hashlib.sha256(tokenizer.to_json().encode()).hexdigest(),
@@ -142,22 +158,34 @@ def prepare(
         "share": held_out,
         "field": field,
     }
-    key = hash_json(asked)[:24]
-    folder = machine.home() / "data" / key
+    folder = machine.home() / "data" / hash_json(key)[:24]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(
-            f"{folder.parent}: the tokens could not be written ({error.strerror or error})"
-        ) from None
-    with FileLock(folder.with_suffix(".lock")):  # who comes second waits, and finds it done
-        for left in folder.parent.glob(".*.*"):  # of one that was killed
-            with contextlib.suppress(FileNotFoundError):  # another process has just finished it
-                if left.name.startswith(f".{key}.") or time.time() - left.stat().st_mtime > FORGOTTEN:
-                    shutil.rmtree(left, ignore_errors=True)
-        if not _unharmed(folder):
-            _write(folder, files, tokenizer, asked | {"source": str(source)}, progress)
+        raise _not_written(folder, error) from None
+    with FileLock(folder.with_suffix(".lock")):  # a second process waits, and finds it done
+        remove_leftovers(folder)
+        _remove_abandoned(folder.parent)
+        if not _is_intact(folder):
+            writer = _CorpusWriter(files, tokenizer, key, progress)
+            try:
+                with replace_folder(folder) as fresh:
+                    writer.write(fresh, source=str(source))
+            except OSError as error:
+                raise _not_written(folder, error) from None
     return open_corpus(folder)
+
+
+def _not_written(folder: Path, error: OSError) -> InputError:
+    return InputError(f"{folder.parent}: the tokens could not be written ({error.strerror or error})")
+
+
+def _remove_abandoned(parent: Path) -> None:
+    """Remove what killed processes left of other texts, once it is old: another may still be at work."""
+    for left in parent.glob(".*.*"):
+        with contextlib.suppress(FileNotFoundError):  # another process has just finished it
+            if time.time() - left.stat().st_mtime > ABANDONED:
+                shutil.rmtree(left, ignore_errors=True)
 
 
 def open_corpus(folder: Path) -> Corpus:
@@ -172,65 +200,65 @@ def open_corpus(folder: Path) -> Corpus:
     return Corpus(train, held_out, notes)
 
 
-def _unharmed(folder: Path) -> bool:
-    """Whether a folder is there, whole, and holds what its hashes say."""
+def _is_intact(folder: Path) -> bool:
+    """Whether a folder exists, complete, and holds what its hashes say."""
     try:
         notes = read_sealed(folder / INDEX)
-        files = {
-            name: hash
-            for shard in notes["train"] + notes["held_out"]
-            for name, hash in shard["sha256"].items()
-        }
-        return all(hash_file(folder / name) == hash for name, hash in files.items())
+        for shard in notes["train"] + notes["held_out"]:
+            if any(hash_file(folder / name) != hash for name, hash in shard["sha256"].items()):
+                return False
     except (OSError, ValueError, KeyError, TypeError):
         return False
+    return True
 
 
-def _write(
-    folder: Path, files: list[Path], tokenizer: Tokenizer, asked: dict[str, Any], progress: Progress | None
-) -> None:
-    total, done = sum(file.stat().st_size for file in files), 0
-    fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    dtype = "uint16" if len(tokenizer) <= 1 << 16 else "uint32"
-    share = float(asked["share"])
-    rows = {name: _Writer(fresh, name, dtype, tokenizer) for name in ("train", "held_out")}
-    try:
-        documents, hashes = 0, []
-        for file in files:
-            hash = hashlib.sha256()
+class _CorpusWriter:
+    """Tokenizes files into the two rows of a corpus, and describes them in its index."""
 
-            def watch(data: bytes, hash: Any = hash) -> None:
-                nonlocal done
-                hash.update(data)
-                done += len(data)
-                if progress is not None:
-                    progress(done, total)
+    def __init__(
+        self, files: list[Path], tokenizer: Tokenizer, key: dict[str, Any], progress: Progress | None
+    ) -> None:
+        self.files, self.tokenizer, self.key, self.progress = files, tokenizer, key, progress
+        self.dtype = "uint16" if len(tokenizer) <= 1 << 16 else "uint32"
+        self.share = float(key["share"])
+        self.total = sum(file.stat().st_size for file in files)
+        self.done = self.documents = 0
 
-            for piece in read_pieces(file, field=str(asked["field"]), watch=watch):
-                held = int((documents + 1) * share) > int(documents * share)
-                rows["held_out" if held else "train"].add(piece)
-                documents += piece.last
-            hashes.append(hash.hexdigest())
-        shards = {name: row.close() for name, row in rows.items()}
-        notes = asked | {"dtype": dtype, "documents": documents, "sha256": hashes, **shards, "cut": None}
+    def write(self, folder: Path, *, source: str) -> None:
+        """Write everything into an empty folder."""
+        rows = {name: _Writer(folder, name, self.dtype, self.tokenizer) for name in ("train", "held_out")}
+        try:
+            hashes = [self._read(file, rows) for file in self.files]
+            shards = {name: row.close() for name, row in rows.items()}
+        finally:
+            for row in rows.values():
+                row.abandon()
+        notes = self.key | {"source": source, "dtype": self.dtype, "documents": self.documents}
+        notes |= {"sha256": hashes, **shards, "cut": None}
         notes |= {"tokens": {name: row.tokens for name, row in rows.items()}}
         notes |= {"text_bytes": {name: row.text_bytes for name, row in rows.items()}}
-        if share and not shards["held_out"]:
-            notes["cut"] = 1 + int((1 - share) * (rows["train"].tokens - 1 - documents))
-        write_sealed(fresh / INDEX, notes)
-        for path in [*fresh.iterdir(), fresh]:
-            sync(path)
-        shutil.rmtree(folder, ignore_errors=True)
-        fresh.rename(folder)
-        sync(folder.parent)
-    except OSError as error:
-        raise InputError(
-            f"{folder.parent}: the tokens could not be written ({error.strerror or error})"
-        ) from None
-    finally:
-        for row in rows.values():
-            row.abandon()
-        shutil.rmtree(fresh, ignore_errors=True)
+        if self.share and not shards["held_out"]:
+            # Too few documents to hold one out: the end of the row is, not counting the tokens between
+            # documents.
+            notes["cut"] = 1 + int((1 - self.share) * (rows["train"].tokens - 1 - self.documents))
+        write_sealed(folder / INDEX, notes)
+
+    def _read(self, file: Path, rows: dict[str, "_Writer"]) -> str:
+        """Add the documents of a file to the rows; the hash of the file."""
+        hash = hashlib.sha256()
+
+        def watch(data: bytes) -> None:
+            hash.update(data)
+            self.done += len(data)
+            if self.progress is not None:
+                self.progress(self.done, self.total)
+
+        for piece in read_pieces(file, field=str(self.key["field"]), watch=watch):
+            # Whenever the share of all documents so far reaches another whole number, this one is held out.
+            held = int((self.documents + 1) * self.share) > int(self.documents * self.share)
+            rows["held_out" if held else "train"].add(piece)
+            self.documents += piece.last
+        return hash.hexdigest()
 
 
 class _Writer:
@@ -245,7 +273,7 @@ class _Writer:
         self.masked = False
 
     def add(self, piece: Piece) -> None:
-        """Tokenize a piece of a document and write it behind what is there."""
+        """Tokenize a piece of a document and append it."""
         end = self.tokenizer.end
         assert end is not None
         ids = self.tokenizer.encode(piece.text)
@@ -253,8 +281,8 @@ class _Writer:
         learn = np.full(len(ids) + piece.last, piece.learn, dtype=np.uint8)
         row = np.array([*ids, end] if piece.last else ids, dtype=self.dtype)
         if piece.cut:
-            learn[-1] = 0
-        if not self.tokens:  # the row's first token: every document stands between two
+            learn[-1] = 0  # the document was cut here, which is no place to learn how documents end
+        if not self.tokens:  # the row's first token: every document has an end token on both sides
             row, learn = np.insert(row, 0, end), np.insert(learn, 0, 1)
         while len(row):
             if not self.room:

@@ -32,7 +32,7 @@ class Piece(NamedTuple):
 
 
 def find_files(path: Path) -> list[Path]:
-    """The files of a source: itself, or everything in a folder that is known to hold text, in the order of the names."""
+    """The files of a source: itself, or every file of text in a folder, in the order of the names."""
     if path.is_file():
         return [path]
     if not path.is_dir():
@@ -87,7 +87,7 @@ def _read_text(file: BinaryIO, path: Path) -> Iterator[Piece]:
 
 
 def _read_lines(file: BinaryIO, path: Path, field: str) -> Iterator[Piece]:
-    """Every line is a document: a JSON object with a text (`"whole": false` if it was cut), or a prompt and its completion."""
+    """Every line is a document: JSON with a text (`"whole": false`: it was cut), or prompt and completion."""
     number, blank = 0, True
     while line := file.readline(MAX_LINE):
         number += 1
@@ -149,7 +149,7 @@ def _unpacked(raw: "_Watched", path: Path) -> Iterator[BinaryIO]:
 
 
 class _Watched(io.RawIOBase):
-    """Something to read from that tells what is read, and knows how much that was."""
+    """A file that reports the bytes that are read, and counts them."""
 
     def __init__(self, file: Any, watch: Callable[[bytes], object] | None) -> None:
         self.file, self.watch, self.done = file, watch, 0
@@ -178,7 +178,10 @@ def _bounded(unpacked: Any, packed: _Watched, path: Path) -> BinaryIO:
 
 
 class _Frames:
-    """What is in the frames of a zstd file, each of them to its end: the library's own reader takes half a frame for a whole."""
+    """The content of a zstd file, frame by frame.
+
+    Each must be complete: the library's own reader accepts half a frame as a whole one.
+    """
 
     def __init__(self, file: BinaryIO, begin: Callable[[], Any]) -> None:
         self.file, self.begin, self.ready = file, begin, b""

@@ -10,10 +10,11 @@ import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SOURCES = [HERE / "core" / name for name in ("forward.cpp", "kernels.cpp", "engine.cpp")]
+SOURCES = [HERE / "core" / name for name in ("forward.cpp", "engine.cpp")]
 FLAGS = [
     "-std=c++17", "-O3", "-fPIC", "-shared", "-pthread",
     "-ffp-contract=off", "-fno-math-errno",  # floats are rounded as they are written
@@ -32,8 +33,8 @@ def compiler() -> str | None:
     return next((found for name in named if (found := shutil.which(name))), None)
 
 
-def build(folder: Path, *more: str) -> list[str]:
-    """Compile into a folder; the ways that were built. `more` are flags, as for a sanitizer."""
+def build(folder: Path, *more: str, sources: Sequence[Path] = SOURCES, name: str = "core") -> list[str]:
+    """Compile into a folder; returns the instruction sets that were built. `more` are flags, as for a sanitizer."""
     cxx = compiler()
     if cxx is None:
         return []
@@ -41,8 +42,8 @@ def build(folder: Path, *more: str) -> list[str]:
     folder.mkdir(exist_ok=True)
     built = []
     for way, flags in ways.items():
-        target = folder / f"core-{way}.so"
-        command = [cxx, *FLAGS, *flags, *more, *map(str, SOURCES), "-o", f"{target}.new"]
+        target = folder / f"{name}-{way}.so"
+        command = [cxx, *FLAGS, *flags, *more, *map(str, sources), "-o", f"{target}.new"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             print(f"the engine for {way} was not built: {done.stderr[-2000:]}", file=sys.stderr)

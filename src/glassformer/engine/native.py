@@ -101,6 +101,17 @@ def status() -> str:
     return "torch: the native engine was not built, because `pip install` found no C++ compiler"
 
 
+def unsupported(kind: str, config: Mapping[str, Any]) -> str:
+    """Why the engine cannot run a model; empty if it can."""
+    if kind != "gpt2":
+        return f"the native engine runs GPT-2, and this is {kind}"
+    if config["activation"] not in ACTIVATIONS:
+        return f"the native engine does not know the activation {config['activation']!r}"
+    if config.get("head_width", 0) not in (0, config["width"] // config["heads"]):
+        return "the native engine runs models whose heads are as wide together as the model"
+    return ""
+
+
 def _close(core: ctypes.CDLL, team: int, process: int) -> None:
     if process == os.getpid():
         core.glass_close(team)
@@ -150,7 +161,7 @@ class Engine:
 
     @property
     def name(self) -> str:
-        """Who speaks: the same numbers come out on every instruction set."""
+        """The backend's name, without the instruction set: all of them give the same numbers."""
         return "native int8"
 
     @property
@@ -195,7 +206,7 @@ class Engine:
             padded(width),
         )
 
-    def new_cache(self, rows: int, capacity: int, padding: Array | None = None) -> KVCache:
+    def new_cache(self, rows: int, capacity: int, *, padding: Array | None = None) -> KVCache:
         """An empty cache; `padding` says how many positions at the left of each row are void."""
         void = np.zeros(rows, dtype=np.int64) if padding is None else np.asarray(padding, dtype=np.int64)
         keys, values = (np.zeros(shape, dtype=HALF) for shape in self._shapes(rows, capacity))
@@ -223,11 +234,12 @@ class Engine:
         return [float(top) + math.log(total) for top, total in zip(tops, sums, strict=True)]
 
     def logits(self, ids: Array) -> Array:
-        """Logits of every next token after every position (T, V) of a text (T,)."""
-        text = np.asarray(ids, dtype=np.int64)[None]
-        return self._forward(
-            text, self.new_cache(1, text.shape[1]), np.ones(text.shape, dtype=bool), np.arange(text.shape[1])
-        )
+        """Logits of the next token after every position: (B, T) -> (B, T, V), or (T,) -> (T, V)."""
+        ids = np.asarray(ids, dtype=np.int64)
+        if ids.ndim == 2:
+            return np.stack([self.logits(row) for row in ids])
+        there = np.ones((1, len(ids)), dtype=bool)
+        return self._forward(ids[None], self.new_cache(1, len(ids)), there, np.arange(len(ids)))
 
     def _forward(self, ids: Array, cache: KVCache, there: Array, scored: Array) -> Array:
         rows, count = ids.shape

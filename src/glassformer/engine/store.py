@@ -16,24 +16,27 @@ from typing import Any
 import numpy as np
 
 from glassformer import machine
-from glassformer.durable import hash_file, read_sealed, sync, write_sealed
+from glassformer.durable import hash_file, read_sealed, replace_folder, write_sealed
 from glassformer.engine.quantize import Array, expected
 from glassformer.errors import CheckpointError
 
-FORMAT = 4  # of the numbers' order: whatever was kept in another one is made again
+FORMAT = 5  # a model that was kept in another format is quantized again
 NOTE, NUMBERS = "note.json", "numbers.safetensors"
 LINE = 64  # bytes of a cache line; every array starts at one
 PIECE = 1 << 24
 SUFFIXES = (".json", ".safetensors", ".bpe", ".txt")  # of files that a model or its vocabulary is read from
 
 
+Stamps = dict[str, list[int]]  # path -> size and time of a file
+
+
 @dataclass(frozen=True)
 class Kept:
-    """A quantized model: its configuration, its arrays, and what else its maker noted."""
+    """A quantized model: its configuration, its arrays, and notes of whoever quantized it."""
 
     config: dict[str, Any]
     arrays: dict[str, Array]
-    told: dict[str, Any]
+    about: dict[str, Any]
 
 
 def place(source: Path) -> Path:
@@ -42,8 +45,8 @@ def place(source: Path) -> Path:
     return machine.home() / "engine" / f"{source.name[:40]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
-def stamps(folders: Iterable[str | Path]) -> dict[str, list[int]]:
-    """Size and time of a model's files in some folders: what tells that one was changed, came or went."""
+def stamps(folders: Iterable[str | Path]) -> Stamps:
+    """Size and time of a model's files in some folders: they show that one was changed, added or removed."""
     files = (
         path for folder in folders for path in Path(folder).absolute().iterdir() if path.suffix in SUFFIXES
     )
@@ -51,43 +54,27 @@ def stamps(folders: Iterable[str | Path]) -> dict[str, list[int]]:
     return {name: [stat.st_size, stat.st_mtime_ns] for name, stat in sorted(found.items())}
 
 
-def keep(
-    source: Path,
-    config: Mapping[str, Any],
-    arrays: Mapping[str, Array],
-    folders: Iterable[Path],
-    files: Mapping[str, list[int]],
-    **told: Any,
-) -> None:
-    """Keep the quantized form of a folder, whole or not at all.
+def keep(source: Path, kept: Kept, *, folders: Iterable[Path], stamps: Stamps) -> None:
+    """Keep the quantized form of a folder: completely, or not at all.
 
-    `folders` are those that it was made of, and `files` their stamps, taken before.
+    `folders` are those that the model was read from, and `stamps` those of their files, taken before reading.
     """
-    import shutil
-    import tempfile
-
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    folder = place(source)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    note = {"format": FORMAT, "config": dict(config), "told": told}
-    note |= {"folders": [str(one.absolute()) for one in folders], "files": dict(files)}
-    fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    target = place(source)
+    note = {"format": FORMAT, "config": kept.config, "about": kept.about}
+    note |= {"folders": [str(one.absolute()) for one in folders], "files": stamps}
     try:
-        try:
-            save_file(dict(arrays), fresh / NUMBERS)
-        except SafetensorError as error:  # what the library makes of a full disk
-            raise OSError(str(error)) from None
-        sync(fresh / NUMBERS)
-        write_sealed(fresh / NOTE, note | {"sha256": hash_file(fresh / NUMBERS)})
-        shutil.rmtree(folder, ignore_errors=True)  # of no use, or it would not be made again
-        fresh.rename(folder)
+        with replace_folder(target) as fresh:
+            try:
+                save_file(kept.arrays, fresh / NUMBERS)
+            except SafetensorError as error:  # the library's error for a full disk
+                raise OSError(str(error)) from None
+            write_sealed(fresh / NOTE, note | {"sha256": hash_file(fresh / NUMBERS)})
     except OSError:
-        if not folder.is_dir():  # somebody else kept the same model meanwhile: theirs is as good
+        if not target.is_dir():  # another process kept the same model meanwhile: its result is as good
             raise
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
 
 
 def find(source: Path) -> dict[str, Any] | None:
@@ -121,12 +108,12 @@ def read(source: Path, note: dict[str, Any]) -> Kept | None:
         numbers, start = _read(place(source) / NUMBERS)
         if hashlib.sha256(numbers).hexdigest() != note["sha256"]:
             return None
-        return Kept(note["config"], arrays_of(numbers, start, note["config"]), note["told"])
+        return Kept(note["config"], arrays_of(numbers, start, config=note["config"]), note["about"])
     except (OSError, KeyError, TypeError, CheckpointError):
         return None
 
 
-def arrays_of(numbers: memoryview, start: int, config: Mapping[str, Any]) -> dict[str, Array]:
+def arrays_of(numbers: memoryview, start: int, *, config: Mapping[str, Any]) -> dict[str, Array]:
     """The arrays of a safetensors file in memory, which must be those of a configuration; nothing is copied."""
     try:
         header = json.loads(bytes(numbers[8:start]))

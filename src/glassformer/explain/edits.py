@@ -29,7 +29,7 @@ ENDS = ("final", "logits")  # sites that hold the last position alone unless all
 
 @dataclass(frozen=True, eq=False)
 class Edit:
-    """One change. `value` is for mean, add and patch: one for every position, or, with one axis more, one each."""
+    """One change; `value` is for mean, add and patch: one for all positions or, with one more axis, one each."""
 
     site: str
     do: str
@@ -75,8 +75,8 @@ class Positions:
 class EditSession:
     """Edits of one model, to be entered around every run that they are for, once or many times.
 
-    Sites are resolved once, here. The session remembers the positions of all its runs, because a generation enters it
-    once for each step; `finish` reports an edit whose positions none of them had.
+    Sites are resolved once, here. The session remembers the positions of all its runs, because a generation
+    enters it once for each step; `finish` reports an edit whose positions none of them had.
     """
 
     def __init__(self, net: Net, edits: Sequence[Edit]) -> None:
@@ -88,8 +88,9 @@ class EditSession:
             for edit in self.edits
             for address in (known.addresses(edit.site) if known is not None else ())
         ]
-        # One tracer for all runs: to find the sites of a model anew would cost a tenth of a generation's step.
-        self.tracer = Tracer(module_of(net), (), hooks, False) if hooks else None
+        # One tracer for all runs: to find the sites of a model anew would cost a tenth of a generation's
+        # step.
+        self.tracer = Tracer(module_of(net), (), edits=hooks) if hooks else None
         self.depth = 0  # entered inside of itself, it must not apply its edits twice
         self.open = ExitStack()
 
@@ -171,7 +172,8 @@ def _apply(edit: Edit, positions: Positions, value: Tensor) -> Tensor:
 def _which(edit: Edit, here: Tensor, ends: Tensor | None, size: int) -> Tensor:
     """Which position of the given values each of these positions takes; -1 where the edit is not for it.
 
-    Values of another text are taken from the same position, and those counted from the end from the same place there.
+    Values of another text are taken from the same position, and those counted from the end from the same
+    place there.
     """
     if edit.at is None:
         return here.masked_fill(here >= size, -1) if size else here
@@ -215,7 +217,7 @@ def values_at(reading: Reading, sites: Sequence[str]) -> dict[str, Tensor]:
 
 
 def direction(pairs: Sequence[tuple[Reading, Reading]], site: str) -> Array:
-    """A steering vector: the mean way from the second text of a pair to the first, at the last token of each."""
+    """A steering vector: the mean way from the second text of a pair to the first, at their last tokens."""
     if not pairs:
         raise InputError("a direction needs at least one pair of texts")
     _check_alike(site)
@@ -246,7 +248,7 @@ def _along(reading: Reading, site: str) -> Tensor:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Which places carry what tells one text from another: patched one at a time, how much of the answer comes back."""
+    """Which places carry the difference of two texts: patch one at a time, see how much of it comes back."""
 
     sites: list[str]
     clean: float  # the answer's lead on the clean text

@@ -76,23 +76,22 @@ class Grid:
         """The names of the columns; upright where they are longer than the columns are wide."""
         if "columns" not in self.mark:
             return
-        wide = self.mark["cell"][0]
+        wide, y, head = self.mark["cell"][0], self.mark["y"], self.mark["head"]
         hues = self.view.get("column_hues", {})
         for m in range(self.across):
             c = self.first + m
             x = self.mark["x"] + m * wide
+            middle = x + wide / 2
             hue = hues.get(str(c))
             if hue:
-                head = self.mark["head"]
-                yield _rect((x, self.mark["y"] - head), (wide, head - 2), fill=hue)
+                yield _rect((x, y - head), (wide, head - 2), fill=hue)
+
             look: Mark = {"mono": True, "fill": "black" if hue else "ink", "keys": [f"c{c}"]}
             label = self.view["columns"][c]
             if self.mark["columns"] == "flat":
-                place = x + wide / 2, self.mark["y"] - 5
-                yield self._text(place, label, "labels", **look, anchor="middle")
+                yield self._text((middle, y - 5), label, "labels", **look, anchor="middle")
             else:
-                place = x + wide / 2 + 4, self.mark["y"] - 3
-                yield self._text(place, label, "labels", **look, turn=True)
+                yield self._text((middle + 4, y - 3), label, "labels", **look, turn=True)
 
     def _row(self, n: int) -> Iterator[Mark]:
         """The cells of a row, with its name."""
@@ -102,7 +101,8 @@ class Grid:
         if self.mark["rows"]:
             place = self.mark["x"] - 6, y + high / 2 + 4
             label = self.view["rows"][r]
-            yield self._text(place, label, "labels", anchor="end", mono=True, fill="ink", keys=[f"r{r}"])
+            look: Mark = {"anchor": "end", "mono": True, "fill": "ink", "keys": [f"r{r}"]}
+            yield self._text(place, label, "labels", **look)
         for m in range(self.across):
             c = self.first + m
             x = self.mark["x"] + m * wide
@@ -120,29 +120,29 @@ class Grid:
 
     def _void(self, corner: tuple[float, float], r: int, c: int) -> Iterator[Mark]:
         """A masked cell."""
-        (x, y), (wide, high) = corner, self.mark["cell"]
         keys = [f"r{r}", f"c{c}"]
         void = self.mark["void"]
         if self.mark["hatch"]:
-            yield _rect(corner, (wide, high), fill="none", hatch=True, tip=self._tip(r, c, void), keys=keys)
+            tip = self._tip(r, c, void)
+            yield _rect(corner, self.mark["cell"], fill="none", hatch=True, tip=tip, keys=keys)
         if self.mark["void_text"]:
-            look: Mark = {"size": SMALL, "anchor": "middle", "fill": "hatch", "keys": keys}
-            yield _text((x + wide / 2, y + high / 2 + 4), void, **look)
+            middle = _middle(corner, self.mark["cell"], lower=4)
+            yield _text(middle, void, size=SMALL, anchor="middle", fill="hatch", keys=keys)
 
     def _cell(self, corner: tuple[float, float], r: int, c: int, value: float) -> Iterator[Mark]:
         """A cell with a value, in its color and with its text."""
-        (x, y), (wide, high) = corner, self.mark["cell"]
         keys = [f"r{r}", f"c{c}"]
         text = self.view["texts"][r][c] if self.view.get("texts") else ""
-        says = self._says(value, text)
 
         fill = self._color(c, value)
         edge = {"stroke": "line"} if self.mark["edge"] else {}
-        yield _rect(corner, (wide, high), fill=fill, **edge, tip=self._tip(r, c, says), keys=keys)
+        tip = self._tip(r, c, self._says(value, text))
+        yield _rect(corner, self.mark["cell"], fill=fill, **edge, tip=tip, keys=keys)
         if text:
+            middle = _middle(corner, self.mark["cell"], lower=3.5)
             ink = self._color(c, value, ink=True)
             look: Mark = {"size": SMALL, "anchor": "middle", "mono": True, "fill": ink, "keys": keys}
-            yield self._text((x + wide / 2, y + high / 2 + 3.5), text, "texts", **look)
+            yield self._text(middle, text, "texts", **look)
 
     def _says(self, value: float, text: str) -> str:
         """What a cell says: its text where that is the number, else its text and its number."""
@@ -166,13 +166,15 @@ class Grid:
     def _overview(self) -> Iterator[Mark]:
         """The pooled matrix, a frame around it, one around the window, and a line that says where that is."""
         little = self.mark["overview"]
-        (x, y), (wide, high) = (little["x"], little["y"]), little["cell"]
+        x, y = little["x"], little["y"]
+        wide, high = little["cell"]
         patches = masked(unpacked(little["values"]))
         for n, row in enumerate(patches):
             for m, value in enumerate(row):
                 yield self._patch((x + m * wide, y + n * high), n, m, value)
 
-        yield _rect((x, y), (len(patches[0]) * wide, len(patches) * high), fill="none", stroke="line")
+        whole = len(patches[0]) * wide, len(patches) * high
+        yield _rect((x, y), whole, fill="none", stroke="line")
         by_rows, by_columns = little["by"]
         corner = x + self.first / by_columns * wide, y + self.top / by_rows * high
         size = self.across / by_columns * wide, self.down / by_rows * high
@@ -185,23 +187,29 @@ class Grid:
 
     def _patch(self, corner: tuple[float, float], n: int, m: int, value: float | None) -> Mark:
         """One patch of the overview; its keys say where a click on it goes."""
-        little = self.mark["overview"]
-        r, c = n * little["by"][0], m * little["by"][1]
+        size = self.mark["overview"]["cell"]
+        by_rows, by_columns = self.mark["overview"]["by"]
+        r, c = n * by_rows, m * by_columns
         keys = ["overview", f"w{r}.{c}"]
         if value is None:
-            return _rect(corner, little["cell"], fill="none", hatch=True, tip=self.mark["void"], keys=keys)
+            return _rect(corner, size, fill="none", hatch=True, tip=self.mark["void"], keys=keys)
 
-        last_row = min(len(self.view["rows"]), r + little["by"][0]) - 1
-        last_column = min(len(self.view["columns"]), c + little["by"][1]) - 1
+        last_row = min(len(self.view["rows"]), r + by_rows) - 1
+        last_column = min(len(self.view["columns"]), c + by_columns) - 1
         shown = quantity(value, self.view.get("unit"))
         tip = f"{r}–{last_row} · {c}–{last_column}: {shown}"
-        fill = self._color(c, value)
-        return _rect(corner, little["cell"], fill=fill, tip=tip, keys=keys)
+        return _rect(corner, size, fill=self._color(c, value), tip=tip, keys=keys)
 
     def _text(self, place: tuple[float, float], text: str, group: str, **more: object) -> Mark:
         """A text as the layout found room for it."""
         shown, pressed = self.mark[group].get(text, (text, 0.0))
         return _text(place, shown, **more, **({"press": pressed} if pressed else {}))
+
+
+def _middle(corner: tuple[float, float], size: tuple[float, float], *, lower: float) -> tuple[float, float]:
+    """Where a text stands in a cell: its base line is a little below the middle."""
+    (x, y), (wide, high) = corner, size
+    return x + wide / 2, y + high / 2 + lower
 
 
 def _rect(corner: tuple[float, float], size: tuple[float, float], **more: object) -> Mark:

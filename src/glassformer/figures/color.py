@@ -55,7 +55,7 @@ def series(n: int) -> str:
     return f"s{n % len(SERIES['light'])}"
 
 
-def magnitude(name: str, high: float = 1.0, low: float = 0.0) -> Scale:
+def magnitude(name: str, high: float = 1.0, *, low: float = 0.0) -> Scale:
     """A scale from nothing to much."""
     return {"name": name, "low": low, "high": high if high > low else low + 1, "stops": MAGNITUDE}
 
@@ -76,17 +76,17 @@ PALETTES = {  # every color that a mark can name
 }
 
 
-def resolve(named: Color, scales: Sequence[Scale], theme: str) -> str:
+def resolve(named: Color, scales: Sequence[Scale], *, theme: str) -> str:
     """The color of a mark in a theme, as SVG has it."""
     if isinstance(named, str):
         return named if named == "none" else PALETTES[theme][named]
 
     scale = named["scale"] if isinstance(named["scale"], dict) else scales[named["scale"]]
-    fill = at(scale, named["value"], theme)
+    fill = at(scale, named["value"], theme=theme)
     return ink_on(fill) if named.get("ink") else fill
 
 
-def at(scale: Scale, value: float, theme: str) -> str:
+def at(scale: Scale, value: float, *, theme: str) -> str:
     """The color of a value on a scale: between the two stops that it lies between."""
     stops: Sequence[str] = scale["stops"][theme]
     share = (value - scale["low"]) / (scale["high"] - scale["low"])

@@ -12,13 +12,15 @@ UPRIGHT = 13  # units that an upright label needs
 SMALLEST = 1e-12  # value on a logarithmic axis
 
 
-def ticks(low: float, high: float, count: int = 5) -> tuple[list[float], float]:
+def ticks(low: float, high: float, *, count: int = 5) -> tuple[list[float], float]:
     """Round numbers between two others, and the step between them."""
     rough = (high - low) / count
-    base = ten(math.floor(math.log10(rough)) if rough > 0 else 0)
-    step = next(base * n for n in (1, 2, 5, 10) if base * n >= rough * 0.999)
+    power = math.floor(math.log10(rough)) if rough > 0 else 0
+    sizes = [ten(power) * n for n in (1, 2, 5, 10)]
+    step = next(size for size in sizes if size >= rough * 0.999)
 
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
     return [n * step for n in range(first, last + 1)], step
 
 
@@ -38,13 +40,16 @@ class Axes:
 
     def x(self, x: float) -> float:
         """The place of an x."""
-        return self.left + (x - self.first) / ((self.last - self.first) or 1.0) * self.wide
+        span = self.last - self.first
+        share = (x - self.first) / (span or 1.0)
+        return self.left + share * self.wide
 
     def y(self, value: float) -> float:
         """The place of a value; one out of range lies on the edge."""
         scaled = min(max(self.scaled(value), self.bottom), self.top)
         share = (scaled - self.bottom) / (self.top - self.bottom)
-        return (share if self.down else 1 - share) * self.tall + 6
+        below_top = share if self.down else 1 - share
+        return below_top * self.tall + 6
 
     def scaled(self, value: float) -> float:
         """A value, or its power of ten."""
@@ -82,24 +87,44 @@ def _places(view: Spec) -> list[float]:
 
 
 def _axes(view: Spec, room: float) -> Axes:
-    series, log = view["series"], view.get("log", False)
-    values = [value for one in series for value in one["values"] if value is not None]
-    low = view.get("low", min(values, default=0))
-    high = view.get("high", max(values, default=1))
-    if log:
-        low, high = math.log10(max(low, SMALLEST)), math.log10(max(high, SMALLEST))
-    if high - low < 1e-9:  # a level line lies in the middle
-        low, high = low - 0.5, high + 0.5
-
-    left, names = 44.0, 0.0
-    if len(series) > 1:
-        names = max(width_of(cut(one["name"], LABEL), SMALL) for one in series)
-    wide = max(80.0, min(room, float(view.get("width", 640))) - left - names - 14)
-    tall = float(view.get("height", 220))
+    low, high = _limits(view)
+    left = 44.0
+    names = 0.0
+    if len(view["series"]) > 1:
+        shown = [cut(one["name"], LABEL) for one in view["series"]]
+        names = max(width_of(name, SMALL) for name in shown)
+    given = min(room, float(view.get("width", 640)))
 
     places = _places(view)
-    first, last = min(places, default=0.0), max(places, default=1.0)
-    return Axes(left, wide, tall, first, last, low, high, log, view.get("down", False))
+    return Axes(
+        left=left,
+        wide=max(80.0, given - left - names - 14),
+        tall=float(view.get("height", 220)),
+        first=min(places, default=0.0),
+        last=max(places, default=1.0),
+        bottom=low,
+        top=high,
+        log=view.get("log", False),
+        down=view.get("down", False),
+    )
+
+
+def _limits(view: Spec) -> tuple[float, float]:
+    """The lowest and the highest value, as powers of ten where the axis is logarithmic."""
+    values = [value for one in view["series"] for value in _known(one).values()]
+    low = view.get("low", min(values, default=0))
+    high = view.get("high", max(values, default=1))
+    if view.get("log"):
+        low = math.log10(max(low, SMALLEST))
+        high = math.log10(max(high, SMALLEST))
+    if high - low < 1e-9:  # a level line lies in the middle
+        return low - 0.5, high + 0.5
+    return low, high
+
+
+def _known(one: Spec) -> dict[int, float]:
+    """The values of a series that are not null, by their place."""
+    return {at: value for at, value in enumerate(one["values"]) if value is not None}
 
 
 def _rulers(sheet: Sheet, view: Spec, axes: Axes) -> None:
@@ -115,7 +140,8 @@ def _rulers(sheet: Sheet, view: Spec, axes: Axes) -> None:
             continue
         shown = _on_axis(view, value, step)
         y = axes.y(value)
-        sheet.line([[axes.left, y], [axes.left + axes.wide, y]], "line")
+        right = axes.left + axes.wide
+        sheet.line([[axes.left, y], [right, y]], "line")
         sheet.note(axes.left - 5, y + 4, text=shown, anchor="end")
 
 
@@ -133,8 +159,8 @@ def _names_below(sheet: Sheet, view: Spec, axes: Axes) -> float:
     longest = 0.0
     for n in range(0, len(view["x"]), skip):
         label = cut(view["x"][n], LABEL)
-        look: Spec = {"size": SMALL, "mono": True, "turn": True, "anchor": "end"}
-        sheet.text(axes.x(n) + 4, foot, text=label, **look)
+        x = axes.x(n) + 4
+        sheet.text(x, foot, text=label, size=SMALL, mono=True, turn=True, anchor="end")
         longest = max(longest, width_of(label, SMALL))
     return foot + longest + 4
 
@@ -142,7 +168,7 @@ def _names_below(sheet: Sheet, view: Spec, axes: Axes) -> float:
 def _numbers_below(sheet: Sheet, axes: Axes) -> float:
     """Round numbers of x; where they end."""
     foot = axes.tall + 8
-    shown, step = ticks(axes.first, axes.last, 6)
+    shown, step = ticks(axes.first, axes.last, count=6)
     for x in shown:
         sheet.note(axes.x(x), foot + 10, text=tick(x, step), anchor="middle")
     return foot + 14
@@ -150,52 +176,61 @@ def _numbers_below(sheet: Sheet, axes: Axes) -> float:
 
 def _line(sheet: Sheet, view: Spec, axes: Axes, n: int) -> None:
     """One line; its points are marked where they are few."""
-    one, places = view["series"][n], _places(view)
-    known = [at for at, value in enumerate(one["values"]) if value is not None]
-    stroke, values = color.series(n), one["values"]
+    one = view["series"][n]
+    stroke = color.series(n)
+    places = _places(view)
+    known = _known(one)
 
     dash = {"dash": True} if n % 2 else {}
-    points = [[axes.x(places[at]), axes.y(values[at])] for at in known]
-    sheet.line(points, stroke, width=2, keys=[f"s{n}"], **dash)
+    points = {at: (axes.x(places[at]), axes.y(value)) for at, value in known.items()}
+    sheet.line(list(points.values()), stroke, width=2, keys=[f"s{n}"], **dash)
     if len(known) > DOTS:
         return
-    for at, (x, y) in zip(known, points, strict=True):
+    for at, (x, y) in points.items():
         name = view["x"][at] if _named(view) else number(places[at])
-        tip = f"{one['name']}, {name}: {quantity(values[at], view.get('unit'))}"
-        sheet.rect(x - 2.5, y - 2.5, size=(5, 5), fill=stroke, tip=tip, keys=[f"s{n}", f"x{at}"])
+        shown = quantity(known[at], view.get("unit"))
+        tip = f"{one['name']}, {name}: {shown}"
+        keys = [f"s{n}", f"x{at}"]
+        sheet.rect(x - 2.5, y - 2.5, size=(5, 5), fill=stroke, tip=tip, keys=keys)
 
 
 def _line_names(sheet: Sheet, view: Spec, axes: Axes) -> None:
     """The names of lines where they end, moved down where two would meet."""
     ends = []
+    lowest = 6.0 if axes.down else axes.tall + 6
     for n, one in enumerate(view["series"]):
-        known = [value for value in one["values"] if value is not None]
-        y = axes.y(known[-1]) if known else (axes.tall + 6 if not axes.down else 6.0)
-        ends.append((y, n))
+        known = list(_known(one).values())
+        end = axes.y(known[-1]) if known else lowest
+        ends.append((end, n))
 
     y = -math.inf
     for wanted, n in sorted(ends):
         y = max(wanted, y + SMALL + 2)
         name = cut(view["series"][n]["name"], LABEL)
-        look: Spec = {"size": SMALL, "fill": color.series(n), "bold": True, "keys": [f"s{n}"]}
-        sheet.text(axes.left + axes.wide + 8, y + 4, text=name, **look)
+        x = axes.left + axes.wide + 8
+        shade = color.series(n)
+        sheet.text(x, y + 4, text=name, size=SMALL, fill=shade, bold=True, keys=[f"s{n}"])
 
 
 def sparks(view: Spec, room: float) -> Sheet:
     """One small curve a row, all over the same tokens."""
-    sheet, series, labels = Sheet(), view["series"], view["tokens"]
-    left = max((width_of(cut(one["name"], LABEL), TEXT) for one in series), default=0) + 10
+    sheet = Sheet()
+    series, labels = view["series"], view["tokens"]
+    shown = [cut(one["name"], LABEL) for one in series]
+    left = max((width_of(name, TEXT) for name in shown), default=0) + 10
     step = min(22.0, (room - left) / max(1, len(labels)))
-    high, y = 30.0, 0.0
+    high = 30.0
+    y = 0.0
     for n in range(len(series)):
         _spark(sheet, view, n, corner=(left, y), size=(step, high))
         y += high + 8
 
     longest = 0.0
-    for at in range(0, len(labels), max(1, math.ceil(UPRIGHT / step))):
+    skip = max(1, math.ceil(UPRIGHT / step))
+    for at in range(0, len(labels), skip):
         label = cut(labels[at], LABEL)
-        look: Spec = {"mono": True, "turn": True, "anchor": "end", "keys": [f"t{at}"]}
-        sheet.text(left + (at + 0.5) * step + 4, y, text=label, **look)
+        x = left + (at + 0.5) * step + 4
+        sheet.text(x, y, text=label, mono=True, turn=True, anchor="end", keys=[f"t{at}"])
         longest = max(longest, width_of(label, TEXT))
     sheet.reach(left + step * len(labels), y + longest + 4)
     return sheet
@@ -205,18 +240,25 @@ def _spark(
     sheet: Sheet, view: Spec, n: int, *, corner: tuple[float, float], size: tuple[float, float]
 ) -> None:
     """One small curve, filled to its ground; every token has a place that says its value."""
-    one, (left, y), (step, high) = view["series"][n], corner, size
-    values, ground = one["values"], y + high
-    known = [at for at, value in enumerate(values) if value is not None]
-    most = max((values[at] for at in known), default=0) or 1.0
-    area = [[left + (at + 0.5) * step, ground - values[at] / most * (high - 4)] for at in known]
+    (left, y), (step, high) = corner, size
+    one = view["series"][n]
+    known = _known(one)
+    most = max(known.values(), default=0) or 1.0
+    ground = y + high
+    area = []
+    for at, value in known.items():
+        x = left + (at + 0.5) * step
+        area.append([x, ground - value / most * (high - 4)])
     if area:
-        area = [[area[0][0], ground], *area, [area[-1][0], ground]]
+        first, last = area[0][0], area[-1][0]
+        area = [[first, ground], *area, [last, ground]]
 
-    stroke, keys = color.series(n), [f"s{n}"]
+    stroke = color.series(n)
+    keys = [f"s{n}"]
     name = cut(one["name"], LABEL)
     sheet.text(left - 8, ground - 8, text=name, anchor="end", fill=stroke, bold=True, keys=keys)
     sheet.line(area, stroke, fill=stroke, width=1.2, keys=keys)
-    for at in known:
-        tip = f"{one['name']}, {at} {view['tokens'][at]}: {number(values[at])}"
-        sheet.rect(left + at * step, y, size=(step, high), tip=tip, keys=[f"s{n}", f"t{at}"])
+    for at, value in known.items():
+        token = view["tokens"][at]
+        tip = f"{one['name']}, {at} {token}: {number(value)}"
+        sheet.rect(left + at * step, y, size=(step, high), tip=tip, keys=[*keys, f"t{at}"])

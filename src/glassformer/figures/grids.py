@@ -87,10 +87,12 @@ def _window(view: Spec, fits: int) -> Window:
 
     down, across = min(rows, DETAIL), min(columns, fits, DETAIL)
     top, first = view.get("window", [rows, columns])
-    return Window(start(top, down, rows), start(first, across, columns), down, across)
+    top = _start(top, down, rows)
+    first = _start(first, across, columns)
+    return Window(top, first, down, across)
 
 
-def start(wanted: int, count: int, size: int) -> int:
+def _start(wanted: int, count: int, size: int) -> int:
     """The first of `count` among `size`: the wanted one, or an earlier one where the end would not fill the window."""
     return max(0, min(wanted, size - count))
 
@@ -159,7 +161,7 @@ def _overview(sheet: Sheet, view: Spec, window: Window, room: float) -> Mark:
     # Columns that have a scale each are not mixed.
     across = 1 if view.get("scales") else max(1, math.ceil(columns / most))
 
-    pooled = strongest(unpacked(view["values"]), down, across)
+    pooled = strongest(unpacked(view["values"]), down=down, across=across)
     wide = min(12.0, room / pooled.shape[1])
     high = _patch_height(wide, rows, columns)
     tall = pooled.shape[0] * high
@@ -185,7 +187,7 @@ def _patch_height(wide: float, rows: int, columns: int) -> float:
     return wide if rows <= 4 * columns else max(3.0, wide / 4)
 
 
-def strongest(values: Array, down: int, across: int) -> Array:
+def strongest(values: Array, *, down: int, across: int) -> Array:
     """Of every patch of `down` × `across` the value that is farthest from 0; nan where all are nan."""
     rows, columns = values.shape
     tall, wide = math.ceil(rows / down), math.ceil(columns / across)

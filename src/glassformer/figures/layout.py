@@ -22,7 +22,7 @@ def figure(view: Spec, room: float = ROOM) -> Sheet:
     page = Sheet()
     body = part(view, room - 2 * MARGIN)
     width = max(body.width, min(300.0, room - 2 * MARGIN))
-    page.add(body, MARGIN, MARGIN)
+    page.add(body, x=MARGIN, y=MARGIN)
 
     y = MARGIN + body.height + 8
     for line in wrap(view["caption"], columns_in(width, SMALL)):
@@ -72,9 +72,9 @@ def part(view: Spec, room: float) -> Sheet:
     body = KINDS[view["kind"]](view, room)
     sheet = Sheet()
     y = _title(sheet, view, min(room, max(body.width, 90 if view.get("small") else 300)))
-    sheet.add(body, 0, y)
+    sheet.add(body, x=0, y=y)
     if "scale" in view and view.get("legend", True):
-        legend(sheet, view, room)
+        _legend(sheet, view, room)
     return sheet
 
 
@@ -92,7 +92,7 @@ def _title(sheet: Sheet, view: Spec, room: float) -> float:
     return y + (4 if small else 8)
 
 
-def legend(sheet: Sheet, view: Spec, room: float) -> None:
+def _legend(sheet: Sheet, view: Spec, room: float) -> None:
     """What the colors mean, below all that is on a sheet."""
     scale, y = view["scale"], sheet.height + 10
     low, high = (quantity(scale[end], view.get("unit")) for end in ("low", "high"))
@@ -128,7 +128,7 @@ def panels(view: Spec, room: float) -> Sheet:
     for row in rows:
         x = 0.0
         for one, wide in zip(row, widths, strict=False):
-            sheet.add(one, x, y)
+            sheet.add(one, x=x, y=y)
             x += wide + gap
         y += max(one.height for one in row) + gap
     return sheet

@@ -104,8 +104,8 @@ class Sheet:
         ends = [list(start), list(end)]
         self.marks.append({"mark": "arc", "points": ends, "lift": lift, "stroke": stroke, **more})
 
-    def add(self, other: "Sheet", x: float, y: float) -> None:
-        """Put another sheet on this one."""
+    def add(self, other: "Sheet", *, x: float, y: float) -> None:
+        """Put another sheet on this one, with its corner here."""
         self.marks.extend(_moved(mark, x, y) for mark in other.marks)
         self.reach(x + other.width, y + other.height)
 

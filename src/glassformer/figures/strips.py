@@ -7,32 +7,45 @@ from glassformer.figures.labels import cut, quantity
 from glassformer.figures.marks import LABEL, SMALL, TEXT, Point, Sheet, Spec, ink_over, shade, width_of
 
 SIZE = 12.0  # of a token's text
+LINE = 25.0  # from one line of tokens to the next
 PITCH = 19.0  # from one token to the next in a column
+ARROW = 24.0  # room for the arrow before a label
 
 
 def tokens(view: Spec, room: float) -> Sheet:
     """A text, each token in the color of its value."""
-    sheet, x, y = Sheet(), 0.0, 0.0
-    high, scale = 22.0, view["scale"]
-    for at, (token, value) in enumerate(zip(view["tokens"], view["values"], strict=True)):
-        shown = cut(token, int((room - 8) / width_of("x", SIZE)))
+    sheet = Sheet()
+    x = y = 0.0
+    columns = int((room - 8) / width_of("x", SIZE))
+    for at, token in enumerate(view["tokens"]):
+        shown = cut(token, columns)
         wide = width_of(shown, SIZE) + 6
         if x and x + wide > room:
-            x, y = 0.0, y + high + 3
-
-        keys = [f"t{at}"]
-        if value is None:
-            sheet.rect(x, y, size=(wide, high), tip=f"{at} {token}", keys=keys)
-            sheet.text(x + 3, y + 15, text=shown, size=SIZE, mono=True, fill="soft")
-        else:
-            tip = f"{at} {token}: {quantity(value, view.get('unit'))}"
-            fill, ink = shade(scale, value), ink_over(scale, value)
-            sheet.rect(x, y, size=(wide, high), fill=fill, stroke="line", tip=tip, keys=keys)
-            sheet.text(x + 3, y + 15, text=shown, size=SIZE, mono=True, fill=ink)
+            x = 0.0
+            y += LINE
+        _token(sheet, view, at, text=shown, corner=(x, y))
         x += wide + 2
         if token.endswith("⏎"):
-            x, y = 0.0, y + high + 3
+            x = 0.0
+            y += LINE
     return sheet
+
+
+def _token(sheet: Sheet, view: Spec, at: int, *, text: str, corner: Point) -> None:
+    """A token in a box of its color; one without a value has no color and no edge."""
+    x, y = corner
+    scale, value = view["scale"], view["values"][at]
+    box: Spec = {"size": (width_of(text, SIZE) + 6, LINE - 3), "keys": [f"t{at}"]}
+    tip = f"{at} {view['tokens'][at]}"
+    if value is None:
+        sheet.rect(x, y, **box, tip=tip)
+        sheet.text(x + 3, y + 15, text=text, size=SIZE, mono=True, fill="soft")
+        return
+
+    tip += f": {quantity(value, view.get('unit'))}"
+    sheet.rect(x, y, **box, fill=shade(scale, value), stroke="line", tip=tip)
+    ink = ink_over(scale, value)
+    sheet.text(x + 3, y + 15, text=text, size=SIZE, mono=True, fill=ink)
 
 
 @dataclass(frozen=True)
@@ -61,14 +74,17 @@ def bars(view: Spec, room: float) -> Sheet:
 
     after = view.get("cut", {}).get("after", len(labels))
     for at, label in enumerate(labels):
+        faint = at >= after
         if at == after:
-            sheet.line([[0, y + 2], [ruler.left + ruler.long + 60, y + 2]], "mark", dash=True)
+            right = ruler.left + ruler.long + 60
+            sheet.line([[0, y + 2], [right, y + 2]], "mark", dash=True)
             sheet.note(ruler.left, y + 13, text=view["cut"]["label"], fill="mark")
             y += 16
-        ink = "soft" if at >= after else "ink"
-        sheet.text(ruler.left - 6, y + deep / 2 + 2, text=label, anchor="end", mono=True, fill=ink)
+        ink = "soft" if faint else "ink"
+        middle = y + deep / 2
+        sheet.text(ruler.left - 6, middle + 2, text=label, anchor="end", mono=True, fill=ink)
         for n in range(len(series)):
-            _bar(sheet, view, ruler, which=(n, at), y=y, faint=at >= after)
+            _bar(sheet, view, ruler, which=(n, at), y=y, faint=faint)
         y += deep
 
     if ruler.low < 0:
@@ -84,7 +100,13 @@ def _ruler(view: Spec, labels: list[str], room: float) -> Ruler:
     low, high = min(every), max(every)
     left = max((width_of(label, TEXT) for label in labels), default=0) + 8
     long = max(60.0, min(room - left - 64, 320.0))
-    return Ruler(left, long, low, long / ((high - low) or 1.0), 14.0 if len(view["series"]) == 1 else 10.0)
+    return Ruler(
+        left=left,
+        long=long,
+        low=low,
+        unit=long / ((high - low) or 1.0),
+        thick=14.0 if len(view["series"]) == 1 else 10.0,
+    )
 
 
 def _names(sheet: Sheet, view: Spec, x: float) -> float:
@@ -110,11 +132,14 @@ def _bar(sheet: Sheet, view: Spec, ruler: Ruler, *, which: tuple[int, int], y: f
         tip += f" {one['name']}"
     top = y + 2 + n * ruler.thick
     end = ruler.zero + value * ruler.unit
-    start, size = min(ruler.zero, end), (abs(value) * ruler.unit, ruler.thick - 1)
-    sheet.rect(start, top, size=size, fill="line" if faint else color.series(n), tip=tip, keys=[f"t{at}"])
+    size = abs(end - ruler.zero), ruler.thick - 1
+    fill = "line" if faint else color.series(n)
+    sheet.rect(min(ruler.zero, end), top, size=size, fill=fill, tip=tip, keys=[f"t{at}"])
+
     # The number of a negative bar stands on the other side of zero, where there is room.
     behind = max(ruler.zero, end) + 4
-    sheet.note(behind, top + ruler.thick - 3, text=shown, fill="soft" if faint else "ink")
+    ink = "soft" if faint else "ink"
+    sheet.note(behind, top + ruler.thick - 3, text=shown, fill=ink)
 
 
 @dataclass(frozen=True)
@@ -140,19 +165,23 @@ class Row:
 
 def arcs(view: Spec, room: float) -> Sheet:
     """Tokens, and arcs from each to those that it attends to."""
-    sheet, row = Sheet(), _row(view, room)
+    sheet = Sheet()
+    row = _row(view, room)
     edges = sorted(view["edges"], key=lambda edge: edge[2])  # the strongest on top
     most = 200.0 if row.flat else min(200.0, room - row.left - 4)
     lifts = [min(most, row.lift(int(source), int(target))) for source, target, _ in edges]
-    between = any(source != target for source, target, _ in edges)
-    base = max(lifts) * 0.76 + 8 if row.flat and between else 0.0
 
+    base = 0.0
+    if row.flat and any(source != target for source, target, _ in edges):
+        base = max(lifts) * 0.76 + 8  # a curve reaches about three quarters of the way to its handles
     for edge, lift in zip(edges, lifts, strict=True):
         _arc(sheet, view, row, edge=edge, lift=lift, base=base)
+
     for at, label in enumerate(row.labels):
-        x, y = (row.starts[at], base) if row.flat else (row.left - row.widths[at], at * PITCH)
-        box: Spec = {"fill": "paper", "stroke": "line", "tip": view["tokens"][at], "keys": [f"t{at}"]}
-        sheet.rect(x, y, size=(row.widths[at], 18), **box)
+        wide = row.widths[at]
+        x, y = (row.starts[at], base) if row.flat else (row.left - wide, at * PITCH)
+        token = view["tokens"][at]
+        sheet.rect(x, y, size=(wide, 18), fill="paper", stroke="line", tip=token, keys=[f"t{at}"])
         sheet.text(x + 3, y + 13, text=label, size=SIZE, mono=True)
     return sheet
 
@@ -160,33 +189,38 @@ def arcs(view: Spec, room: float) -> Sheet:
 def _row(view: Spec, room: float) -> Row:
     labels = [cut(token, LABEL) for token in view["tokens"]]
     widths = [width_of(label, SIZE) + 6 for label in labels]
-    starts, x = [], 0.0
+    starts = []
+    x = 0.0
     for wide in widths:
         starts.append(x)
         x += wide + 4
-    return Row(x <= room, labels, widths, starts, max(widths, default=0.0))
+    longest = max(widths, default=0.0)
+    return Row(flat=x <= room, labels=labels, widths=widths, starts=starts, left=longest)
 
 
 def _arc(sheet: Sheet, view: Spec, row: Row, *, edge: Point, lift: float, base: float) -> None:
-    source, target, weight = int(edge[0]), int(edge[1]), edge[2]
+    """An arc, the wider the more weight it has."""
+    source, target = int(edge[0]), int(edge[1])
+    weight, scale = edge[2], view["scale"]
     start, end = row.middle(source), row.middle(target)
     if source == target:  # a loop
-        start, end = start - 5, end + 5
-    ends = [[place, base] if row.flat else [row.left + 2, place] for place in (start, end)]
+        start -= 5
+        end += 5
 
     names = f"{view['tokens'][source]} → {view['tokens'][target]}"
     more: Spec = {
-        "width": 0.6 + 4 * min(1.0, weight / view["scale"]["high"]),
+        "lift": lift,
+        "stroke": shade(scale, weight),
+        "width": 0.6 + 4 * min(1.0, weight / scale["high"]),
         "tip": f"{names}: {quantity(weight, view.get('unit'))}",
         "keys": [f"t{source}", f"t{target}"],
     }
-    if not row.flat:
-        more["right"] = True
-        sheet.reach(row.left + 2 + lift, 0)
-    sheet.arc(ends[0], ends[1], lift=lift, stroke=shade(view["scale"], weight), **more)
-
-
-ARROW = 24.0  # room for the arrow before a label
+    if row.flat:
+        sheet.arc([start, base], [end, base], **more)
+        return
+    x = row.left + 2
+    sheet.arc([x, start], [x, end], right=True, **more)
+    sheet.reach(x + lift, 0)
 
 
 def boxes(view: Spec, room: float) -> Sheet:
@@ -194,8 +228,10 @@ def boxes(view: Spec, room: float) -> Sheet:
 
     The new piece of a row (`made`) is filled, a `label` stands behind an arrow.
     """
-    sheet, y = Sheet(), 0.0
-    left = max((width_of(row["note"], SMALL) for row in view["rows"]), default=0) + 12
+    sheet = Sheet()
+    y = 0.0
+    notes = [width_of(row["note"], SMALL) for row in view["rows"]]
+    left = max(notes, default=0) + 12
     column = _label_column(view, left, room)
     for n, row in enumerate(view["rows"]):
         sheet.note(left - 8, y + 14, text=row["note"], anchor="end")
@@ -203,9 +239,10 @@ def boxes(view: Spec, room: float) -> Sheet:
         for at, piece in enumerate(row["pieces"]):
             shown, wide = _piece(piece, room - left)
             if x > left and x + wide > room:
-                x, y = left, y + 23
-            made = at == row.get("made")
-            _box(sheet, (x, y), shown, tip=piece, keys=[f"r{n}", f"p{at}"], hue="v" if made else "")
+                x = left
+                y += 23
+            hue = "v" if at == row.get("made") else ""
+            _box(sheet, (x, y), shown, tip=piece, keys=[f"r{n}", f"p{at}"], hue=hue)
             x += wide + 3
         if row.get("label") is not None:
             y = _label(sheet, row["label"], (column or x, y), n=n, edges=(left, room))
@@ -229,12 +266,15 @@ def _box(sheet: Sheet, corner: Point, text: str, *, tip: str, keys: list[str], h
 
 def _label_column(view: Spec, left: float, room: float) -> float:
     """Where all labels stand below each other; 0 where some row is too long for that."""
-    ends, labels = [0.0], [0.0]
+    end = longest = 0.0
     for row in view["rows"]:
-        if row.get("label") is not None:
-            ends.append(left + sum(_piece(piece, room - left)[1] + 3 for piece in row["pieces"]))
-            labels.append(_piece(row["label"], room - left)[1])
-    return max(ends) if max(ends) + ARROW + max(labels) <= room else 0.0
+        if row.get("label") is None:
+            continue
+        widths = [_piece(piece, room - left)[1] + 3 for piece in row["pieces"]]
+        _, label = _piece(row["label"], room - left)
+        end = max(end, left + sum(widths))
+        longest = max(longest, label)
+    return end if end + ARROW + longest <= room else 0.0
 
 
 def _label(sheet: Sheet, label: str, corner: Point, *, n: int, edges: tuple[float, float]) -> float:
@@ -242,7 +282,8 @@ def _label(sheet: Sheet, label: str, corner: Point, *, n: int, edges: tuple[floa
     (x, y), (left, right) = corner, edges
     shown, wide = _piece(label, right - left - ARROW)
     if x + ARROW + wide > right:
-        x, y = left, y + 23
+        x = left
+        y += 23
     sheet.line([[x + 3, y + 10], [x + 17, y + 10]], "soft", width=1.5)
     sheet.line([[x + 13, y + 6], [x + 17, y + 10], [x + 13, y + 14]], "soft", width=1.5)
     _box(sheet, (x + ARROW - 3, y), shown, tip=label, keys=[f"r{n}", "label"], hue="k")

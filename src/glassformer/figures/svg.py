@@ -42,7 +42,7 @@ def _elements(marks: list[Mark], sheet: Sheet, theme: str, with_tips: bool) -> I
         colored = dict(mark)
         for key in ("fill", "stroke"):
             if key in mark:
-                colored[key] = resolve(mark[key], sheet.scales, theme)
+                colored[key] = resolve(mark[key], sheet.scales, theme=theme)
         yield _element(colored, with_tips)
 
 

@@ -3,8 +3,8 @@
 import io
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.style import Style
@@ -22,7 +22,7 @@ LABEL, TEXT = 16, 9  # columns of a label and of a cell's text, at most
 TALL = 48  # rows of cells
 
 
-def drawn(view: Spec, width: int, colored: bool) -> str:
+def drawn(view: Spec, width: int, *, colored: bool) -> str:
     """The drawing as one text."""
     out = io.StringIO()
     how: dict[str, Any] = {
@@ -33,14 +33,15 @@ def drawn(view: Spec, width: int, colored: bool) -> str:
     console = Console(file=out, width=width, highlight=False, soft_wrap=True, **how)
     title = Text(readable(view["title"]), style="bold")
     caption = Text(readable(view["caption"]), style="dim")
-    for line in [title, *lines(view, width, colored), caption]:
+    for line in [title, *lines(view, width, colored=colored), caption]:
         console.print(line)
     return out.getvalue()
 
 
-def lines(view: Spec, width: int, colored: bool) -> Iterator[Text]:
+def lines(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     """The drawing, line by line."""
-    for line in KINDS[view["kind"]](view, max(24, width), colored):
+    draw = KINDS[view["kind"]]
+    for line in draw(view, max(24, width), colored=colored):
         line.rstrip()
         # A view can come from a file that another program wrote: no escape code of it reaches the terminal.
         yield line if line.plain.isprintable() else Text(readable(line.plain))
@@ -52,7 +53,7 @@ def lines(view: Spec, width: int, colored: bool) -> Iterator[Text]:
         yield Text(cut(f"{ends} {scale['name']}".rstrip(), width), style="dim")
 
 
-def says_all(view: Spec, width: int, columns: int, rows: int) -> bool:
+def says_all(view: Spec, width: int, *, columns: int, rows: int) -> bool:
     """Whether a table of `columns` and `rows` has nothing that the drawing does not have."""
     if view["kind"] == "boxes":
         return True
@@ -60,14 +61,16 @@ def says_all(view: Spec, width: int, columns: int, rows: int) -> bool:
         return len(view["labels"]) == rows
     if not view.get("numeric"):
         return False
-    drawn_columns = len(view.get("columns", []))
-    return drawn_columns >= columns - 2 and len(_across(view, width)[0]) == drawn_columns
+    every = len(view.get("columns", []))
+    visible, _, _ = _across(view, width)
+    return every >= columns - 2 and len(visible) == every
 
 
 def bar(share: float, room: int) -> str:
     """A bar of blocks that fills a share (0 to 1) of `room` columns, to an eighth of a column."""
-    eighths = round(min(max(share, 0.0), 1.0) * room * 8)
-    return "█" * (eighths // 8) + EIGHTHS[eighths % 8].strip()
+    share = min(max(share, 0.0), 1.0)
+    whole, eighths = divmod(round(share * room * 8), 8)
+    return "█" * whole + EIGHTHS[eighths].strip()
 
 
 def _theme() -> str:
@@ -82,7 +85,7 @@ def _style(scale: Spec, value: float | None, colored: bool = True) -> Style:
     least = FAINT * (scale["high"] - scale["low"])
     if not colored or value is None or abs(value - zero) < least:
         return Style.null()
-    fill = color.at(scale, value, _theme())
+    fill = color.at(scale, value, theme=_theme())
     return Style(color=color.ink_on(fill), bgcolor=fill)
 
 
@@ -95,7 +98,7 @@ def _digit(scale: Spec, value: float) -> str:
     return ("-" if share < 0 and tenth else "") + str(tenth)
 
 
-def tokens(view: Spec, width: int, colored: bool) -> Iterator[Text]:
+def tokens(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     """A text, each token in its color, or with a digit behind it."""
     line, scale = Text(), view["scale"]
     for token, value in zip(view["tokens"], view["values"], strict=True):
@@ -112,27 +115,32 @@ def tokens(view: Spec, width: int, colored: bool) -> Iterator[Text]:
     yield line
 
 
-def bars(view: Spec, width: int, colored: bool) -> Iterator[Text]:
+def bars(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     """Label, value, bar."""
-    series, labels = view["series"], [cut(label, 26) for label in view["labels"]]
+    series = view["series"]
+    labels = [cut(label, 26) for label in view["labels"]]
     shown = [_quantities(one["values"], view.get("unit")) for one in series]
     digits = _widest([text for row in shown for text in row])
-    wide, name = _widest(labels), _widest([one["name"] for one in series])
-    most = max((abs(value or 0.0) for one in series for value in one["values"]), default=0) or 1.0
+    wide = _widest(labels)
+    name = _widest([one["name"] for one in series])
+    sizes = [abs(value or 0.0) for one in series for value in one["values"]]
+    most = max(sizes, default=0) or 1.0
     room = max(4, min(40, width - wide - digits - name - 6))
 
     after = view.get("cut", {}).get("after", len(labels))
     for at, label in enumerate(labels):
         if at == after:
-            yield Text(cut(f"──── {view['cut']['label']}", width), style="dark_orange")
+            reason = view["cut"]["label"]
+            yield Text(cut(f"──── {reason}", width), style="dark_orange")
+        faint = "dim" if at >= after else ""
         for n, one in enumerate(series):
             value = one["values"][at] or 0.0
             start = _left(label if n == 0 else "", wide)
             kind = _left(one["name"], name) + (" " if name else "")
             head = f"{start}  {kind}{shown[n][at]:>{digits}}  "
-            faint = "dim" if at >= after else ""
             shade = "dark_orange" if value < 0 or n else "cyan"
-            yield Text(head, style=faint) + Text(bar(abs(value) / most, room), style=faint or shade)
+            blocks = bar(abs(value) / most, room)
+            yield Text(head, style=faint) + Text(blocks, style=faint or shade)
 
 
 def _quantities(values: Sequence[float | None], unit: str | None) -> list[str]:
@@ -144,7 +152,7 @@ def _widest(texts: Sequence[str]) -> int:
     return max(map(cells, texts), default=0)
 
 
-def matrix(view: Spec, width: int, colored: bool) -> Iterator[Text]:
+def matrix(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     """Rows of cells: with their texts, or two columns each."""
     if view.get("texts"):
         yield from _texts(view, numbers(view["values"]), width, colored)
@@ -154,18 +162,21 @@ def matrix(view: Spec, width: int, colored: bool) -> Iterator[Text]:
 
 def _texts(view: Spec, values: Rows, width: int, colored: bool) -> Iterator[Text]:
     """Cells with texts, as many columns as there is room for, the last ones."""
-    texts, rows = view["texts"], [cut(row, LABEL) for row in view["rows"]]
     across, widths, left = _across(view, width)
-    if len(across) < len(view["columns"]):
-        yield Text(f"columns {across.start} to {across.stop - 1}, of {len(view['columns'])}", style="dim")
+    every = len(view["columns"])
+    if len(across) < every:
+        last = across.stop - 1
+        yield Text(f"columns {across.start} to {last}, of {every}", style="dim")
 
-    names = " ".join(_right(view["columns"][c], widths[c]) for c in across)
-    yield Text(" " * (left + 1) + names, style="bold")
-    for r, row in enumerate(rows):
-        line = Text(_right(row, left) + " ")
+    names = [_right(view["columns"][c], widths[c]) for c in across]
+    yield Text(" " * (left + 1) + " ".join(names), style="bold")
+    for r, row in enumerate(view["rows"]):
+        label = cut(row, LABEL)
+        line = Text(_right(label, left) + " ")
         for c in across:
+            text = view["texts"][r][c]
             style = _style(_scale(view, c), values[r][c], colored)
-            line.append(_right(texts[r][c], widths[c]), style=style)
+            line.append(_right(text, widths[c]), style=style)
             line.append(" ")
         yield line
 
@@ -183,13 +194,15 @@ def _across(view: Spec, width: int) -> tuple[range, list[int], int]:
     columns = zip(view["columns"], *view["texts"], strict=True)
     widths = [min(most, _widest(column)) for column in columns]
 
-    count, room = 0, width - left - 1
+    count = 0
+    room = width - left - 1
     for wide in reversed(widths):
         room -= wide + 1
         if room < 0 and count:
             break
         count += 1
-    return range(len(widths) - count, len(widths)), widths, left
+    last_ones = range(len(widths) - count, len(widths))
+    return last_ones, widths, left
 
 
 def _right(text: str, room: int) -> str:
@@ -207,7 +220,8 @@ def _cells(view: Spec, width: int, colored: bool) -> Iterator[Text]:
     """Cells without texts; where they are too many, the strongest of several."""
     values = unpacked(view["values"])
     rows, columns = values.shape
-    wide = _widest([cut(row, LABEL) for row in view["rows"]]) if view.get("row_labels", True) else 0
+    labels = [cut(row, LABEL) for row in view["rows"]]
+    wide = _widest(labels) if view.get("row_labels", True) else 0
     digits = len(str(rows))
     left = wide + digits + 2
     by = max(1, math.ceil(columns / ((width - left) // 2)))
@@ -218,10 +232,11 @@ def _cells(view: Spec, width: int, colored: bool) -> Iterator[Text]:
     heads = [f"{c:<8}"[:8] for c in range(0, columns, 4 * by)]  # a number above every fourth cell
     yield Text(" " * left + "".join(heads).rstrip(), style="dim")
     for r in range(0, rows, deep):
-        label = cut(view["rows"][r], LABEL) if wide else ""
-        line = Text(f"{r:>{digits}} {_right(label, wide)} ")
+        label = _right(labels[r], wide) if wide else ""
+        line = Text(f"{r:>{digits}} {label} ")
         for c in range(0, columns, by):
-            line.append_text(_patch(view, values[r : r + deep, c : c + by], (r, c), colored))
+            patch = values[r : r + deep, c : c + by]
+            line.append_text(_patch(view, patch, (r, c), colored))
         yield line
 
     if view["columns"] != view["rows"] and view.get("column_labels", True):
@@ -236,24 +251,28 @@ def _patch(view: Spec, patch: Array, place: tuple[int, int], colored: bool) -> T
     if not known.size:
         return Text("  ")
 
-    (down, across), (row, column) = patch.shape, place
-    framed = view.get("outlined", [])
-    if any(row <= r < row + down and column <= c < column + across for r, c in framed):
-        return Text("[]", style="dark_orange" if colored else "")
+    row, column = place
+    down, across = patch.shape
+    for r, c in view.get("outlined", []):
+        if row <= r < row + down and column <= c < column + across:
+            return Text("[]", style="dark_orange" if colored else "")
 
-    value, scale = float(max(known, key=abs)), _scale(view, column)
+    value = float(max(known, key=abs))
+    scale = _scale(view, column)
     if colored:
         return Text("  ", style=_style(scale, value))
     return Text(f"{_digit(scale, value):>2}".replace(" 0", " ·"))
 
 
-def arcs(view: Spec, width: int, colored: bool) -> Iterator[Text]:
+def arcs(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     """Every token, and those that it attends to."""
     for at, token in enumerate(view["tokens"]):
         edges = [edge for edge in view["edges"] if edge[0] == at]
         line = Text(f"{_right(token, LABEL)} → ")
-        for _, source, weight in sorted(edges, key=lambda edge: -edge[2]):
-            shown = f"{cut(view['tokens'][source], LABEL)} {quantity(weight, view.get('unit'))}"
+        edges.sort(key=lambda edge: -edge[2])
+        for _, source, weight in edges:
+            name = cut(view["tokens"][source], LABEL)
+            shown = f"{name} {quantity(weight, view.get('unit'))}"
             if line.cell_len + cells(shown) + 2 > width:
                 break
             line.append(shown, style=_style(view["scale"], weight, colored))
@@ -261,7 +280,7 @@ def arcs(view: Spec, width: int, colored: bool) -> Iterator[Text]:
         yield line
 
 
-def curves(view: Spec, width: int, colored: bool) -> Iterator[Text]:
+def curves(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     """A line of blocks for each series, with its first and last value."""
     names = [cut(one["name"], LABEL) for one in view["series"]]
     left = _widest(names)
@@ -275,10 +294,12 @@ def curves(view: Spec, width: int, colored: bool) -> Iterator[Text]:
         if not known:
             continue
         size = min(room, len(known))
-        picked = [known[int(n * len(known) / size)] for n in range(size - 1)] + [known[-1]]
-        shown = "".join(_block(_height(view, value, low, high)) for value in picked)
+        picked = [known[int(n * len(known) / size)] for n in range(size - 1)]
+        heights = [_height(view, value, low, high) for value in [*picked, known[-1]]]
+        shown = "".join(map(_block, heights))
         ends = " → ".join(_quantities([known[0], known[-1]], view.get("unit")))
-        yield Text(f"{_right(name, left)} ") + Text(shown, style="cyan") + Text(f" {ends}")
+        start = _right(name, left) + " "
+        yield Text(start) + Text(shown, style="cyan") + Text(f" {ends}")
 
 
 def _height(view: Spec, value: float, low: float, high: float) -> float:
@@ -294,7 +315,7 @@ def _block(share: float) -> str:
     return BLOCKS[min(7, int(share * 8))]
 
 
-def sparks(view: Spec, width: int, colored: bool) -> Iterator[Text]:
+def sparks(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     """A line of blocks over the tokens, and the tokens at which it is highest."""
     for one in view["series"]:
         values = [value or 0.0 for value in one["values"]]
@@ -309,16 +330,18 @@ def sparks(view: Spec, width: int, colored: bool) -> Iterator[Text]:
         yield Text(f"{name} ") + Text(shown, style="cyan") + Text(f" {where}", style="dim")
 
 
-def boxes(view: Spec, width: int, colored: bool) -> Iterator[Text]:
+def boxes(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     """Pieces with gaps between; the new one stands out, a label stands behind an arrow."""
     left = _widest([row["note"] for row in view["rows"]])
     for row in view["rows"]:
-        line = Text(f"{_right(row['note'], left)}  ", style="dim")
+        note = _right(row["note"], left)
+        line = Text(f"{note}  ", style="dim")
         pieces = [(piece, at == row.get("made")) for at, piece in enumerate(row["pieces"])]
         if row.get("label") is not None:
             pieces.append((f"→ {row['label']}", False))
         for piece, new in pieces:
-            shown = cut(f"[{piece}]" if new and not colored else piece, width - left - 3)
+            whole = f"[{piece}]" if new and not colored else piece
+            shown = cut(whole, width - left - 3)
             if line.cell_len + cells(shown) > width:
                 yield line
                 line = Text(" " * (left + 2))
@@ -327,17 +350,24 @@ def boxes(view: Spec, width: int, colored: bool) -> Iterator[Text]:
         yield line
 
 
-def panels(view: Spec, width: int, colored: bool) -> Iterator[Text]:
+def panels(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     """One below the other; many little ones are for pictures alone."""
     for one in view["panels"]:
         if one.get("small"):
             continue
         for text in wrap(one["title"], width) if one.get("title") else []:
             yield Text(text, style="bold")
-        yield from lines(one, width, colored)
+        yield from lines(one, width, colored=colored)
 
 
-KINDS: dict[str, Callable[[Spec, int, bool], Iterator[Text]]] = {
+class Drawing(Protocol):
+    """A function that draws one kind of view."""
+
+    def __call__(self, view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
+        """Its lines."""
+
+
+KINDS: dict[str, Drawing] = {
     "tokens": tokens,
     "bars": bars,
     "matrix": matrix,

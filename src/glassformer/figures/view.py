@@ -63,7 +63,7 @@ class View:
         """The drawing for a terminal of `width` columns; with escape codes, or with digits in their place."""
         from glassformer.figures.terminal import drawn
 
-        return drawn(self.spec, width, color)
+        return drawn(self.spec, width, colored=color)
 
     def to_html(self, *, theme: str | None = None) -> str:
         """One page that needs nothing else: the live drawing, its table, no network. Without a theme: in the reader's colors."""

@@ -38,8 +38,8 @@ class Options:
     def greedy(self) -> bool:
         return not self.do_sample or self.temperature == 0
 
-    def told(self) -> str:
-        """How tokens are chosen, in a few words; what is as usual is left out."""
+    def summary(self) -> str:
+        """How tokens are chosen, in a few words; settings at their defaults are left out."""
         if self.num_beams > 1:
             return f"{self.num_beams} beams"
         if self.greedy:

@@ -3,12 +3,12 @@
 The order is that of Hugging Face's `generate`: bias and penalties, temperature, top-k, top-p, min-p, draw.
 """
 
-import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
+from glassformer.errors import GlassError
 from glassformer.generation.options import Options
 
 Row = np.ndarray[Any, np.dtype[np.floating[Any]]]
@@ -23,18 +23,21 @@ def log_softmax(logits: Row) -> Row:
     return np.asarray(shifted - np.log(np.exp(shifted).sum()))
 
 
-def log_sum(logits: Row) -> float:
-    """The log of the sum of e^logit, to about seven digits: a token's logit without it is its log-probability."""
-    top = logits.max()
-    with np.errstate(invalid="ignore"):  # of what is not finite comes NaN
-        shifted = logits - top
-    return float(top) + math.log(
-        float(np.exp(shifted, out=shifted).sum())
-    )  # summed in pairs: a few units in the last place
+def restrict(logits: Row, *, known: int | None = None, forbidden: Collection[int] = ()) -> Row:
+    """Mask what may not be chosen: ids from `known` on, which have no token, and `forbidden` ones."""
+    if not np.isfinite(logits).all():
+        raise GlassError(
+            "the model's output holds NaN or infinite numbers; its weights are broken, or an edit is too strong"
+        )
+    if forbidden or (known is not None and known < len(logits)):
+        logits = logits.copy()
+        logits[len(logits) if known is None else known :] = -np.inf
+        logits[list(forbidden)] = -np.inf
+    return logits
 
 
-def adjust(logits: Row, options: Options, prompt: Sequence[int], answer: Sequence[int]) -> Row:
-    """Bias and penalties: what was said before changes what may be said now."""
+def adjust(logits: Row, options: Options, *, prompt: Sequence[int], answer: Sequence[int]) -> Row:
+    """Apply the bias and the penalties on tokens of the prompt and of the answer so far."""
     if options.logit_bias:
         logits = logits.copy()
         ids = [id for id in options.logit_bias if id < len(logits)]
@@ -47,9 +50,9 @@ def adjust(logits: Row, options: Options, prompt: Sequence[int], answer: Sequenc
             scores < 0, scores * options.repetition_penalty, scores / options.repetition_penalty
         )
     if (options.presence_penalty or options.frequency_penalty) and answer:
-        said, counts = np.unique(np.array(answer, dtype=np.int64), return_counts=True)
+        used, counts = np.unique(np.array(answer, dtype=np.int64), return_counts=True)
         logits = logits.copy()
-        logits[said] -= (options.presence_penalty + options.frequency_penalty * counts).astype(logits.dtype)
+        logits[used] -= (options.presence_penalty + options.frequency_penalty * counts).astype(logits.dtype)
     return logits
 
 
@@ -65,8 +68,8 @@ def candidates(logits: Row, options: Options) -> tuple[Ids, Row]:
     """The tokens that may be drawn, in order, and their weights: temperature, then the three filters."""
     ids = best(logits, options.top_k)
     weights = warm(logits[ids] if len(ids) < len(logits) else logits, options.temperature)
-    ids, weights = keep_top_p(ids, weights, options.top_p)
-    return keep_min_p(ids, weights, options.min_p)
+    ids, weights = keep_top_p(ids, weights, p=options.top_p)
+    return keep_min_p(ids, weights, p=options.min_p)
 
 
 def warm(logits: Row, temperature: float) -> Row:
@@ -76,7 +79,7 @@ def warm(logits: Row, temperature: float) -> Row:
 
 
 def best(logits: Row, k: int) -> Ids:
-    """The k best tokens and whoever ties with the last of them, in order; 0 means all."""
+    """The k best tokens and all that tie with the last of them, in order; 0 means all."""
     ids = np.arange(len(logits))
     if not 0 < k < len(logits):
         return ids
@@ -91,7 +94,7 @@ def best(logits: Row, k: int) -> Ids:
     return np.asarray(ids[scores >= limit])
 
 
-def keep_top_p(ids: Ids, weights: Row, p: float) -> tuple[Ids, Row]:
+def keep_top_p(ids: Ids, weights: Row, *, p: float) -> tuple[Ids, Row]:
     """The fewest best tokens whose probabilities reach p together; at least one."""
     if p >= 1.0:
         return ids, weights
@@ -108,7 +111,7 @@ def keep_top_p(ids: Ids, weights: Row, p: float) -> tuple[Ids, Row]:
     return ids[kept], weights[kept]
 
 
-def keep_min_p(ids: Ids, weights: Row, p: float) -> tuple[Ids, Row]:
+def keep_min_p(ids: Ids, weights: Row, *, p: float) -> tuple[Ids, Row]:
     """The tokens that are at least p times as likely as the likeliest."""
     if p <= 0.0:
         return ids, weights
@@ -116,7 +119,7 @@ def keep_min_p(ids: Ids, weights: Row, p: float) -> tuple[Ids, Row]:
     return ids[kept], weights[kept]
 
 
-def uniform(seed: int, choice: int, position: int) -> float:
+def uniform(seed: int, *, choice: int, position: int) -> float:
     """The draw of one position of one choice: a number in [0, 1) that depends on these three alone."""
     generator = np.random.Philox(key=np.array([seed, choice], dtype=np.uint64), counter=[position, 0, 0, 0])
     return float(generator.random_raw() >> 11) * 2.0**-53
@@ -128,5 +131,5 @@ def choose(logits: Row, options: Options, *, choice: int, position: int) -> int:
         return int(logits.argmax())
     ids, weights = candidates(logits, options)
     rising = weights.cumsum()
-    draw = uniform(options.seed, choice, position) * rising[-1]
+    draw = uniform(options.seed, choice=choice, position=position) * rising[-1]
     return int(ids[np.searchsorted(rising, draw, side="right")])

@@ -1,4 +1,8 @@
-"""The one interface for choosing tokens: what `generation/` knows of a model."""
+"""The one interface for choosing tokens: what `generation/` knows of a model.
+
+A source (a sentence to translate, neighbors from a database) is not part of it. A model that needs one offers
+`given(source)`, which returns a `Stepper` that is bound to this source.
+"""
 
 from collections.abc import Sequence
 from typing import Any, Protocol, Self
@@ -18,25 +22,28 @@ class Cache(Protocol):
         """The cache of some rows, in this order; a row may be taken more than once."""
 
     def rewind(self, length: int) -> None:
-        """Forget everything after the first `length` positions."""
+        """Drop everything after the first `length` positions."""
 
 
 class Stepper(Protocol):
-    """A model, as far as choosing tokens goes. It may also have `log_sums(logits)`, if it is faster than `sampling.log_sum`."""
+    """A model, as far as choosing tokens goes."""
 
     @property
-    def context(self) -> int:
-        """How many tokens it can look at."""
+    def context(self) -> int | None:
+        """The number of tokens it can attend to; None if there is no limit, as in a recurrent network."""
 
     @property
     def vocab(self) -> int:
-        """How many tokens it scores."""
+        """The number of tokens it scores."""
 
-    def new_cache(self, rows: int, capacity: int, padding: Ids | None = None) -> Any:
-        """An empty cache; `padding` says how many positions at the left of each row are void."""
+    def new_cache(self, rows: int, capacity: int, *, padding: Ids | None = None) -> Any:
+        """An empty cache; `padding` is the number of padding positions at the left of each row."""
 
     def cache_size(self, rows: int, capacity: int) -> int:
-        """Bytes of such a cache."""
+        """The bytes of such a cache."""
 
     def step(self, ids: Ids, cache: Any) -> Logits:
-        """Read ids (B, T) behind the cache; float32 logits (B, V) of the token that comes next."""
+        """Read ids (B, T) behind the cache; float32 logits (B, V) of the next token."""
+
+    def log_sums(self, logits: Logits) -> Sequence[float]:
+        """For each row of logits (B, V), log Σ exp(logit): a logit minus this is a log-probability."""

@@ -35,7 +35,7 @@ def bench(lm: LanguageModel, *, rounds: int = 5) -> Iterator[Figure]:
     """Measure a loaded model: every figure as it is there. A first round warms up and does not count."""
     if rounds < 1:
         raise InputError(f"rounds must be at least 1, not {rounds}")
-    context = lm.stepper.context
+    context = lm.backend.context or 1024
     long, short = min(512, context - 1), min(64, context // 4)
     many, few = min(128, context - short), min(32, context - short)
     yield _measure(f"reading {long} tokens", long, rounds, lambda: _write(lm, 1, long, 1))
@@ -49,7 +49,7 @@ def bench(lm: LanguageModel, *, rounds: int = 5) -> Iterator[Figure]:
     )
     for place in (min(100, context // 2), context - 24):
         yield _measure(f"writing at position {place}", 16, rounds, at_place(lm, place))
-    if isinstance(engine := lm.stepper, Engine):
+    if isinstance(engine := lm.backend, Engine):
         yield _measure("the weights alone, once a token", 8, rounds, lambda: engine.bare(8))
     unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
     yield Figure("peak memory", "MB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6, [])
@@ -94,7 +94,7 @@ def _measure(name: str, tokens: int, rounds: int, work: Callable[[], object]) ->
 
 
 def _ids(lm: LanguageModel, row: int, count: int) -> list[int]:
-    return [(7 * i + 13 * row) % (lm.stepper.vocab - 1) for i in range(count)]
+    return [(7 * i + 13 * row) % (lm.backend.vocab - 1) for i in range(count)]
 
 
 def _write(lm: LanguageModel, rows: int, given: int, new: int, **options: Any) -> None:
@@ -107,8 +107,8 @@ def _write(lm: LanguageModel, rows: int, given: int, new: int, **options: Any) -
 
 def at_place(lm: LanguageModel, place: int) -> Callable[[], None]:
     """Sixteen steps behind so many tokens, to be taken again and again."""
-    stepper = lm.stepper
-    cache = stepper.new_cache(1, min(place + 16, stepper.context))
+    stepper = lm.backend
+    cache = stepper.new_cache(1, min(place + 16, stepper.context or place + 16))
     stepper.step(np.array([_ids(lm, 0, place)]), cache)
 
     def steps() -> None:

@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glassformer.answers import ask
-from glassformer.answers.answer import Progress, Text, silent
-from glassformer.answers.tokens import Candidate as Candidate
-from glassformer.answers.tokens import Probabilities
 from glassformer.errors import InputError
 from glassformer.generation.sampling import log_softmax
 
@@ -22,6 +19,7 @@ if TYPE_CHECKING:
     from glassformer.answers.lens import Attribution, Lens, Rankings, Residual, WatchedRankings
     from glassformer.answers.neurons import Clusters, Factors, Neurons
     from glassformer.answers.saliency import Saliency
+    from glassformer.answers.tokens import Candidate, Probabilities
     from glassformer.tasks.complete import LanguageModel
 
 Array = np.ndarray[Any, Any]
@@ -98,8 +96,9 @@ class Completion:
 
         None if it is unknown: nothing was generated, the text outgrew the context, or the model is edited.
         """
-        fits = self.lm.stepper.context is None or len(self.ids) - 1 <= self.lm.stepper.context
-        comparable = bool(self.tokens) and fits and self.lm.stepper is self.lm.engine
+        backend = self.lm.backend
+        fits = backend.context is None or len(self.ids) - 1 <= backend.context
+        comparable = bool(self.tokens) and fits and backend is self.lm.engine
         if self._gap is None and comparable:
             rows = self._replayed_logits()
             ours = [log_softmax(row)[token] for row, token in zip(rows, self.tokens, strict=True)]
@@ -117,13 +116,15 @@ class Completion:
         return chosen
 
     def _ask(self, name: str, **how: Any) -> Any:
+        from glassformer.answers.answer import Text  # here: generating needs no answers, and starts faster
+
         text = Text(self.lm, self.ids, len(self.prompt_tokens), self.logprobs)
         found = ask(name, text, **how)
         return replace(found, made=self.made()) if self.settings else found
 
     # Questions: see `glassformer.answers.QUESTIONS`.
 
-    def top(self, k: int = 10) -> list[list[Candidate]]:
+    def top(self, k: int = 10) -> "list[list[Candidate]]":
         """For every token of the answer, the k likeliest tokens at its place, by one replay of the text."""
         if not self.tokens:
             return []
@@ -132,7 +133,7 @@ class Completion:
             raise InputError("top(): this text outgrew the context and cannot be replayed as a whole")
         return [self.lm.candidates(row, k) for row in self._replayed_logits()]
 
-    def probabilities(self) -> Probabilities:
+    def probabilities(self) -> "Probabilities":
         """How sure the model was of every token that it generated."""
         found: Probabilities = self._ask("probabilities")
         return found
@@ -201,19 +202,12 @@ class Completion:
         found: Residual = self._ask("residual", position=position)
         return found
 
-    def saliency(
-        self,
-        method: str = "grad_x_input",
-        *,
-        foil: Word | None = None,
-        progress: Progress = silent,
-        **how: Any,
-    ) -> "Saliency":
+    def saliency(self, method: str = "grad_x_input", *, foil: Word | None = None, **how: Any) -> "Saliency":
         """Which tokens made each generated one likely, or likelier than a foil, with the test of the answer.
 
-        How: `steps` of integrated gradients, `by_word`, `tested` (False: no test, which is faster).
+        How: `steps` of integrated gradients, `by_word`, `tested` (False: no test, which is faster), `progress` (a function).
         """
-        found: Saliency = self._ask("saliency", method=method, foil=foil, progress=progress, **how)
+        found: Saliency = self._ask("saliency", method=method, foil=foil, **how)
         return found
 
     def neurons(self, layers: Sequence[int] | None = None, *, k: int = 5) -> "Neurons":

@@ -1,16 +1,22 @@
-"""Recipes: everything that decides a training, as a dataclass, as a small TOML file, and as flags. No torch here."""
+"""Recipes: everything that decides a training, as a dataclass, a TOML file, and flags. No torch here."""
 
 import dataclasses
 import tomllib
 from dataclasses import dataclass, field, fields
+from functools import cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 from glassformer.errors import InputError
-from glassformer.training.plan import Plan, Watch, option
+from glassformer.training.hyperparameters import EvalSchedule, Hyperparameters, option
 
 Strings = tuple[str, ...]
 Numbers = tuple[float, ...]
+
+DEFAULT_KIND = "gpt2"
+# Fields of a family's Config that no recipe sets: the tokenizer or the other fields decide them.
+NOT_KEYS = {"vocab", "neurons", "activation", "norm_eps", "tied"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,12 +25,12 @@ class Text:
 
     data: Strings = option(
         (),
-        "Text, .jsonl (a `text`, or a `prompt` and a `completion` a line), both also .gz or .zst, or folders.",
+        "Text, .jsonl (a `text`, or `prompt` and `completion` a line), both also .gz or .zst, or folders.",
     )
     weights: Numbers = option((), "How much of each in the mix; none: by their size.")
     field: str = option("text", "The key under which a line of JSON has its text.")
     held_out: float = option(
-        0.05, "Share of the documents to hold out for measuring (of a single text: its end)."
+        0.05, "Share of the documents to hold out for evaluation (of a single text: its end)."
     )
     aligned: bool = option(False, "Begin rows where documents begin; only those longer than a row are cut.")
     tokenizer: str = option("", "A model whose vocabulary to use; none: learn a new one from the text.")
@@ -33,21 +39,22 @@ class Text:
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """The model to begin with: a shape, or a model that is there."""
+    """The model to begin with: a new one of some kind and size, or an existing one."""
 
-    base: str = option("", "A model to go on from (then the shape is its own); none: a new one.")
+    kind: str = option(DEFAULT_KIND, "The family of a new model: gpt2, gpt1, gpt3.")
+    base: str = option("", "An existing model to fine-tune (it has its own size); none: a new one.")
     layers: int = option(4, "Blocks.")
     heads: int = option(4, "Attention heads a block.")
-    width: int = option(128, "Numbers a token is made of, inside.")
+    width: int = option(128, "Hidden size: numbers per token.")
     context: int = option(256, "Tokens it can look back on.")
-    dropout: float = option(0.0, "Share of the values that training forgets at random.")
+    dropout: float = option(0.0, "Dropout probability.")
     bias: bool = option(True, "Biases, as GPT-2 has them.")
-    freeze: Strings = option((), "Parts to leave as they are, as tokens or blocks.0.*.")
+    freeze: Strings = option((), "Parts that are not trained, as tokens or blocks.0.*.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lora:
-    """Learn two thin matrices beside each chosen one, instead of all of them."""
+    """Train two thin matrices beside each chosen one, instead of all weights."""
 
     rank: int = option(0, "Their rank; 0: no LoRA, train everything.")
     alpha: float = option(16.0, "Their weight is alpha / rank.")
@@ -59,23 +66,23 @@ class Lora:
 
 @dataclass(frozen=True, kw_only=True)
 class Show:
-    """What to show on the way."""
+    """What to show during the training."""
 
-    preview: str = option("", "Write on from this at every measurement.")
-    preview_tokens: int = option(60, "So many tokens; 0: no preview.")
+    preview: str = option("", "The prompt that the model continues at every evaluation.")
+    preview_tokens: int = option(60, "New tokens of a preview; 0: no preview.")
     tensorboard: bool = option(True, "Also write TensorBoard files, if it is installed.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A whole training. Every key of every section has a name of its own, so each is also a flag."""
+    """A whole training. `model` is a Shape, or for another kind than gpt2 a section with that kind's keys."""
 
     about: str = ""
     text: Text = field(default_factory=Text)
-    model: Shape = field(default_factory=Shape)
+    model: Any = field(default_factory=Shape)
     lora: Lora = field(default_factory=Lora)
-    train: Plan = field(default_factory=Plan)
-    watch: Watch = field(default_factory=Watch)
+    train: Hyperparameters = field(default_factory=Hyperparameters)
+    evaluation: EvalSchedule = field(default_factory=EvalSchedule)
     show: Show = field(default_factory=Show)
 
     @classmethod
@@ -85,89 +92,193 @@ class Recipe:
             values = tomllib.loads(path.read_bytes().decode("utf-8"))
         except OSError as error:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-        except (
-            ValueError,
-            RecursionError,
-        ) as error:  # syntax, encoding, a number of 5000 digits; lists without end
-            reason = "nested too deeply" if isinstance(error, RecursionError) else error
-            raise InputError(f"{path}: not a TOML file ({reason})") from None
+        except RecursionError:
+            raise InputError(f"{path}: not a TOML file (nested too deeply)") from None
+        except ValueError as error:  # syntax, encoding, a number of 5000 digits
+            raise InputError(f"{path}: not a TOML file ({error})") from None
         return cls.of(values, str(path))
 
     @classmethod
     def of(cls, values: dict[str, Any], where: str = "the recipe") -> "Recipe":
-        """A recipe from plain data; an unknown key or a value of another kind is an error."""
-        sections = {}
-        for name, given in values.items():
+        """A recipe from plain data; an unknown key or a value of another type is an error."""
+        model = values.get("model")
+        kind = model.get("kind", DEFAULT_KIND) if isinstance(model, dict) else DEFAULT_KIND
+        try:
+            sections = sections_of(_checked(kind, str, "kind"))
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+
+        found: dict[str, Any] = {}
+        for given_name, given in values.items():
+            name = OLD_NAMES.get(given_name, given_name)
             if name == "about":
-                sections[name] = _checked(given, str, f"{where}: about")
-                continue
-            if name not in SECTIONS or not isinstance(given, dict):
-                raise InputError(f"{where}: unknown section {name!r}; there are {', '.join(SECTIONS)}")
-            known = hints(SECTIONS[name])
-            unknown = next((key for key in given if key not in known), None)
-            if unknown is not None:
-                home = next((other for other, kind in SECTIONS.items() if unknown in hints(kind)), None)
-                hint = f"it belongs into [{home}]" if home else f"there are {', '.join(known)}"
-                raise InputError(f"{where}: unknown key {unknown!r} in [{name}]; {hint}")
-            kwargs = {key: _checked(value, known[key], f"{where}: {key}") for key, value in given.items()}
-            try:
-                sections[name] = SECTIONS[name](**kwargs)
-            except InputError as error:
-                raise InputError(f"{where}: {error}") from None
-        return cls(**sections)
+                found[name] = _checked(given, str, f"{where}: about")
+            elif name not in sections or not isinstance(given, dict):
+                raise InputError(f"{where}: unknown section {given_name!r}; there are {', '.join(sections)}")
+            else:
+                found[name] = _section(name, given, sections=sections, where=where)
+        return cls(**found)
+
+    @property
+    def sections(self) -> dict[str, Any]:
+        """Section -> its dataclass, with the keys of this recipe's kind of model."""
+        return sections_of(self.model.kind)
 
     def changed(self, **flags: Any) -> "Recipe":
         """The recipe with some keys changed, whichever section they are in."""
-        sections: dict[str, Any] = {}
-        for key, value in flags.items():
-            home = next((name for name, kind in SECTIONS.items() if key in hints(kind)), None)
-            if home is None:
-                raise InputError(f"unknown key {key!r}")
-            sections.setdefault(home, {})[key] = _checked(value, hints(SECTIONS[home])[key], key)
-        return dataclasses.replace(
-            self, **{name: dataclasses.replace(getattr(self, name), **v) for name, v in sections.items()}
-        )
+        recipe = self
+        if "kind" in flags:
+            recipe = recipe._with_kind(_checked(flags.pop("kind"), str, "kind"))
+
+        homes = flag_homes(recipe.sections)
+        changes: dict[str, dict[str, Any]] = {}
+        for flag, value in flags.items():
+            if flag not in homes:
+                raise InputError(_unknown_flag(flag, recipe.sections))
+            section, key = homes[flag]
+            type_ = hints(recipe.sections[section])[key]
+            changes.setdefault(section, {})[key] = _checked(value, type_, flag)
+        updated = {
+            section: dataclasses.replace(getattr(recipe, section), **keys)
+            for section, keys in changes.items()
+        }
+        return dataclasses.replace(recipe, **updated)
+
+    def _with_kind(self, kind: str) -> "Recipe":
+        """The recipe for another kind of model: keys that both kinds have stay as they are."""
+        section = sections_of(kind)["model"]
+        shared = {one.name for one in fields(self.model)} & {one.name for one in fields(section)}
+        kept = {name: getattr(self.model, name) for name in shared}
+        return dataclasses.replace(self, model=section(**kept | {"kind": kind}))
 
     def to_toml(self) -> str:
-        """The file of a recipe: what is not as usual, all of it readable."""
+        """The file of a recipe: only what differs from the defaults, all of it readable."""
         lines = [f"about = {_toml(self.about)}"] if self.about else []
-        for name, kind in SECTIONS.items():
-            section, usual = getattr(self, name), kind()
-            changed = [
-                one.name for one in fields(kind) if getattr(section, one.name) != getattr(usual, one.name)
-            ]
+        for name, kind in self.sections.items():
+            section = getattr(self, name)
+            changed = [one.name for one in fields(kind) if getattr(section, one.name) != _usual(one)]
             if changed:
-                lines += [f"\n[{name}]"] + [f"{key} = {_toml(getattr(section, key))}" for key in changed]
+                lines.append(f"\n[{name}]")
+                lines += [f"{key} = {_toml(getattr(section, key))}" for key in changed]
         return "\n".join(lines).strip() + "\n"
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Every key of every section."""
-        return {name: dataclasses.asdict(getattr(self, name)) for name in SECTIONS}
+        return {name: dataclasses.asdict(getattr(self, name)) for name in self.sections}
 
 
 SECTIONS: dict[str, Any] = {
     "text": Text,
     "model": Shape,
     "lora": Lora,
-    "train": Plan,
-    "watch": Watch,
+    "train": Hyperparameters,
+    "evaluation": EvalSchedule,
     "show": Show,
 }
+OLD_NAMES = {"watch": "evaluation"}  # sections of recipes that an earlier version wrote
+
+
+def sections_of(kind: str) -> dict[str, Any]:
+    """Section -> its dataclass, for a recipe of one kind of model."""
+    return SECTIONS | {"model": shape_of(kind)}
+
+
+@cache
+def shape_of(kind: str) -> Any:
+    """The [model] section of a kind: kind, base, freeze, and the fields of the family's Config."""
+    if kind == DEFAULT_KIND:
+        return Shape  # known without the model's file, which imports torch: `glass train --help` is quick
+
+    from glassformer.hub.families import family
+
+    config = family(kind).config
+    types = hints(config)
+    usual = {one.name: one for one in fields(Shape)}
+    keys: list[Any] = [("kind", str, option(kind, usual["kind"].metadata["help"]))]
+    keys.append(_key(usual["base"], str))
+    for one in fields(config):
+        if one.name not in NOT_KEYS:
+            keys.append(_key(usual.get(one.name, one), types[one.name]))
+    keys.append(_key(usual["freeze"], Strings))
+    return dataclasses.make_dataclass(f"Shape_{kind}", keys, frozen=True, kw_only=True)
+
+
+def _key(one: Any, kind: Any) -> tuple[str, Any, Any]:
+    """A field for `make_dataclass`, after one of another dataclass."""
+    default = None if one.default is dataclasses.MISSING else one.default
+    help = one.metadata.get("help", f"{one.name.replace('_', ' ').capitalize()} of the model.")
+    return one.name, kind, option(default, help)
+
+
+def flag_homes(sections: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """Flag -> its section and key. A key of [model] that another section has too becomes `model_KEY`."""
+    others = {one.name for name, kind in sections.items() if name != "model" for one in fields(kind)}
+    homes: dict[str, tuple[str, str]] = {}
+    for section, kind in sections.items():
+        for one in fields(kind):
+            doubled = section == "model" and one.name in others
+            homes[f"model_{one.name}" if doubled else one.name] = (section, one.name)
+    return homes
 
 
 def hints(kind: Any) -> dict[str, Any]:
-    """The keys of a section, and what each is."""
+    """The keys of a section, and the type of each."""
     return get_type_hints(kind)
 
 
+def _section(name: str, given: dict[str, Any], *, sections: dict[str, Any], where: str) -> Any:
+    """One section of a recipe, from plain data."""
+    types = hints(sections[name])
+    unknown = next((key for key in given if key not in types), None)
+    if unknown is not None:
+        reason = _unknown_key(unknown, name, sections)
+        raise InputError(f"{where}: unknown key {unknown!r} in [{name}]; {reason}")
+    values = {key: _checked(value, types[key], f"{where}: {key}") for key, value in given.items()}
+    try:
+        return sections[name](**values)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _unknown_key(key: str, section: str, sections: dict[str, Any]) -> str:
+    """Where a key belongs, or which keys there are."""
+    keys = ", ".join(hints(sections[section]))
+    known = f"kind {_default_kind(sections)} has {keys}" if section == "model" else f"there are {keys}"
+    home = next((name for name, kind in sections.items() if key in hints(kind)), None)
+    if home is None:
+        return known
+    return f"it belongs into [{home}]" + (f"; {known}" if section == "model" else "")
+
+
+def _default_kind(sections: dict[str, Any]) -> str:
+    return str(sections["model"]().kind)
+
+
+def _unknown_flag(flag: str, sections: dict[str, Any]) -> str:
+    """What is wrong with a flag: no section has it, or only another kind of model."""
+    keys = ", ".join(hints(sections["model"]))
+    if flag in hints(Shape):
+        return f"unknown key {flag!r}: kind {_default_kind(sections)} has {keys}"
+    return f"unknown key {flag!r}"
+
+
+def _usual(one: Any) -> Any:
+    """The value of a key that a recipe does not name."""
+    return DEFAULT_KIND if one.name == "kind" else one.default
+
+
 def _checked(value: Any, kind: Any, where: str) -> Any:
-    """A value as the dataclass wants it; 1 is also a number with a fraction, a list is also a tuple."""
+    """A value of the type that the dataclass has; 1 is also a float, a list is also a tuple."""
     if kind in (Strings, Numbers):
         item = str if kind == Strings else float
         if isinstance(value, str) or not isinstance(value, list | tuple):
             raise InputError(f"{where} should be a list, not {value!r}")
         return tuple(_checked(one, item, where) for one in value)
-    if kind is float and type(value) is int and abs(value) < 1 << 1000:
+
+    optional = [one for one in get_args(kind) if one is not NoneType]  # `int | None`: None is the default
+    if optional:
+        return value if value is None else _checked(value, optional[0], where)
+    if kind is float and type(value) is int and abs(value) < 1 << 1000:  # a larger one is infinite
         return float(value)
     if type(value) is not kind:
         names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}

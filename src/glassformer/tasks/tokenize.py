@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from glassformer.durable import replace_file
 from glassformer.errors import InputError
 from glassformer.hub import vocabulary
 from glassformer.hub.locate import locate
@@ -18,12 +19,10 @@ def load_tokenizer(name: str, *, revision: str | None = None, offline: bool = Fa
 
 
 def train(
-    files: list[Path], vocab_size: int, folder: Path, *, progress: Callable[[int], object] | None = None
+    files: list[Path], vocab_size: int, *, folder: Path, progress: Callable[[int], object] | None = None
 ) -> Tokenizer:
     """Learn a vocabulary from text files and write it to `folder/tokenizer.json`."""
     tokenizer = train_tokenizer(files, vocab_size, progress=progress)
     folder.mkdir(parents=True, exist_ok=True)
-    fresh = folder / ".tokenizer.json.new"
-    fresh.write_text(tokenizer.to_json(), encoding="utf-8")
-    fresh.replace(folder / "tokenizer.json")
+    replace_file(folder / "tokenizer.json", tokenizer.to_json())
     return tokenizer

@@ -1,10 +1,11 @@
 """The training loop, the only one.
 
-    for event in fit(model, batches, next_token, Plan(steps=1000)):
+    for event in fit(model, batches, objective=next_token, hyperparameters=Hyperparameters(steps=1000)):
         print(event)
 
-It trains while being iterated over: the caller hears of every step, every measurement and every checkpoint, prints, draws,
-samples, and stops when it likes. Nothing that the caller does in between changes the training.
+It trains while it is iterated over: the caller gets every step, every evaluation and every checkpoint as an
+event, prints, draws, samples, and stops when it likes. Nothing that the caller does in between changes the
+training.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,11 +22,11 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from glassformer.errors import GlassError, InputError
+from glassformer.training.checkpoints import CheckpointManager, State, Trainee
 from glassformer.training.distributed import World
+from glassformer.training.hyperparameters import EvalSchedule, Hyperparameters
 from glassformer.training.optim import optimizer_of
-from glassformer.training.plan import Plan, Watch
 from glassformer.training.precision import autocast
-from glassformer.training.resume import Keeper, State
 
 Objective = Callable[[nn.Module, dict[str, Tensor]], Tensor]  # the loss of a batch, summed over its targets
 
@@ -48,15 +49,18 @@ class Batches(Protocol):
     def read(self, rows: Sequence[Any]) -> Batch: ...
 
 
+HeldOut = Callable[[], Iterable[Batch]]  # the batches of one evaluation, the same ones every time
+
+
 class TrainingFailed(GlassError):
-    """The numbers went wrong; nothing was updated with them."""
+    """A number went wrong; the weights were not updated with it."""
 
 
 @dataclass(frozen=True)
 class Stepped:
-    """What one step did."""
+    """One step is done."""
 
-    step: int  # how many are done
+    step: int  # number of steps done
     loss: float  # mean over the targets of the step, over all ranks
     lr: float
     norm: float  # of the gradient, before clipping
@@ -65,8 +69,8 @@ class Stepped:
 
 
 @dataclass(frozen=True)
-class Measured:
-    """The loss on held-out text. The model is in evaluation mode while the caller looks at this."""
+class Evaluated:
+    """The loss on held-out text. The model is in evaluation mode while the caller has this event."""
 
     step: int
     loss: float
@@ -79,122 +83,228 @@ class Saved:
 
     step: int
     folder: Path
-    best: bool  # whether it is the best one by now, or the newest where nothing is measured
+    best: bool  # whether it is the best one by now, or the newest where nothing is evaluated
 
 
 @dataclass(frozen=True)
 class Finished:
-    """The plan is fulfilled, or no better measurement is to be expected."""
+    """All steps are done, or the evaluations stopped getting better."""
 
     step: int
     tokens: int
-    best: float | None  # the lowest loss on held-out text, and when
+    best: float | None  # the lowest loss on held-out text, and its step
     best_step: int
     early: bool
 
 
-Event = Stepped | Measured | Saved | Finished
+Event = Stepped | Evaluated | Saved | Finished
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """Everything that a training needs; without `held_out` or `checkpoints` it evaluates or saves nothing."""
+
+    model: nn.Module
+    batches: Batches
+    objective: Objective
+    hyperparameters: Hyperparameters
+    schedule: EvalSchedule = field(default_factory=EvalSchedule)
+    held_out: HeldOut | None = None
+    checkpoints: CheckpointManager | None = None
+    world: World = field(default_factory=World)
+    stop: Callable[[], bool] = lambda: False  # asked after every step: save and end?
 
 
 def fit(
     model: nn.Module,
     batches: Batches,
-    objective: Objective,
-    plan: Plan,
     *,
-    watch: Watch | None = None,
-    held_out: Callable[[], Iterable[Batch]] | None = None,
-    keeper: Keeper | None = None,
-    world: World | None = None,
-    stop: Callable[[], bool] = lambda: False,
+    objective: Objective,
+    hyperparameters: Hyperparameters,
+    schedule: EvalSchedule | None = None,
+    held_out: HeldOut | None = None,
+    checkpoints: CheckpointManager | None = None,
 ) -> Iterator[Event]:
-    """Train in place, from the keeper's newest checkpoint if there is one, until the plan or `stop` says so."""
-    world = world or World()
-    model.train()
+    """Train a model in place, in this process; from the newest checkpoint if there is one.
+
+    `run(Setup(…))` is the same with more to choose: several processes (`world`), a request to stop (`stop`).
+    """
+    return run(
+        Setup(
+            model=model,
+            batches=batches,
+            objective=objective,
+            hyperparameters=hyperparameters,
+            schedule=schedule or EvalSchedule(),
+            held_out=held_out,
+            checkpoints=checkpoints,
+        )
+    )
+
+
+def run(setup: Setup) -> Iterator[Event]:
+    """Train in place, from the newest checkpoint if there is one, until all steps are done or `stop()`."""
+    device = setup.world.device
+    setup.model.train()
     try:
-        with contextlib.closing(
-            _train(model, batches, objective, plan, watch or Watch(), held_out, keeper, world, stop)
-        ) as run:
-            for event in run:
-                with torch.random.fork_rng([world.device] if world.device.type == "cuda" else []):
+        with contextlib.closing(_Training(setup).events()) as events:
+            for event in events:
+                # The caller may draw random numbers before it asks for the next event (a preview does);
+                # the fork gives the training its own state back.
+                with torch.random.fork_rng([device] if device.type == "cuda" else []):
                     yield event
     finally:
-        model.eval()
+        setup.model.eval()
 
 
-def _train(
-    model: nn.Module,
-    batches: Batches,
-    objective: Objective,
-    plan: Plan,
-    watch: Watch,
-    held_out: Callable[[], Iterable[Batch]] | None,
-    keeper: Keeper | None,
-    world: World,
-    stop: Callable[[], bool],
-) -> Generator[Event]:
-    if plan.batch % world.size:
-        raise InputError(
-            f"batch must be a multiple of the {world.size} processes that share it, not {plan.batch}"
+class _Training:
+    """A training that has begun: the setup, and what changes from step to step."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup, self.hyperparameters, self.world = setup, setup.hyperparameters, setup.world
+        seed, ranks = self.hyperparameters.seed, self.world.size
+        if self.hyperparameters.batch % ranks:
+            raise InputError(
+                f"batch must be a multiple of the {ranks} processes that share it,"
+                f" not {self.hyperparameters.batch}"
+            )
+
+        # The order matters: sharding replaces the parameters, so the optimizer comes after it, and a
+        # checkpoint fills both; the seed comes before the checkpoint, which restores the random state of its
+        # step.
+        torch.manual_seed(seed * ranks + self.world.rank)
+        self.forward = self.world.wrap(setup.model, self.hyperparameters.parallel)
+        self.optimizer = optimizer_of(setup.model, self.hyperparameters)
+        self.trainee = Trainee(
+            model=setup.model, optimizer=self.optimizer, batches=setup.batches, world=self.world
         )
-    torch.manual_seed(plan.seed * world.size + world.rank)
-    forward = world.wrap(model, plan.parallel)
-    optimizer = optimizer_of(model, plan)
-    state = (
-        keeper.restore(model, optimizer, batches, world, seed=plan.seed) if keeper is not None else State()
-    )
-    if plan.compile:
-        forward = torch.compile(forward)  # type: ignore[assignment]
-    saved_at = time.monotonic()
-    while state.step < plan.steps and not state.stopped:
+        self.state = State()
+        if setup.checkpoints is not None:
+            self.state = setup.checkpoints.restore(self.trainee, seed=seed)
+        if self.hyperparameters.compile:
+            self.forward = torch.compile(self.forward)  # type: ignore[assignment]
+        self.saved_at = time.monotonic()
+
+    def events(self) -> Generator[Event]:
+        """Step, evaluate where it is due, save where it is due, until the end."""
+        state, schedule = self.state, self.setup.schedule
+        while state.step < self.hyperparameters.steps and not state.stopped:
+            yield self._step()
+            last = state.step == self.hyperparameters.steps
+
+            improved = False
+            if self.setup.held_out is not None and (last or schedule.evaluates_at(state.step)):
+                evaluated = self._evaluate(self.setup.held_out)
+                improved = evaluated.best
+                yield evaluated
+                self.setup.model.train()
+
+            # Clocks and signals differ between ranks, but saving takes all of them at once: they vote.
+            minutes = (time.monotonic() - self.saved_at) / 60
+            stopping, due = self.world.any(self.setup.stop(), schedule.saves_at(state.step, minutes=minutes))
+            # Whatever ends the training, or becomes the model that is exported, must be on the disk first.
+            due = due or stopping or last or improved or state.stopped
+            if self.setup.checkpoints is not None and due:
+                folder = self.setup.checkpoints.save(self.trainee, state)
+                self.saved_at = time.monotonic()
+                yield Saved(state.step, folder, improved or state.best is None)
+
+            # Asked to stop after the very last step, a training is finished all the same.
+            if stopping and not last:
+                return
+        yield Finished(state.step, state.tokens, state.best, state.best_step, state.stopped)
+
+    def _step(self) -> Stepped:
+        """One update from one batch, computed in as many parts as memory asks for."""
         began = time.perf_counter()
-        loss, norm, count = _step(forward, model, optimizer, batches, objective, plan, state.step, world)
-        state.step += 1
-        state.tokens += count
-        yield Stepped(
-            state.step,
-            loss,
-            plan.rate(state.step - 1),
-            norm,
-            state.tokens,
-            count / (time.perf_counter() - began),
-        )
-        last, improved = state.step == plan.steps, False
-        if held_out is not None and (last or (watch.eval_every and state.step % watch.eval_every == 0)):
-            measured = evaluate(forward, held_out(), objective, plan, world)
-            improved = _note(state, measured, watch)
-            yield Measured(state.step, measured, improved)
-            model.train()
-        by_clock = watch.save_minutes and time.monotonic() - saved_at > 60 * watch.save_minutes
-        ending, due = (bool(votes) for votes in world.sum(stop(), bool(by_clock)))
-        due = due or ending or last or improved or state.stopped
-        if keeper is not None and (due or (watch.save_every and state.step % watch.save_every == 0)):
-            folder = keeper.save(model, optimizer, batches, state, world)
-            saved_at = time.monotonic()
-            yield Saved(state.step, folder, improved or state.best is None)
-        if ending and not last:
+        rate = self.hyperparameters.rate(self.state.step)
+        parts = self._draw()
+        (count,) = self.world.sum(sum(part.count for part in parts))
+        if not count:
+            raise TrainingFailed(
+                f"step {self.state.step + 1}: no token of the batch is to be learned (prompts alone);"
+                " begin anew with a larger batch"
+            )
+
+        self.optimizer.zero_grad(set_to_none=True)
+        total = self._backward(parts, int(count))
+        norm = clip_gradients(self.setup.model, self.hyperparameters.clip)
+        self._check_finite(total, norm)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+
+        self.state.step += 1
+        self.state.tokens += int(count)
+        speed = count / (time.perf_counter() - began)
+        return Stepped(self.state.step, total / count, rate, norm, self.state.tokens, speed)
+
+    def _draw(self) -> list[Batch]:
+        """This rank's share of the next batch, in parts of at most `micro_batch` rows."""
+        rows = self.world.share(self.setup.batches.draw(self.hyperparameters.batch))
+        size = self.hyperparameters.micro_batch or len(rows)
+        starts = range(0, len(rows), size)
+        return [self.setup.batches.read(rows[start : start + size]) for start in starts]
+
+    def _backward(self, parts: list[Batch], count: int) -> float:
+        """Sum up the gradients of all parts; the summed loss over all ranks."""
+        total = 0.0
+        for number, part in enumerate(parts, 1):
+            with self.world.accumulate(self.forward, last=number == len(parts)):
+                with autocast(self.hyperparameters, self.world.device):
+                    loss = self.setup.objective(self.forward, _tensors(part, self.world.device))
+                # Divided by the targets of the whole batch, so that parts and ranks with fewer of them weigh
+                # less; times the ranks, because DDP and FSDP average gradients where we need their sum.
+                (loss * (self.world.size / count)).backward()  # type: ignore[no-untyped-call]
+            total += loss.item()
+        (total,) = self.world.sum(total)
+        return total
+
+    def _check_finite(self, loss: float, norm: float) -> None:
+        if math.isfinite(loss + norm):
             return
-    yield Finished(state.step, state.tokens, state.best, state.best_step, state.stopped)
+        what, value = ("gradient", norm) if math.isfinite(loss) else ("loss", loss)
+        raise TrainingFailed(
+            f"step {self.state.step + 1}: the {what} is {value}, so the weights were not changed by it;"
+            f" a smaller lr (now {self.hyperparameters.rate(self.state.step):.2g})"
+            f" or clip ({self.hyperparameters.clip:g}) may help"
+        )
+
+    def _evaluate(self, held_out: HeldOut) -> Evaluated:
+        loss = evaluate(
+            self.forward,
+            held_out(),
+            objective=self.setup.objective,
+            hyperparameters=self.hyperparameters,
+            world=self.world,
+        )
+        best = self.state.note(loss, patience=self.setup.schedule.patience)
+        return Evaluated(self.state.step, loss, best)
 
 
 @torch.no_grad()
 def evaluate(
-    model: nn.Module, batches: Iterable[Batch], objective: Objective, plan: Plan, world: World | None = None
+    model: nn.Module,
+    batches: Iterable[Batch],
+    *,
+    objective: Objective,
+    hyperparameters: Hyperparameters,
+    world: World | None = None,
 ) -> float:
-    """The mean loss over all targets of some batches. Leaves the model in evaluation mode and no random number used."""
+    """The mean loss over all targets of some batches. Leaves the model in evaluation mode."""
     world = world or World()
     model.eval()
     total, count = 0.0, 0
     batches = iter(batches)
-    while group := list(itertools.islice(batches, world.size)):  # one for each rank
-        mine = group[
-            world.rank % len(group)
-        ]  # at the end there may be too few: all must take part, but none counts twice
-        with autocast(plan, world.device):
+    while group := list(itertools.islice(batches, world.size)):  # one batch for each rank
+        # The last group may be too small: a sharded model needs every rank in every forward pass, so a rank
+        # without a batch computes another one's again, and does not count it.
+        mine = group[world.rank % len(group)]
+        with autocast(hyperparameters, world.device):
             loss = objective(model, _tensors(mine, world.device)).item()
         if world.rank < len(group):
             total, count = total + loss, count + mine.count
-    world.settle(model)
+    world.reshard(model)
     total, targets = world.sum(total, count)
     if not targets:
         raise InputError(
@@ -203,65 +313,14 @@ def evaluate(
     return total / targets
 
 
-def _step(
-    forward: nn.Module,
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    batches: Batches,
-    objective: Objective,
-    plan: Plan,
-    step: int,
-    world: World,
-) -> tuple[float, float, int]:
-    """One update from one batch, taken in as many parts as needed; mean loss, norm of the gradient, number of targets."""
-    rows = world.share(batches.draw(plan.batch))
-    size = plan.micro_batch or len(rows)
-    parts = [batches.read(rows[start : start + size]) for start in range(0, len(rows), size)]
-    (count,) = world.sum(sum(part.count for part in parts))
-    if not count:
-        raise TrainingFailed(
-            f"step {step + 1}: no token of the batch is to be learned (prompts alone); begin anew with a larger batch"
-        )
-    optimizer.zero_grad(set_to_none=True)
-    total = 0.0
-    for number, part in enumerate(parts, 1):
-        with world.together(forward, last=number == len(parts)):
-            with autocast(plan, world.device):
-                loss = objective(forward, _tensors(part, world.device))
-            (loss * (world.size / count)).backward()  # type: ignore[no-untyped-call]
-        total += loss.item()
-    (total,) = world.sum(total)
-    norm = _clip(model, plan.clip)
-    if not math.isfinite(total + norm):
-        what = "loss" if not math.isfinite(total) else "gradient"
-        raise TrainingFailed(
-            f"step {step + 1}: the {what} is {total if what == 'loss' else norm}, so the weights were not changed by it;"
-            f" a smaller lr (now {plan.rate(step):.2g}) or clip ({plan.clip:g}) may help"
-        )
-    for group in optimizer.param_groups:
-        group["lr"] = plan.rate(step)
-    optimizer.step()
-    return total / count, norm, int(count)
-
-
-def _clip(model: nn.Module, longest: float) -> float:
-    """Shorten the gradient to `longest`, if that is not 0; its norm before that."""
-    moving = [parameter for parameter in model.parameters() if parameter.grad is not None]
-    length = nn.utils.get_total_norm([parameter.grad for parameter in moving if parameter.grad is not None])
+def clip_gradients(model: nn.Module, limit: float) -> float:
+    """Scale the gradient down to the norm `limit`, unless that is 0; its norm before that."""
+    updated = [parameter for parameter in model.parameters() if parameter.grad is not None]
+    length = nn.utils.get_total_norm([p.grad for p in updated if p.grad is not None])
     norm = float(length.full_tensor() if isinstance(length, DTensor) else length)
-    if longest and norm > longest:
-        nn.utils.clip_grads_with_norm_(moving, longest, length)
+    if limit and norm > limit:
+        nn.utils.clip_grads_with_norm_(updated, limit, length)
     return norm
-
-
-def _note(state: State, measured: float, watch: Watch) -> bool:
-    """Remember a measurement; whether it is the best so far."""
-    if state.best is None or measured < state.best:
-        state.best, state.best_step, state.waited = measured, state.step, 0
-        return True
-    state.waited += 1
-    state.stopped = bool(watch.patience) and state.waited >= watch.patience
-    return False
 
 
 def _tensors(batch: Batch, device: torch.device) -> dict[str, Tensor]:

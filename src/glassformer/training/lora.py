@@ -2,8 +2,8 @@
 
 Paper  LoRA: Low-Rank Adaptation of Large Language Models (Hu et al., 2021)
 
-An adapted layer is still a `Linear` with its `weight` and `bias`; `lora_a` (R, in) and `lora_b` (out, R) stand beside them.
-B begins at zero, so that an adapted model begins as the model it adapts.
+An adapted layer is still a `Linear` with its `weight` and `bias`; `lora_a` (R, in) and `lora_b` (out, R)
+stand beside them. B begins at zero, so that an adapted model begins as the model it adapts.
 """
 
 import math
@@ -44,9 +44,10 @@ class LoraLinear(nn.Linear):
 def attach(
     model: nn.Module, targets: Iterable[str], *, rank: int, scale: float, dropout: float = 0.0, seed: int = 0
 ) -> list[str]:
-    """Give every linear layer whose name fits a target a detour, and freeze the rest. Returns the names of these layers.
+    """Give every linear layer whose name fits a target a detour, and freeze the rest; returns their names.
 
-    A target is a glob of whole names, as `blocks.*.attn.qkv`, or how a name ends. A is drawn as PEFT draws it, B is zero.
+    A target is a glob of whole names, as `blocks.*.attn.qkv`, or how a name ends. A is drawn as PEFT draws
+    it, B is zero.
     """
     if rank < 1:
         raise InputError(f"rank must be at least 1, not {rank}")
@@ -66,7 +67,7 @@ def attach(
             adapted.lora_a.copy_(
                 torch.empty(rank, adapted.in_features).uniform_(-bound, bound, generator=generator)
             )
-        replace_layer(model, name, adapted)
+        _replace_layer(model, name, adapted)
     return sorted(found)
 
 
@@ -86,7 +87,7 @@ def insert(model: nn.Module, detours: Mapping[str, tuple[Tensor, Tensor, float]]
         adapted = LoraLinear(layer, rank=len(a), scale=scale).train(layer.training)
         adapted.lora_a.data.copy_(a)
         adapted.lora_b.data.copy_(b)
-        replace_layer(model, name, adapted)
+        _replace_layer(model, name, adapted)
 
 
 def adapted_layers(model: nn.Module) -> Iterator[tuple[str, LoraLinear]]:
@@ -120,12 +121,12 @@ def fold(model: nn.Module) -> None:
             layer.weight += layer.delta()
         plain = nn.Linear(layer.in_features, layer.out_features, bias=layer.bias is not None, device="meta")
         plain.weight, plain.bias = layer.weight, layer.bias
-        replace_layer(model, name, plain.train(layer.training))
+        _replace_layer(model, name, plain.train(layer.training))
     for parameter in model.parameters():
         parameter.requires_grad_(True)
 
 
-def replace_layer(model: nn.Module, name: str, layer: nn.Module) -> None:
+def _replace_layer(model: nn.Module, name: str, layer: nn.Module) -> None:
     """Put a layer in the place of another."""
     path, _, leaf = name.rpartition(".")
     setattr(model.get_submodule(path), leaf, layer)

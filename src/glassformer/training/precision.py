@@ -8,37 +8,49 @@ from dataclasses import replace
 import torch
 
 from glassformer import machine
-from glassformer.training.plan import Plan
+from glassformer.training.hyperparameters import Hyperparameters
 
-GAIN = 1.1  # less than this is not worth a coarser number
+GAIN = 1.1  # a smaller gain is not worth a coarser number
 ROUNDS = 3
 
-
-def autocast(plan: Plan, device: torch.device) -> AbstractContextManager[object]:
-    """Products in bf16, where the plan says so."""
-    return torch.autocast(device.type, torch.bfloat16) if plan.precision == "bf16" else nullcontext()
+Rehearsal = Callable[[Hyperparameters], object]  # does the work of a step, without its consequences
 
 
-def choose_precision(plan: Plan, device: torch.device, run: Callable[[Plan], object]) -> tuple[Plan, str]:
-    """A plan that wishes for bf16 becomes one that has it, or not; and why. `run` does the work of a step with a plan."""
-    if plan.precision not in ("auto", "bf16"):
-        return plan, ""
-    plain, coarse = replace(plan, precision="float32"), replace(plan, precision="bf16")
+def autocast(hyperparameters: Hyperparameters, device: torch.device) -> AbstractContextManager[object]:
+    """Matrix products in bf16, where the hyperparameters say so."""
+    if hyperparameters.precision == "bf16":
+        return torch.autocast(device.type, torch.bfloat16)
+    return nullcontext()
+
+
+def choose_precision(
+    hyperparameters: Hyperparameters, device: torch.device, *, rehearse: Rehearsal
+) -> tuple[Hyperparameters, str]:
+    """Hyperparameters that ask for bf16 become ones that have it, or not; and the reason, in words."""
+    if hyperparameters.precision not in ("auto", "bf16"):
+        return hyperparameters, ""
+
+    plain = replace(hyperparameters, precision="float32")
+    coarse = replace(hyperparameters, precision="bf16")
     if device.type == "cpu" and machine.bf16() == "crashes":
         return plain, "float32: bf16 crashes on this machine"
     if device.type == "cuda" and not torch.cuda.is_bf16_supported():
         return plain, "float32: this GPU has no bf16"
+
     times: dict[str, list[float]] = {"float32": [], "bf16": []}
     for _ in range(ROUNDS + 1):
-        for one in (plain, coarse):
-            began = time.perf_counter()
-            run(one)
-            if device.type == "cuda":
-                torch.cuda.synchronize(device)
-            times[one.precision].append(time.perf_counter() - began)
+        for one in (plain, coarse):  # in turn: a machine that gets slower meanwhile slows both
+            times[one.precision].append(_seconds(rehearse, one, device))
+
     ratio = min(times["float32"][1:]) / min(times["bf16"][1:])  # the first round warms up
-    return (
-        (coarse, f"bf16: {ratio:.2f} × as fast")
-        if ratio >= GAIN
-        else (plain, f"float32: bf16 is {ratio:.2f} × as fast")
-    )
+    if ratio >= GAIN:
+        return coarse, f"bf16: {ratio:.2f} × as fast"
+    return plain, f"float32: bf16 is {ratio:.2f} × as fast"
+
+
+def _seconds(rehearse: Rehearsal, hyperparameters: Hyperparameters, device: torch.device) -> float:
+    began = time.perf_counter()
+    rehearse(hyperparameters)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)  # a GPU returns before it is done
+    return time.perf_counter() - began

@@ -18,12 +18,35 @@ import pytest
 import torch
 from safetensors import safe_open
 
-import glassformer.training.resume as resume
 from glassformer.durable import read_sealed
+from glassformer.errors import CheckpointError
+from glassformer.training.checkpoints import CheckpointManager, State, Trainee, find_fault
+from glassformer.training.distributed import World
 
-SOURCE = Path(resume.__file__).read_text()
-FAILPOINTS = [name for name in re.findall(r'failpoint\(f?"([^"]+)"\)', SOURCE) if "{" not in name]
-FAILPOINTS += [f"save.{name}{end}" for name in (resume.WEIGHTS, resume.TRAINING) for end in ("", ".synced")]
+# Every file operation of a save that changes the disk, in the order in which they happen, as tests/crash.py sees
+# them; files are synced once when they are written (if the package writes them) and once with their folder.
+FILES = ("weights.safetensors", "training.safetensors", "state.json", "manifest.json")
+SAVE = [
+    "mkdir step", "save weights.safetensors", "save training.safetensors", "write state.json", "fsync state.json",
+    "write manifest.json", "fsync manifest.json", *(f"fsync {name}" for name in FILES), "fsync step", "rename step step",
+    "fsync checkpoints",
+]  # fmt: skip
+ROTATE = ["rename step old-step", *(f"remove {name}" for name in FILES), "rmdir old-step"]
+# Every one of a load, which changes nothing: it finds, checks, and reads.
+LOAD = [
+    "list checkpoints", "list checkpoints", *(f"read {name}" for name in FILES), "read state.json", "read state.json",
+    "load weights.safetensors", "load training.safetensors",
+]  # fmt: skip
+CHANGES = re.compile("mkdir step|(save|write|fsync|rename|remove|rmdir) .*")
+
+
+def numbered(moments: list[str]) -> list[tuple[str, int]]:
+    """Each moment, and how often it has come by then."""
+    return [(moment, moments[: number + 1].count(moment)) for number, moment in enumerate(moments)]
+
+
+def named(pair: object) -> str:
+    return str(pair).replace(" ", "-")
 
 
 @pytest.fixture(scope="module")
@@ -40,21 +63,93 @@ def killed_and_resumed(out: Path, text: str, whole: Path) -> None:
     assert not [path for path in (out / "checkpoints").iterdir() if path.name.startswith(".")]
 
 
-def test_there_are_enough_failpoints() -> None:
-    """Moments of saving, rotating and loading, each with a name."""
-    assert len(set(FAILPOINTS)) == len(FAILPOINTS) >= 20
-    assert {name.split(".")[0] for name in FAILPOINTS} == {"save", "rotate", "load"}
+@pytest.fixture(scope="module")
+def record(shared: Path, text: str) -> list[str]:
+    """The file operations of a whole run, among its checkpoints."""
+    os.environ["GLASSFORMER_HOME"] = str(shared / "home")
+    assert crash.run(shared / "recorded", data=[text], crash="record") == 0
+    return crash.operations(shared / "recorded")
 
 
-@pytest.mark.parametrize("point", FAILPOINTS)
-def test_killed_at_every_failpoint(point: str, tmp_path: Path, text: str, whole: Path) -> None:
-    """SIGKILL at the third time that the moment comes; while loading, at the first."""
+def third_save(record: list[str]) -> tuple[int, int]:
+    """Where in a record the third save begins and ends: it is the first that also removes a checkpoint."""
+    saves = [number for number, moment in enumerate(record) if moment == "saved"]
+    return saves[1] + 1, saves[2]
+
+
+def at(record: list[str], moment: tuple[str, int]) -> str:
+    """A crash at a moment of the third save: how often this operation has come in the whole run by then."""
+    name, number = moment
+    begin, _ = third_save(record)
+    return f"{name}:{record[:begin].count(name) + number}"
+
+
+def test_every_file_operation_is_known(record: list[str], shared: Path, text: str) -> None:
+    """The moments at which it is killed below are all there are: a new one in the package must be added here."""
+    begin, end = third_save(record)
+    changes = [moment for moment in record[begin:end] if CHANGES.fullmatch(moment)]
+    assert sorted(changes) == sorted(SAVE + ROTATE)
+    out = shared / "loaded"
+    assert crash.run(out, data=[text], crash="saved:3") == -signal.SIGKILL
+    assert crash.run(out, data=[text], crash="record") == 0
+    resumed = crash.operations(out)
+    assert sorted(resumed[: resumed.index("mkdir checkpoints")]) == sorted(LOAD)
+
+
+def test_synced_before_renamed(record: list[str]) -> None:
+    """Every file and then their folder, before it gets its name; the folder around it after that."""
+    begin, end = third_save(record)
+    save = record[begin:end]
+    renamed = save.index("rename step step")
+    for name in FILES:
+        touched = [moment for moment in save[:renamed] if moment.endswith(f" {name}")]
+        assert touched[-1] == f"fsync {name}"
+    assert save[renamed - 1] == "fsync step"
+    after = [moment for moment in save[renamed + 1 :] if CHANGES.fullmatch(moment)]
+    assert after[0] == "fsync checkpoints"
+
+
+@pytest.mark.parametrize("moment", numbered(SAVE) + numbered(ROTATE), ids=named)
+def test_killed_while_saving(
+    moment: tuple[str, int], tmp_path: Path, text: str, whole: Path, record: list[str]
+) -> None:
+    """SIGKILL just before every file operation of a save and of removing an old checkpoint."""
     out = tmp_path / "run"
-    loading = point.startswith("load")
-    assert crash.run(out, data=[text], crash="save.done:3" if loading else f"{point}:3") == -signal.SIGKILL
-    if loading:
-        assert crash.run(out, data=[text], crash=point) == -signal.SIGKILL
+    assert crash.run(out, data=[text], crash=at(record, moment)) == -signal.SIGKILL
     killed_and_resumed(out, text, whole)
+
+
+@pytest.mark.parametrize("moment", numbered(LOAD), ids=named)
+def test_killed_while_loading(moment: tuple[str, int], tmp_path: Path, text: str, whole: Path) -> None:
+    """SIGKILL just before every file operation of a resume."""
+    out = tmp_path / "run"
+    name, number = moment
+    assert crash.run(out, data=[text], crash="saved:3") == -signal.SIGKILL
+    assert crash.run(out, data=[text], crash=f"{name}:{number}") == -signal.SIGKILL
+    killed_and_resumed(out, text, whole)
+
+
+def cut_the_power(moment: tuple[str, int], out: Path, text: str, whole: Path, record: list[str]) -> None:
+    assert crash.run(out, data=[text], crash=f"{at(record, moment)}:cut") == -signal.SIGKILL
+    killed_and_resumed(out, text, whole)
+    assert "damaged" not in Path(f"{out}.log").read_text()
+
+
+@pytest.mark.parametrize("moment", numbered(SAVE)[1::3], ids=named)
+def test_a_power_cut(
+    moment: tuple[str, int], tmp_path: Path, text: str, whole: Path, record: list[str]
+) -> None:
+    """What was not synced is lost too; no checkpoint is found damaged, because none had its name by then."""
+    cut_the_power(moment, tmp_path / "run", text, whole, record)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", numbered(SAVE) + numbered(ROTATE), ids=named)
+def test_a_power_cut_at_every_moment(
+    moment: tuple[str, int], tmp_path: Path, text: str, whole: Path, record: list[str]
+) -> None:
+    """At each file operation of a save."""
+    cut_the_power(moment, tmp_path / "run", text, whole, record)
 
 
 def kill_at_random_moments(out: Path, text: str, whole: Path, kills: int, seed: int) -> None:
@@ -135,7 +230,7 @@ def test_a_checkpoint_holds_all_that_decides_the_next_step(whole: Path) -> None:
 def test_damage_is_always_seen(whole: Path, tmp_path: Path) -> None:
     """A thousand flipped bits and cut ends, in every file of a checkpoint: not one is loaded."""
     good = whole / "checkpoints" / "step-00000016"
-    assert resume.find_fault(good) is None
+    assert find_fault(good) is None
     draw = random.Random(3)
     files = sorted(good.iterdir())
     for number in range(1000):
@@ -152,17 +247,17 @@ def test_damage_is_always_seen(whole: Path, tmp_path: Path) -> None:
             del data[draw.randrange(len(data)) :]
         (bad / file.name).unlink()
         (bad / file.name).write_bytes(data)
-        assert resume.find_fault(bad) is not None, (file.name, number)
+        assert find_fault(bad) is not None, (file.name, number)
         shutil.rmtree(bad)
 
 
 @pytest.mark.parametrize(
     "file", ["weights.safetensors", "training.safetensors", "state.json", "manifest.json"]
 )
-def test_a_damaged_checkpoint_is_passed_over(file: str, tmp_path: Path, text: str, whole: Path) -> None:
+def test_a_damaged_checkpoint_is_skipped(file: str, tmp_path: Path, text: str, whole: Path) -> None:
     """The one before it is taken, that is said, and the end is the same."""
     out = tmp_path / "run"
-    assert crash.run(out, data=[text], crash="save.done:4") == -signal.SIGKILL
+    assert crash.run(out, data=[text], crash="saved:4") == -signal.SIGKILL
     newest = sorted((out / "checkpoints").glob("step-*"))[-1]
     data = bytearray((newest / file).read_bytes())
     data[len(data) // 2] ^= 16
@@ -174,33 +269,36 @@ def test_a_damaged_checkpoint_is_passed_over(file: str, tmp_path: Path, text: st
 def test_when_all_are_damaged(tmp_path: Path, text: str) -> None:
     """It does not quietly begin anew."""
     out = tmp_path / "run"
-    assert crash.run(out, data=[text], crash="save.done:2") == -signal.SIGKILL
+    assert crash.run(out, data=[text], crash="saved:2") == -signal.SIGKILL
     for folder in (out / "checkpoints").glob("step-*"):
         (folder / "weights.safetensors").unlink()
     assert crash.run(out, data=[text]) == 2
     assert "every checkpoint is damaged" in Path(f"{out}.log").read_text()
 
 
-SAVES = [
-    name for name in FAILPOINTS if name.startswith("save.") and name not in ("save.renamed", "save.done")
-]
+BEFORE_RENAMED = numbered(SAVE[: SAVE.index("rename step step") + 1])
+AFTER = [*numbered(SAVE)[len(BEFORE_RENAMED) :], *numbered(ROTATE)]
 
 
-@pytest.mark.parametrize("point", SAVES[::4])
-def test_a_full_disk(point: str, tmp_path: Path, text: str, whole: Path) -> None:
-    """Wherever in a save it fills up: one sentence, the checkpoint before it is whole, nothing half done; it goes on later."""
-    fill_the_disk(point, tmp_path / "run", text, whole)
+@pytest.mark.parametrize("moment", BEFORE_RENAMED[::4], ids=named)
+def test_a_full_disk(
+    moment: tuple[str, int], tmp_path: Path, text: str, whole: Path, record: list[str]
+) -> None:
+    """Wherever in a save it fills up: one sentence, the checkpoint before it is whole, nothing half done; it goes on."""
+    fill_the_disk(moment, tmp_path / "run", text, whole, record)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("point", SAVES)
-def test_a_full_disk_at_every_moment(point: str, tmp_path: Path, text: str, whole: Path) -> None:
-    """At each named moment of a save."""
-    fill_the_disk(point, tmp_path / "run", text, whole)
+@pytest.mark.parametrize("moment", BEFORE_RENAMED, ids=named)
+def test_a_full_disk_at_every_moment(
+    moment: tuple[str, int], tmp_path: Path, text: str, whole: Path, record: list[str]
+) -> None:
+    """At each file operation of a save."""
+    fill_the_disk(moment, tmp_path / "run", text, whole, record)
 
 
-def fill_the_disk(point: str, out: Path, text: str, whole: Path) -> None:
-    assert crash.run(out, data=[text], crash=f"{point}:3:full") == 1
+def fill_the_disk(moment: tuple[str, int], out: Path, text: str, whole: Path, record: list[str]) -> None:
+    assert crash.run(out, data=[text], crash=f"{at(record, moment)}:full") == 1
     log = Path(f"{out}.log").read_text()
     assert re.search(
         r"error: step 6 could not be saved in \S+ \(No space left on device\); the checkpoint of step 4 is whole",
@@ -210,6 +308,20 @@ def fill_the_disk(point: str, out: Path, text: str, whole: Path) -> None:
     assert [path.name for path in sorted((out / "checkpoints").iterdir())] == [
         f"step-{step:08d}" for step in (3, 4)
     ]
+    killed_and_resumed(out, text, whole)
+
+
+@pytest.mark.parametrize("moment", AFTER[::3], ids=named)
+def test_a_disk_that_fails_after_a_save(
+    moment: tuple[str, int], tmp_path: Path, text: str, whole: Path, record: list[str]
+) -> None:
+    """The new checkpoint has its name by then: one sentence, and it goes on from there."""
+    out = tmp_path / "run"
+    assert crash.run(out, data=[text], crash=f"{at(record, moment)}:full") == 1
+    log = Path(f"{out}.log").read_text()
+    assert "No space left on device" in log
+    assert "Traceback" not in log
+    assert find_fault(out / "checkpoints" / "step-00000006") is None
     killed_and_resumed(out, text, whole)
 
 
@@ -233,14 +345,14 @@ def test_two_trainers_in_one_folder(tmp_path: Path, text: str) -> None:
     first.kill()
     first.join()
     assert (
-        crash.run(out, data=[text], steps=100_000, crash="save.done") == -signal.SIGKILL
+        crash.run(out, data=[text], steps=100_000, crash="saved") == -signal.SIGKILL
     )  # the lock died with its owner
 
 
 def test_a_checkpoint_of_another_training(tmp_path: Path, text: str) -> None:
     """What has changed is named; neither folder nor recipe is touched."""
     out = tmp_path / "run"
-    assert crash.run(out, data=[text], crash="save.done:2") == -signal.SIGKILL
+    assert crash.run(out, data=[text], crash="saved:2") == -signal.SIGKILL
     before = (out / "recipe.toml").read_text()
     assert crash.run(out, data=[text], lr=2e-2) == 2
     assert "was made with lr = 0.01, now it is 0.02" in Path(f"{out}.log").read_text()
@@ -289,16 +401,16 @@ def test_asked_to_stop(sign: signal.Signals, tmp_path: Path, text: str) -> None:
 
 
 ORDER = """
-import json, os, sys, pathlib
-from glassformer.training import resume
+import pathlib, sys
 import torch
-keeper = resume.Keeper(pathlib.Path(sys.argv[1]), {})
+from glassformer.training.checkpoints import CheckpointManager, State, Trainee, World
 model = torch.nn.Linear(3, 2)
 batches = type("Batches", (), {"cursor": [0]})()
 optimizer = torch.optim.AdamW(model.parameters())
 model(torch.ones(1, 3)).sum().backward()
 optimizer.step()
-keeper.save(model, optimizer, batches, resume.State(step=1), resume.World())
+trainee = Trainee(model=model, optimizer=optimizer, batches=batches, world=World())
+CheckpointManager(pathlib.Path(sys.argv[1])).save(trainee, State(step=1))
 """
 
 
@@ -307,32 +419,20 @@ keeper.save(model, optimizer, batches, resume.State(step=1), resume.World())
     shutil.which("strace") is None, reason="strace is not installed: the order of system calls cannot be seen"
 )
 def test_the_order_on_the_way_to_the_disk(tmp_path: Path) -> None:
-    """As the system sees it: files are synced, then the manifest, then their folder; it is renamed, and its parent synced."""
+    """As the system sees it: all files are synced, then their folder; it is renamed, and its parent synced."""
     trace = tmp_path / "trace"
-    command = [
-        "strace",
-        "-f",
-        "-y",
-        "-o",
-        str(trace),
-        "-e",
-        "trace=fsync,rename,renameat,renameat2",
-        sys.executable,
-        "-c",
-        ORDER,
-    ]
-    subprocess.run([*command, str(tmp_path / "run")], check=True)
+    command = ["strace", "-f", "-y", "-o", str(trace), "-e", "trace=fsync,rename,renameat,renameat2"]
+    subprocess.run([*command, sys.executable, "-c", ORDER, str(tmp_path / "run")], check=True)
     calls = [line for line in trace.read_text().splitlines() if str(tmp_path / "run") in line]
     seen = []
     for call in calls:
         if "fsync(" in call:
             seen.append("sync " + Path(re.search(r"<([^>]+)>", call)[1]).name)  # type: ignore[index]
-        elif call.count('step-00000001"') == 2:
+        elif 'step-00000001"' in call:
             seen.append("rename")  # of the folder; the library that writes tensors renames its files before
-    assert seen == [
-        "sync weights.safetensors", "sync training.safetensors", "sync state.json", "sync manifest.json",
-        "sync .new-step-00000001", "rename", "sync run",
-    ]  # fmt: skip
+    assert {f"sync {name}" for name in FILES} == set(seen[:-3])
+    assert seen[-3].startswith("sync .step-00000001.")
+    assert seen[-2:] == ["rename", "sync run"]
 
 
 def test_no_pickle_in_a_checkpoint(whole: Path) -> None:
@@ -351,16 +451,34 @@ def test_no_pickle_in_a_checkpoint(whole: Path) -> None:
 
 def test_rotation_never_counts_damaged_ones(tmp_path: Path) -> None:
     """Two damaged checkpoints, newer than the sound one: what is saved next is kept, and so is the sound one."""
-    keeper = resume.Keeper(tmp_path, {})
+    checkpoints = CheckpointManager(tmp_path)
     model = torch.nn.Linear(3, 2)
     optimizer = torch.optim.AdamW(model.parameters())
     stream = SimpleNamespace(cursor=[0])
-    keeper.save(model, optimizer, stream, resume.State(step=300), resume.World())
+    trainee = Trainee(model=model, optimizer=optimizer, batches=stream, world=World())
+    checkpoints.save(trainee, State(step=300))
     for step in (400, 500):
-        keeper.path(step).mkdir()
-    keeper.save(model, optimizer, stream, resume.State(step=350), resume.World())
-    assert {350, 300} <= set(keeper.steps())
-    assert resume.find_fault(keeper.path(350)) is None
+        checkpoints.path(step).mkdir()
+    checkpoints.save(trainee, State(step=350))
+    assert {350, 300} <= set(checkpoints.steps())
+    assert find_fault(checkpoints.path(350)) is None
+
+
+def test_a_key_that_an_earlier_version_did_not_know(tmp_path: Path) -> None:
+    """A checkpoint without it had its default; any other value is another training."""
+    model = torch.nn.Linear(3, 2)
+    trainee = Trainee(
+        model=model,
+        optimizer=torch.optim.AdamW(model.parameters()),
+        batches=SimpleNamespace(cursor=[0]),
+        world=World(),
+    )
+    CheckpointManager(tmp_path, {"lr": 1.0}).save(trainee, State(step=1))
+    defaults = {"kind": "gpt2"}
+    same = CheckpointManager(tmp_path, {"lr": 1.0, "kind": "gpt2"}, defaults)
+    assert same.restore(trainee, seed=0).step == 1
+    with pytest.raises(CheckpointError, match="was made with kind = gpt2, now it is gpt3"):
+        CheckpointManager(tmp_path, {"lr": 1.0, "kind": "gpt3"}, defaults).restore(trainee, seed=0)
 
 
 def test_a_damaged_best_is_replaced_by_the_newest(tmp_path: Path, text: str) -> None:

@@ -3,26 +3,19 @@
 import csv
 import io
 import json
-import os
-import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+<<<<<<< HEAD:tests/cli/test_look.py
+from glassformer.cli.asked import _parts, cell
 from rich.cells import cell_len
 
 from glassformer.answers.answer import Column
 from glassformer.cli import run
-from glassformer.cli.asked import _parts, cell
+=======
+>>>>>>> cli:tests/cli/test_question.py
 
 TEXT = "The cat sat. The cat"
-
-
-def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
-    assert run(list(arguments)) == code
-    caught = capsys.readouterr()
-    return caught.err if code else caught.out
 
 
 @pytest.mark.parametrize(
@@ -95,24 +88,24 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
         ),
     ],
 )
-def test_tables(arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables(arguments: list[str], words: list[str], said) -> None:
     """Each says what it shows, and cuts nothing in a pipe."""
-    shown = said(capsys, *arguments)
+    shown = said(*arguments)
     for word in words:
         assert word in shown
     assert "…" not in shown
     assert "(0.000 nats apart)" not in shown  # an edit that does nothing
 
 
-def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_numbers(tmp_path: Path, said) -> None:
     """As JSON on stdout, as JSON or CSV in a file."""
-    found = json.loads(said(capsys, "lens", "--json", TEXT))
+    found = json.loads(said("lens", "--json", TEXT))
     assert len(found["values"]["ranks"][0]) == len(found["tokens"])
-    said(capsys, "lens", TEXT, "-o", str(tmp_path / "lens.json"))
+    said("lens", TEXT, "-o", str(tmp_path / "lens.json"))
     saved = json.loads((tmp_path / "lens.json").read_text())
     assert saved.pop("view")["kind"] == "matrix"
     assert saved == found
-    said(capsys, "lens", "-p", "all", TEXT, "-o", str(tmp_path / "lens.csv"))
+    said("lens", "-p", "all", TEXT, "-o", str(tmp_path / "lens.csv"))
     lines = list(csv.reader(io.StringIO((tmp_path / "lens.csv").read_text())))
     assert len(lines) == 1 + len(found["tokens"]) * len(found["values"]["stages"])
 
@@ -208,99 +201,14 @@ def test_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["generate", "--edit", "/nowhere.json", TEXT], "/nowhere.json: cannot be read"),
     ],
 )
-def test_mistakes(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes(arguments: list[str], words: str, said) -> None:
     """One sentence, exit code 2."""
-    shown = said(capsys, *arguments, code=2)
+    shown = said(*arguments, code=2)
     assert words in shown
     assert shown.count("\n") <= 2
 
 
-def test_where_a_neuron_fires(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In all files of a corpus."""
-    (tmp_path / "one.jsonl").write_text('{"text": "A dog ran."}\n{"text": "The cat sat on the mat."}\n')
-    (tmp_path / "two.txt").write_text("Once upon a time there was a bird.")
-    found = json.loads(
-        said(capsys, "neurons", "--examples", "1.17", "-k", "2", "--corpus", str(tmp_path), "--json")
-    )
-    examples = found["values"]["examples"]
-    assert len(examples) == len(found["rows"]) == 2
-    assert examples[0]["activation"] >= examples[1]["activation"]
-
-
-def test_a_file_that_holds_no_edits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A list of something else is one sentence, too."""
-    for content, words in (
-        ('["from"]', "edit 0 is 'from', not an object"),
-        ('[{"site": "embed", "do": "patch", "from": 3}]', "a text"),
-    ):
-        (tmp_path / "edits.json").write_text(content)
-        assert words in said(capsys, "edit", "--edit", str(tmp_path / "edits.json"), TEXT, code=2)
-
-
-def test_edits_are_kept_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What was tried by flags, `glass edit --edit` and `glass generate --edit` do again."""
-    kept = tmp_path / "edits.json"
-    how = ["-n", "6", "--temperature", "0", "--json"]
-    flags = ["--zero", "blocks.0.attn.mix[1]", "--toward", "happy", "--away", "sad", "--at", "2", "--by", "3"]
-    first = json.loads(said(capsys, "edit", *flags, "--save", str(kept), *how, TEXT))
-    assert json.loads(said(capsys, "edit", "--edit", str(kept), *how, TEXT)) == first
-    assert first["values"]["text"] != first["values"]["edited"]
-    for arguments, key in ((["--edit", str(kept)], "edited"), ([], "text")):
-        assert json.loads(said(capsys, "generate", *arguments, *how, TEXT))["text"] == first["values"][key]
-
-
-def test_a_wide_table_in_parts() -> None:
-    """Every part says which rows it has, and what belongs together stays so."""
-    columns = [Column("position", "count", key=True), Column("token", "token", key=True)]
-    for n in (1, 2):
-        columns += [Column(f"attends to {n}", "token", group=n), Column(f"weight {n}", "share", group=n)]
-    assert _parts(columns, [10] * 6, 60) == [[0, 1, 2, 3, 4, 5]]
-    assert _parts(columns, [10] * 6, 59) == [[0, 1, 2, 3], [0, 1, 4, 5]]
-    assert _parts(columns, [10] * 6, 10) == [[0, 1, 2, 3], [0, 1, 4, 5]]
-    heads = [Column("layer", key=True), Column("head", key=True), Column("previous"), Column("first")]
-    assert _parts(heads, [8] * 4, 24) == [[0, 1, 2], [0, 1, 3]]
-    assert _parts(heads[:2], [8] * 2, 10) == [[0, 1]]
-
-
-def test_cells_are_shown_as_their_column_says() -> None:
-    """By the column's format, not by its name or by what type a number happens to have."""
-    shown = {
-        "number": cell(0.25, Column("x", "number")),
-        "nan": cell(float("nan"), Column("x", "share")),
-        "none": cell(None, Column("x", "count")),
-        "low": cell(float("-inf"), Column("x", "number")),
-        "rank": cell(1, Column("x", "rank")),
-        "count": cell(12345, Column("rank of words", "count")),
-        "token": cell(" cat", Column("x", "token")),
-        "bool": cell(True, Column("x", "bool")),
-    }
-    assert {name: one.plain for name, one in shown.items()} == {
-        "number": "0.250", "nan": "–", "none": "–", "low": "−∞", "rank": "1", "count": "12,345", "token": "␣cat",
-        "bool": "True",
-    }  # fmt: skip
-    assert shown["rank"].style == "bold cyan"
-    assert not shown["count"].style
-    assert not shown["number"].style
-    styles = [cell(value, Column("x", "share")).style for value in (0.6, 0.2, 0.05, 0.001)]
-    assert styles == ["bold cyan", "cyan", "", "dim"]
-    styles = [cell(value, Column("x", "signed")).style for value in (0.2, -0.2, 0.0001)]
-    assert styles == ["blue", "dark_orange", "dim"]
-
-
-def test_a_terminal_that_knows_no_unicode() -> None:
-    """What it cannot show becomes a question mark."""
-    command = [sys.executable, "-m", "glassformer.cli", "lens", "The cat"]
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        stdin=subprocess.DEVNULL,
-    )
-    assert done.returncode == 0, done.stderr
-    assert b"?cat" in done.stdout
-
-
-def test_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pictures(tmp_path: Path, said) -> None:
     """Every verb that looks inside saves what it draws; so do generate, top, tokenize and show."""
     for name, arguments in {
         "attention.svg": ["attention", "-l", "1", TEXT],
@@ -321,68 +229,5 @@ def test_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "update.svg": ["show", "--update", TEXT],
         "parameters.svg": ["show"],
     }.items():
-        said(capsys, *arguments, "-o", str(tmp_path / name))
+        said(*arguments, "-o", str(tmp_path / name))
         assert (tmp_path / name).stat().st_size > 200, name
-
-
-def test_drawn_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The picture first, then the table, unless the picture says it all; at the width there is."""
-    monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    shown = said(capsys, "attention", "-l", "1", TEXT)
-    assert "\x1b[" in shown
-    assert "attends to 1" in shown
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
-    assert max(map(cell_len, plain.splitlines())) <= 60
-    assert "█" in said(capsys, "lens", "--attribution", TEXT)
-    monkeypatch.setenv("NO_COLOR", "1")
-    shown = said(capsys, "attention", "-l", "1", TEXT)
-    assert "48;" not in shown
-    assert re.search(r"0 +The +9", shown)
-
-
-def test_the_curve_of_a_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """On the terminal and as data, also while the last line is being written."""
-    lines = [json.dumps({"step": n, "loss": 9 - n / 10, "tokens": 100 * n}) for n in range(1, 60)]
-    (tmp_path / "metrics.jsonl").write_text(
-        "\n".join([*lines, '{"step": 59, "held_out": 3.5}', '{"step": 60, "lo'])
-    )
-    assert "–" in said(capsys, "show", "--curve", str(tmp_path))
-    assert json.loads(said(capsys, "show", "--curve", str(tmp_path), "--json"))["rows"][-1] == pytest.approx(
-        [0.0059, 3.1, 3.5]
-    )
-    assert "there is no such log" in said(capsys, "show", "--curve", str(tmp_path / "nowhere"), code=2)
-    (tmp_path / "metrics.jsonl").write_text("a text\n")
-    assert "is not the metrics.jsonl of a training" in said(capsys, "show", "--curve", str(tmp_path), code=2)
-
-
-def test_the_next_token_as_it_would_be_drawn(capsys: pytest.CaptureFixture[str]) -> None:
-    """Temperature, cut and data are the same as in words."""
-    cold = json.loads(said(capsys, "top", "--json", "--temperature", "0.2", "--top-k", "2", "-k", "4", TEXT))[
-        "next"
-    ]
-    warm = json.loads(said(capsys, "top", "--json", "-k", "4", TEXT))["next"]
-    assert cold[0]["probability"] > warm[0]["probability"]
-    assert [one["kept"] for one in cold] == [True, True, False, False]
-    assert "--json prints and -o saves" in said(capsys, "top", "--json", "-o", "x.svg", TEXT, code=2)
-
-
-def test_no_escape_code_of_a_text_reaches_the_terminal(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither in a caption nor in an error."""
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    evil = "A \x1b]0;PWNED\x07 cat"
-    assert "\x1b]0" not in said(capsys, "edit", "--zero", "blocks.0.attn", "-n", "2", evil)
-    assert "\x1b" not in said(capsys, "lens", "-p", "dog", evil, code=2)
-
-
-def test_a_picture_that_is_not_all_leaves_the_table(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """All parts of a logit, and all tokens that were ranked, are there on a narrow terminal too."""
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("COLUMNS", "80")
-    assert "blocks.0.attn.mix[0]" in said(capsys, "lens", "--attribution", TEXT)
-    shown = re.sub(r"\x1b\[[0-9;]*m", "", said(capsys, "lens", "--rankings", "20", TEXT))
-    assert len(re.findall(r"^blocks\.5\.out", shown, re.M)) > 1

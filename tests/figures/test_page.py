@@ -148,9 +148,10 @@ def test_texts_of_every_script_on_a_page(
 ) -> None:
     """Cut, pressed and escaped as in the SVG."""
     page.emulate_media(color_scheme=theme)
-    for _, spec in drawings(request.getfixturevalue(group)):
-        open_view(page, spec, tmp_path, width)
-        compare(page, spec, theme)
+    for name, spec in drawings(request.getfixturevalue(group)):
+        if not name.startswith("embedding"):  # thousands of cells without a text
+            open_view(page, spec, tmp_path, width)
+            compare(page, spec, theme)
 
 
 @pytest.mark.parametrize(("theme", "width"), [("light", 1200), ("dark", 360)])
@@ -254,7 +255,7 @@ def test_large_numbers_are_unpacked(page: Any, tmp_path: Path) -> None:
     scale = magnitude("x", 2e6)
     rows, columns = ["constructor"] * 100, ["b"] * 100  # a name that every object of JavaScript knows
     spec = {"view": 1, "title": "a", "sentence": "b", "caption": "c", "table": {"columns": [], "rows": []}}
-    spec |= matrix(rows, columns, np.full((100, 100), 1e6), scale)
+    spec |= matrix(rows, columns, values=np.full((100, 100), 1e6), scale=scale)
     assert "single" in spec["values"]
     open_view(page, spec, tmp_path)
     compare(page, spec, "light")

@@ -15,7 +15,7 @@ from glassformer.cli import run as glass
 from glassformer.errors import InputError
 from glassformer.hub.folder import load_folder, save_folder
 from glassformer.tasks.complete import LanguageModel
-from glassformer.tasks.measure import measure, wikitext, windows
+from glassformer.tasks.evaluate import evaluate, wikitext, windows
 
 STORY = (
     "Once upon a time, there was a little girl named Lily. She liked to play outside in the park. One day, Lily ran away. "
@@ -61,7 +61,7 @@ def test_perplexity_is_that_of_transformers(
     lm, theirs = pair
     path = tmp_path / "story.txt"
     path.write_text(STORY)
-    plain, strided = measure(lm, str(path), stride=stride)
+    plain, strided = evaluate(lm, str(path), stride=stride)
     assert lm.tokenizer is not None
     ids = [lm.tokenizer.end or 0, *lm.tokenizer.encode(STORY)]
     for found, step in ((plain, 40), (strided, stride)):
@@ -84,7 +84,7 @@ def test_documents_are_measured_one_by_one(
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     assert lm.tokenizer is not None
     for documents, characters in ((0, 0), (3, 0), (0, 20), (2, 9)):
-        found = next(iter(measure(lm, str(path), documents=documents, characters=characters)))
+        found = next(iter(evaluate(lm, str(path), documents=documents, characters=characters)))
         nats, count, size = 0.0, 0, 0
         for text in texts[: documents or None]:
             ids = [lm.tokenizer.end or 0, *lm.tokenizer.encode(text[: characters or None])]
@@ -101,7 +101,9 @@ def test_every_token_is_scored_once() -> None:
     for length in (1, 2, 9, 40, 41, 80, 97):
         for context, stride in ((40, 40), (40, 20), (40, 13), (2, 1), (5, 5)):
             scored = [
-                at for begin, end, first in windows(length, context, stride) for at in range(first, end)
+                at
+                for begin, end, first in windows(length, context, stride=stride)
+                for at in range(first, end)
             ]
             assert scored == sorted(set(scored))
             missing = set(range(length)) - set(scored)
@@ -129,7 +131,7 @@ def test_lambada_is_that_of_transformers(
     lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
     (tmp_path / "lambada" / "lambada_test.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
     monkeypatch.setenv("GLASSFORMER_DATA", str(tmp_path))
-    (found,) = measure(lm, "lambada")
+    (found,) = evaluate(lm, "lambada")
     nats, right = 0.0, 0
     for text in texts:
         start, _, word = text.rpartition(" ")
@@ -157,10 +159,10 @@ def test_a_set_that_is_not_here(name: str, monkeypatch: pytest.MonkeyPatch, tmp_
     """One sentence says where it was looked for, and what to do."""
     monkeypatch.delenv("GLASSFORMER_DATA", raising=False)
     with pytest.raises(InputError, match="GLASSFORMER_DATA is not set"):
-        list(measure(gf.load("storyteller"), name))
+        list(evaluate(gf.load("storyteller"), name))
     monkeypatch.setenv("GLASSFORMER_DATA", str(tmp_path))
-    with pytest.raises(InputError, match="is not there"):
-        list(measure(gf.load("storyteller"), name))
+    with pytest.raises(InputError, match="does not exist"):
+        list(evaluate(gf.load("storyteller"), name))
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

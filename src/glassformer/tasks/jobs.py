@@ -1,0 +1,61 @@
+"""Training jobs: what is trained, on what, to do what. Loop, checkpoints and recipe are the same for all."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from glassformer.tasks.recipe import Recipe
+from glassformer.training.loop import Batches, HeldOut, Objective
+
+Progress = Callable[[str, int, int], object]  # what is being prepared, how much of it is done, of how much
+
+
+class Job(Protocol):
+    """What a training of one kind adds to the loop. One class for each objective and form of data."""
+
+    @property
+    def recipe(self) -> Recipe: ...
+    @property
+    def objective(self) -> Objective: ...
+
+    def build(self, device: torch.device) -> nn.Module:
+        """The model before the first step, the same one every time."""
+
+    def batches(self, net: Any) -> Batches:
+        """What the model is trained on."""
+
+    def held_out(self, net: Any, *, rows: int) -> HeldOut | None:
+        """What the model is evaluated on, `rows` rows at a time; None if nothing is held out."""
+
+    def identity(self) -> dict[str, Any]:
+        """What besides the recipe must be the same at every start of a run: hashes of the data."""
+
+    def sizes(self) -> tuple[int, int]:
+        """How much there is to learn from, and how much is held out, in tokens."""
+
+    def check_preview(self, net: Any) -> None:
+        """Refuse a preview that could not be made, before the first step."""
+
+    def preview(self, net: Any) -> str:
+        """A sample of what the model does by now, for people."""
+
+    def export(self, folder: Path, net: Any, *, step: int, loss: float | None) -> None:
+        """Write the model as a folder that loads, with a card that says how it was trained."""
+
+    def with_recipe(self, recipe: Recipe) -> "Job":
+        """The same job after the recipe was settled (precision)."""
+
+
+def prepare_job(recipe: Recipe, out: Path, *, offline: bool, progress: Progress) -> Job:
+    """The job of a recipe, with its data prepared.
+
+    Every kind of today is a decoder that learns to predict the next token of a text. A kind that learns
+    something else (pairs to translate, masked words) brings a class of its own, which is chosen here by
+    `recipe.model.kind`.
+    """
+    from glassformer.tasks.language_modeling import LanguageModeling
+
+    return LanguageModeling.prepare(recipe, out, offline=offline, progress=progress)

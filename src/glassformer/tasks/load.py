@@ -1,0 +1,187 @@
+"""Load a model: from a name to a handle. A model is quantized for the native engine once, and kept."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+from glassformer import machine
+from glassformer.engine import native, store
+from glassformer.engine.quantize import pack
+from glassformer.errors import CheckpointError, InputError
+from glassformer.generation.options import Options
+from glassformer.hub.generation_config import read_generation_config
+from glassformer.hub.locate import as_path, locate
+from glassformer.hub.vocabulary import folder_tokenizer
+from glassformer.tasks.backends import wants_native
+from glassformer.tasks.complete import LanguageModel
+from glassformer.tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+
+    from glassformer.hub.folder import Loaded
+
+LARGE = 300_000_000  # bytes of a model whose quantization takes long enough for a message
+Say = Callable[[str], object]
+warn = logging.getLogger("glassformer").warning  # one line on stderr, unless the program configures logging
+
+
+def load(
+    name: str = "storyteller",
+    *,
+    engine: str = "auto",
+    revision: str | None = None,
+    device: str = "cpu",
+    dtype: str = "float32",
+    offline: bool = False,
+    say: Say = warn,
+) -> LanguageModel:
+    """Load a model: a shipped name, a folder (also of LoRA), a hub id (`owner/name@revision`), or a name kept at home.
+
+    `engine`: native (int8, fast), torch (as `dtype` and `device` say), or auto: native where it runs the model.
+    """
+    try_native = wants_native(engine, device=device, dtype=dtype)
+    folder = locate(str(name), revision=revision, offline=offline)
+    if try_native and (found := _load_kept(folder)) is not None:
+        return _native_handle(str(name), folder, *found, offline=offline)
+
+    base = base_of(folder, offline=offline)
+    stamps = store.stamps(
+        [folder, base]
+    )  # before the weights are read: a file that changes meanwhile is noticed
+    loaded = load_torch(folder, device=device, dtype=dtype, offline=offline)
+    if try_native:
+        reason = native.unsupported(loaded.family.kind, asdict(loaded.model.config))
+        if not reason:
+            found = _quantize(folder, loaded, base=base, stamps=stamps, say=say)
+            return _native_handle(str(name), folder, *found, offline=offline)
+        if engine == "native":
+            raise InputError(f"{name}: {reason}; use --engine torch")
+        say(f"{name}: {reason}; torch is used instead")
+    settings, ends = _generation(base)
+    return LanguageModel(loaded.model, loaded.tokenizer, name=str(name), settings=settings, ends=ends)
+
+
+def _native_handle(
+    name: str, folder: Path, kept: store.Kept, tokenizer: Tokenizer | None, *, offline: bool
+) -> LanguageModel:
+    settings, ends = _generation(Path(kept.about["base"]))
+
+    def make() -> Any:
+        return load_torch(folder, offline=offline).model
+
+    engine = native.Engine(kept.config, kept.arrays)
+    return LanguageModel(None, tokenizer, name=name, engine=engine, make=make, settings=settings, ends=ends)
+
+
+def _generation(folder: Path) -> tuple[dict[str, Any], frozenset[int]]:
+    """The settings that a model's own `generation_config.json` recommends, checked; and its end tokens."""
+    settings, ends = read_generation_config(folder)
+    try:
+        Options(**settings)
+    except InputError as error:
+        raise CheckpointError(f"{folder / 'generation_config.json'}: {error}") from None
+    return settings, ends
+
+
+def _load_kept(folder: Path) -> tuple[store.Kept, Tokenizer | None] | None:
+    """The quantized form that was kept of a folder's model, and its tokenizer; None if there is none, or it is stale."""
+    note = store.find(folder)
+    if note is None:
+        return None
+    machine.check_memory(store.size(folder), what=str(folder))
+    found: list[store.Kept | None] = []
+    # The numbers are read and hashed while the vocabulary is put together: both take about as long.
+    reader = Thread(target=lambda: found.append(store.read(folder, note)))
+    reader.start()
+    tokenizer = folder_tokenizer(Path(note["about"]["base"]), note["config"]["vocab"], check=False)
+    reader.join()
+    kept = found[0] if found else None
+    return None if kept is None else (kept, tokenizer)
+
+
+def _quantize(
+    folder: Path, loaded: "Loaded", *, base: Path, stamps: store.Stamps, say: Say
+) -> tuple[store.Kept, Tokenizer | None]:
+    """Quantize a model and keep the result for the next start."""
+    if sum(size for size, _ in stamps.values()) > LARGE:
+        say(f"{folder.name}: bringing the weights to 8 bits for the native engine, once")
+    config = asdict(loaded.model.config)
+    weights = {name: values.detach().numpy() for name, values in loaded.model.named_parameters()}
+    kept = store.Kept(config, pack(config, weights), about={"base": str(base.absolute())})
+    try:
+        store.keep(folder, kept, folders=[folder, base], stamps=stamps)
+    except OSError as error:  # a home that is read-only or full: the next start takes as long
+        say(f"the quantized model could not be kept in {machine.home()}: {error.strerror or error}")
+    note = store.find(folder)
+    reread = None if note is None else store.read(folder, note)  # into large pages, which are read faster
+    return reread or kept, loaded.tokenizer
+
+
+def load_torch(
+    folder: Path, *, device: str = "cpu", dtype: str = "float32", offline: bool = False
+) -> "Loaded":
+    """The torch model of a folder: a whole model, or a LoRA folder with its base."""
+    from glassformer.hub.folder import load_folder, parse_dtype
+    from glassformer.hub.lora import is_adapter
+
+    how: dict[str, Any] = {"dtype": parse_dtype(dtype), "device": str(find_device(device))}
+    return load_adapted(folder, offline=offline, **how) if is_adapter(folder) else load_folder(folder, **how)
+
+
+def load_adapted(folder: Path, *, offline: bool = False, **how: Any) -> "Loaded":
+    """A LoRA folder: the model that it names, with what it learned merged in."""
+    import torch
+
+    from glassformer.hub.folder import load_folder
+    from glassformer.hub.lora import read_adapter, read_base
+    from glassformer.training.lora import fold, insert
+
+    loaded = load_folder(base_folder(folder, read_base(folder), offline=offline), **how)
+    adapter = read_adapter(folder, family=loaded.family)
+    try:
+        insert(loaded.model, adapter.detours)
+    except InputError as error:
+        raise CheckpointError(f"{folder}: {error} {adapter.base[:100]!r}") from None
+    fold(loaded.model)
+    for name in adapter.detours:
+        if not torch.stack(loaded.model.get_parameter(f"{name}.weight").aminmax()).isfinite().all():
+            raise CheckpointError(
+                f"{folder}: what it adds to {name} is too large for {loaded.model.tokens.weight.dtype}"
+            )
+    return replace(loaded, folder=folder)
+
+
+def base_of(folder: Path, *, offline: bool = False) -> Path:
+    """The folder that holds the vocabulary and the configuration: its own, or that of a LoRA folder's base."""
+    if not (folder / "adapter_config.json").is_file():
+        return folder
+    from glassformer.hub.lora import is_adapter, read_base
+
+    return base_folder(folder, read_base(folder), offline=offline) if is_adapter(folder) else folder
+
+
+def base_folder(folder: Path, name: str, *, offline: bool = False) -> Path:
+    """The folder of the model that a LoRA folder names: a path relative to it, or any other name."""
+    from glassformer.hub.lora import is_adapter
+
+    beside = as_path(str(folder.absolute() / name))
+    base = locate(str(beside) if beside.is_dir() else name, offline=offline)
+    if is_adapter(base):
+        raise InputError(f"{folder}: its base {name} is a LoRA folder itself; merge that one first")
+    return base
+
+
+def find_device(name: str) -> "torch.device":
+    """A device by its name, if this machine has it."""
+    import torch
+
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):
+        raise InputError(f"device {name!r} is not available; cpu always is") from None
+    return device

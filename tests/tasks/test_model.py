@@ -1,0 +1,238 @@
+"""Handles: which backend generates, edits that belong to a call or to a thread, weights that were changed by hand."""
+
+import json
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from small import small_model, small_tokenizer
+
+import glassformer as gf
+from glassformer.errors import GlassError, InputError
+from glassformer.tasks.backends import TorchBackend, fingerprint
+from glassformer.tasks.complete import LanguageModel
+
+ZERO = [{"site": "blocks.*.attn", "do": "zero"}]
+HOW: dict[str, Any] = {"max_new_tokens": 8, "temperature": 0, "seed": 0}
+
+
+@pytest.fixture
+def lm() -> LanguageModel:
+    """A small model in torch."""
+    tokenizer = small_tokenizer()
+    return LanguageModel(small_model(vocab=len(tokenizer)), tokenizer, name="small")
+
+
+@pytest.fixture
+def both() -> LanguageModel:
+    """The model that ships, by the native engine where it was built."""
+    return gf.load("storyteller")
+
+
+def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
+    """Start work in another thread; what it returns comes into the list."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(work()))
+    thread.start()
+    return thread, found
+
+
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+def test_an_edit_of_one_thread_is_not_seen_by_another(engine: str) -> None:
+    """Whether it waits (torch) or not (the native engine), another thread gets the text of the model without edits."""
+    lm = gf.load("storyteller", engine=engine)
+    plain = lm.generate("The cat", **HOW).text
+    with lm.edit(ZERO):
+        edited = lm.generate("The cat", **HOW).text
+        thread, found = in_thread(lambda: lm.generate("The cat", **HOW).text)
+        thread.join(timeout=0.5)
+        assert lm.generate("The cat", **HOW).text == edited
+        if lm.engine is None:
+            assert thread.is_alive(), "the other thread must wait for the lock"
+    thread.join()
+    assert edited != plain
+    assert found == [plain]
+
+
+def test_a_generation_that_has_begun_is_not_edited_by_another_thread(lm: LanguageModel) -> None:
+    """Between two of its steps another thread edits the model; the steps wait."""
+    whole = lm.generate("Once upon", **HOW).tokens
+    stream = lm.stream("Once upon", **HOW)
+    next(stream)
+    inside, leave = threading.Event(), threading.Event()
+
+    def edit() -> None:
+        with lm.edit(ZERO):
+            inside.set()
+            leave.wait()
+
+    thread, _ = in_thread(edit)
+    inside.wait()
+    threading.Timer(0.2, leave.set).start()
+    for _ in stream:
+        pass
+    thread.join()
+    assert stream.completion.tokens == whole
+
+
+def test_edits_of_a_call(lm: LanguageModel) -> None:
+    """The same as inside `with`, for this call alone; also in streams and batches."""
+    plain = lm.generate("Once upon", **HOW)
+    with lm.edit(ZERO):
+        edited = lm.generate("Once upon", **HOW)
+    assert edited.tokens != plain.tokens
+    assert lm.generate("Once upon", edits=ZERO, **HOW) == edited
+    assert lm.generate("Once upon", **HOW) == plain
+    stream = lm.stream("Once upon", edits=ZERO, **HOW)
+    next(stream)
+    assert lm.generate("Once upon", **HOW) == plain  # between two steps of it
+    for _ in stream:
+        pass
+    assert stream.completion.tokens == edited.tokens
+    many = lm.generate_many(["Once upon", "a little"], edits=ZERO, **HOW)
+    assert many[0].tokens == edited.tokens
+    beams = lm.generate("Once upon", edits=ZERO, num_beams=2, max_new_tokens=4, seed=0)
+    with lm.edit(ZERO):
+        assert lm.generate("Once upon", num_beams=2, max_new_tokens=4, seed=0) == beams
+
+
+def test_edits_of_a_call_that_never_apply_are_refused(lm: LanguageModel) -> None:
+    """A position that no text reached; a site that does not exist."""
+    far = [{"site": "blocks.0.attn", "do": "zero", "at": [39]}]
+    with pytest.raises(InputError, match="39"):
+        lm.generate("Once", edits=far, max_new_tokens=3)
+    with pytest.raises(InputError, match=r"blocks\.7"):
+        lm.generate("Once", edits=[{"site": "blocks.7.attn", "do": "zero"}])
+
+
+def test_a_stream_must_end_inside_the_block_it_began_in(lm: LanguageModel) -> None:
+    """It would go on without the edits, silently."""
+    with lm.edit(ZERO):
+        stream = lm.stream("Once upon", **HOW)
+        next(stream)
+    with pytest.raises(GlassError, match="edits= to the call"):
+        next(stream)
+
+
+def test_the_lock_is_reentrant_and_blocks_nest(lm: LanguageModel) -> None:
+    """A question inside `with edit`, a trace inside, an edit inside an edit."""
+    scale = [{"site": "blocks.1.mlp", "do": "scale", "by": 3}]
+    with lm.edit(ZERO), lm.edit(scale), lm.trace("blocks.0.attn.out") as seen:
+        both = lm.generate("Once upon", **HOW)
+    assert not seen["blocks.0.attn.out"].any()
+    assert both == lm.generate("Once upon", edits=[*ZERO, *scale], **HOW)
+    assert lm.generate("Once upon", **HOW).tokens != both.tokens
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "data": lambda net: net.blocks[2].mlp.down.weight.data.mul_(0),
+    "one row": lambda net: net.blocks[0].mlp.up.weight.data[17].zero_(),
+    "one number": lambda net: net.norm.bias.data[3].add_(5.0),
+    "rows exchanged": lambda net: net.tokens.weight.data.copy_(net.tokens.weight.data.roll(1, 0)),
+    "in place": lambda net: net.norm.weight.detach().mul_(2),
+    "a new parameter": lambda net: setattr(
+        net.norm, "weight", torch.nn.Parameter(torch.zeros_like(net.norm.weight))
+    ),
+    "numpy": lambda net: net.norm.weight.detach().numpy().fill(0),
+    "a hook": lambda net: net.blocks[0].register_forward_hook(lambda module, given, made: made * 0),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_weights_changed_by_hand_generate(both: LanguageModel, change: str) -> None:
+    """Not the quantized weights of before, however they were changed."""
+    if both.engine is None:
+        pytest.skip("the native engine was not built: there was no C++ compiler")
+    assert both.backend is both.engine
+    net = both.net
+    assert both.backend is both.engine  # merely asking for it changes nothing
+    CHANGES[change](net)
+    assert isinstance(both.backend, TorchBackend)
+    alone = LanguageModel(net, both.tokenizer)
+    ids = [5, 6, 7]
+    assert both.generate(ids, **HOW).tokens == alone.generate(ids, **HOW).tokens
+    assert both.generate(ids, **HOW).engine == "torch float32"
+
+
+def test_weights_that_are_put_back_are_the_engine_s_again(both: LanguageModel) -> None:
+    """The fingerprint is of the numbers, not of how often they were written."""
+    if both.engine is None:
+        pytest.skip("the native engine was not built: there was no C++ compiler")
+    weight = both.net.norm.weight
+    before = weight.detach().clone()
+    weight.data.mul_(2)
+    assert both.backend is not both.engine
+    weight.data.copy_(before)
+    assert both.backend is both.engine
+
+
+def test_the_fingerprint_sees_every_number() -> None:
+    """In every type and layout; and nothing but the numbers."""
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64):
+        net = small_model(dtype=dtype)
+        first = fingerprint(net)
+        assert fingerprint(small_model(dtype=dtype)) == first
+        for name, parameter in net.named_parameters():
+            before = parameter.detach().clone()
+            parameter.data.view(-1)[parameter.numel() // 2] += 1
+            assert fingerprint(net) != first, name
+            parameter.data.copy_(before)
+        assert fingerprint(net) == first
+
+
+def test_the_model_s_own_settings(tmp_path: Any) -> None:
+    """`generation_config.json` gives the defaults and the end tokens; what is given goes first."""
+    tokenizer = small_tokenizer()
+    plain = LanguageModel(small_model(vocab=len(tokenizer)), tokenizer)
+    folder = tmp_path / "model"
+    plain.save(folder)
+    greedy = plain.generate("Once upon", max_new_tokens=6, temperature=0)
+    ends = [greedy.tokens[3], tokenizer.end]
+    settings = {
+        "do_sample": False,
+        "max_new_tokens": 6,
+        "eos_token_id": ends,
+        "max_length": 3,
+        "pad_token_id": 1,
+    }
+    (folder / "generation_config.json").write_text(json.dumps(settings))
+    for engine in ("auto", "torch"):
+        lm = gf.load(str(folder), engine=engine)
+        assert lm.ends == frozenset(ends)
+        assert lm.options().greedy
+        assert lm.options(temperature=0.9).temperature == 0.9
+        assert not lm.options(temperature=0.9).greedy
+        assert lm.options(max_new_tokens=2).max_new_tokens == 2
+        if engine == "torch":
+            out = lm.generate("Once upon")
+            assert (out.tokens, out.finish_reason) == (greedy.tokens[:3], "stop")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"temperature": -1}, "temperature"),
+        ({"top_k": "many"}, "top_k"),
+        ({"eos_token_id": "end"}, "eos_token_id"),
+        ({"eos_token_id": [1, -2]}, "eos_token_id"),
+    ],
+)
+def test_settings_that_cannot_be(tmp_path: Any, settings: dict[str, Any], message: str) -> None:
+    """One sentence that names the file and the setting."""
+    tokenizer = small_tokenizer()
+    LanguageModel(small_model(vocab=len(tokenizer)), tokenizer).save(tmp_path / "model")
+    (tmp_path / "model" / "generation_config.json").write_text(json.dumps(settings))
+    with pytest.raises(InputError, match=rf"generation_config\.json: .*{message}"):
+        gf.load(str(tmp_path / "model"))
+
+
+def test_top_asks_the_backend(both: LanguageModel) -> None:
+    """The native engine's own opinion, without torch's model being loaded."""
+    if both.engine is None:
+        pytest.skip("the native engine was not built: there was no C++ compiler")
+    first = both.top("Once upon a", 3)[0]
+    assert first.text == " time"
+    assert both._net is None
+    assert both.top("Once upon a", 3)[0].probability == first.probability
