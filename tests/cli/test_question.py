@@ -6,14 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-<<<<<<< HEAD:tests/cli/test_look.py
-from glassformer.cli.asked import _parts, cell
-from rich.cells import cell_len
-
-from glassformer.answers.answer import Column
-from glassformer.cli import run
-=======
->>>>>>> cli:tests/cli/test_question.py
 
 TEXT = "The cat sat. The cat"
 

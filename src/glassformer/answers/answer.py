@@ -280,7 +280,7 @@ class Answer:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
         return self.view()._repr_mimebundle_()
 
-    def title_of_some(self, shown: int, total: int, *, what: str) -> Spec:
+    def title_of_some(self, what: str, *, shown: int, total: int) -> Spec:
         """A title that says so when a drawing does not show everything; nothing when it does."""
         return {} if shown >= total else {"title": f"{self.caption}; the first {shown} of {total} {what}"}
 

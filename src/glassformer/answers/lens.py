@@ -246,7 +246,7 @@ class Attribution(Answer, lensing.Attribution):
     def draw(self) -> Spec:
         """Bars for and against the token."""
         rows = self.rows[:MOST_BARS]
-        title = self.title_of_some(len(rows), len(self.rows), what="parts")
+        title = self.title_of_some("parts", shown=len(rows), total=len(self.rows))
         return bars([str(row[0]) for row in rows], [row[1] for row in rows], **title)
 
 

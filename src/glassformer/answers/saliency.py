@@ -95,7 +95,7 @@ class Saliency(Answer):
             if self.curves is not None:
                 parts.append(self._draw_test(n, self.curves))
         across = 1 if self.curves is None else 2
-        title = self.title_of_some(shown, len(self.targets), what="tokens")
+        title = self.title_of_some("tokens", shown=shown, total=len(self.targets))
         return panels(parts, across=across, scale=scale, unit="percent") | title
 
     def _draw_sources(self, number: int, scale: Spec) -> Spec:

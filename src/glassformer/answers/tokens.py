@@ -334,7 +334,7 @@ class Embedding(Answer):
                 )
             )
         what = "each number of a vector" if by == 1 else f"the strongest of every {by} numbers of a vector"
-        title = self.title_of_some(len(parts), len(self.tokens), what="tokens")
+        title = self.title_of_some("tokens", shown=len(parts), total=len(self.tokens))
         return panels(parts, gap=6, scale=signed(what, most)) | title
 
 

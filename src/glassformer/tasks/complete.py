@@ -172,7 +172,7 @@ class LanguageModel(Model):
         return ask(name, *about, **how)
 
     def top(self, prompt: Prompt = "", k: int = 10, **options: Any) -> "Top":
-        """The k likeliest next tokens; with options (see `Options`), which of them may be drawn."""
+        """The k likeliest next tokens, also as a picture; with options, which of them may be drawn. See `Options`."""
         ids = self.encode(prompt)
         check_prompts(self.backend, [ids], options=Options())
         chosen = check_options({"temperature": 1.0, "top_k": 0} | options)

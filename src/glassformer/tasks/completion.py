@@ -125,7 +125,7 @@ class Completion:
     # Questions: see `glassformer.answers.QUESTIONS`.
 
     def top(self, k: int = 10) -> "list[list[Candidate]]":
-        """For every token of the answer, the k likeliest tokens at its place, by one replay of the text."""
+        """For every token of the answer, the k likeliest tokens at its place: one replay of the whole text."""
         if not self.tokens:
             return []
         context = self.lm.net.context
