@@ -30,7 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "explain": {"trace", "nn"},
     "figures": set(),
     "answers": {"explain", "figures", "tokenizers", "data", "generation"},
-    "tasks": {"answers", "hub", "tokenizers", "data", "training", "generation", "engine", "explain"},
+    "tasks": {"answers", "hub", "tokenizers", "data", "training", "generation", "engine", "explain", "trace"},
     "cli": {"tasks", "answers", "figures"},
     "errors": set(),
     "machine": set(),

@@ -13,7 +13,7 @@ from bad_files import copy, edit_json, refused, tiny_folder
 
 from glassformer import machine
 from glassformer.errors import InputError, InsufficientMemory
-from glassformer.hub.files import MEGABYTE
+from glassformer.files import MEGABYTE
 from glassformer.hub.folder import CONFIG, load_folder
 from glassformer.hub.mapping import Place
 from glassformer.tasks.library import describe

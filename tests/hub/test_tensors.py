@@ -14,8 +14,9 @@ from safetensors.torch import load, load_file, save_file
 from torch import Tensor
 
 from glassformer.errors import CheckpointError
+from glassformer.files import MAX_HEADER, MAX_TENSORS
 from glassformer.hub.folder import CONFIG, INDEX, WEIGHTS, load_folder, tensor_entries
-from glassformer.hub.tensors import MAX_HEADER, MAX_TENSORS, read_header
+from glassformer.hub.tensors import read_header
 from glassformer.models.gpt import GPT, Config
 
 # ---- the header

@@ -32,41 +32,57 @@ def pad(values: Array, *sizes: int) -> Array:
 def quantize(weights: Array) -> tuple[Array, Array]:
     """A matrix (outputs, inputs) in eight bits, and the scale of each of its rows; nothing is ever -128."""
     weights = np.asarray(weights, dtype=np.float32)
-    scales = np.abs(weights).max(axis=1, initial=0) / np.float32(MOST)
-    by = np.divide(1, scales, out=np.zeros_like(scales), where=scales > np.finfo(np.float32).tiny)
-    return np.clip(np.rint(weights * by[:, None]), -MOST, MOST).astype(np.int8), scales
+    largest = np.abs(weights).max(axis=1, initial=0)
+    scales = largest / np.float32(MOST)
+
+    # A row of zeros, or of numbers too small to divide by, becomes zeros.
+    divisible = scales > np.finfo(np.float32).tiny
+    inverse = np.divide(1, scales, out=np.zeros_like(scales), where=divisible)
+    rounded = np.rint(weights * inverse[:, None])
+    return np.clip(rounded, -MOST, MOST).astype(np.int8), scales
 
 
 def panels(rows: Array) -> Array:
     """Rows of int8 in the order in which the core reads them."""
-    outputs, inputs = padded(rows.shape[0]), padded(rows.shape[1])
-    whole = pad(rows, outputs, inputs).reshape(outputs // LANES, LANES, inputs // FOUR, FOUR)
-    return np.ascontiguousarray(whole.transpose(0, 2, 1, 3))
+    outputs = padded(rows.shape[0])
+    inputs = padded(rows.shape[1])
+    whole = pad(rows, outputs, inputs)
+    split = whole.reshape(outputs // LANES, LANES, inputs // FOUR, FOUR)
+    return np.ascontiguousarray(split.transpose(0, 2, 1, 3))
 
 
 def matrix(name: str, weights: Array, *, bias: Array | None) -> dict[str, Array]:
     """All that the core needs of one matrix (outputs, inputs)."""
     rows, scales = quantize(weights)
+    sums = rows.sum(axis=1, dtype=np.int32)
     room = padded(len(rows))
     made = {
         f"{name}.weights": panels(rows),
         f"{name}.scales": pad(scales, room),
-        f"{name}.sums": pad(rows.sum(axis=1, dtype=np.int32), room),
+        f"{name}.sums": pad(sums, room),
     }
-    return made if bias is None else made | {f"{name}.bias": pad(np.asarray(bias, dtype=np.float32), room)}
+    if bias is not None:
+        made[f"{name}.bias"] = pad(np.asarray(bias, dtype=np.float32), room)
+    return made
 
 
 def shape_of(config: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     """The matrices of a model, and how many outputs and inputs each has."""
     width, neurons, vocab = config["width"], config["neurons"], config["vocab"]
-    sizes = dict(
-        zip(MATRICES, ((3 * width, width), (width, width), (neurons, width), (width, neurons)), strict=True)
-    )
-    found = {
-        f"blocks.{layer}.{name}": size for layer in range(config["layers"]) for name, size in sizes.items()
+    sizes = {
+        "attn.qkv": (3 * width, width),
+        "attn.proj": (width, width),
+        "mlp.up": (neurons, width),
+        "mlp.down": (width, neurons),
     }
+    found = {}
+    for layer in range(config["layers"]):
+        for name in MATRICES:
+            found[f"blocks.{layer}.{name}"] = sizes[name]
     found["tokens"] = (vocab, width)
-    return found if config["tied"] else found | {"head": (vocab, width)}
+    if not config["tied"]:
+        found["head"] = (vocab, width)
+    return found
 
 
 def norms_of(config: Mapping[str, Any]) -> list[str]:
@@ -101,7 +117,7 @@ def expected(config: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]
         if config["bias"] and name.startswith("blocks"):
             made[f"{name}.bias"] = ("float32", (room,))
     width = padded(config["width"])
-    made |= {
-        f"{name}.{part}": ("float32", (width,)) for name in norms_of(config) for part in ("gain", "bias")
-    }
-    return made | {"positions": ("float32", (config["context"], width))}
+    for name in norms_of(config):
+        made[f"{name}.gain"] = made[f"{name}.bias"] = ("float32", (width,))
+    made["positions"] = ("float32", (config["context"], width))
+    return made

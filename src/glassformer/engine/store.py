@@ -5,7 +5,6 @@ model was made of, and the hash of the numbers. Whatever is not as it was writte
 """
 
 import hashlib
-import json
 import mmap
 import os
 from collections.abc import Iterable, Mapping
@@ -19,10 +18,12 @@ from glassformer import machine
 from glassformer.durable import hash_file, read_sealed, replace_folder, write_sealed
 from glassformer.engine.quantize import Array, expected
 from glassformer.errors import CheckpointError
+from glassformer.files import parse_spans
 
 FORMAT = 5  # a model that was kept in another format is quantized again
 NOTE, NUMBERS = "note.json", "numbers.safetensors"
 LINE = 64  # bytes of a cache line; every array starts at one
+DTYPES = {"int8": "I8", "int32": "I32", "float32": "F32"}  # NumPy's names -> those of safetensors
 PIECE = 1 << 24
 SUFFIXES = (".json", ".safetensors", ".bpe", ".txt")  # of files that a model or its vocabulary is read from
 
@@ -115,25 +116,19 @@ def read(source: Path, note: dict[str, Any]) -> Kept | None:
 
 def arrays_of(numbers: memoryview, start: int, *, config: Mapping[str, Any]) -> dict[str, Array]:
     """The arrays of a safetensors file in memory, which must be those of a configuration; nothing is copied."""
-    try:
-        header = json.loads(bytes(numbers[8:start]))
-        found = {name: one for name, one in header.items() if name != "__metadata__"}
-        wanted = expected(config)
-        if found.keys() != wanted.keys():
-            raise CheckpointError(
-                f"a quantized model without {min(found.keys() ^ wanted.keys())}, or with too much"
-            )
-        names = {"int8": "I8", "int32": "I32", "float32": "F32"}
-        arrays = {}
-        for name, (kind, shape) in wanted.items():
-            begin, end = found[name]["data_offsets"]
-            size = int(np.prod(shape)) * np.dtype(kind).itemsize
-            right = found[name]["dtype"] == names[kind] and found[name]["shape"] == list(shape)
-            if not right or not 0 <= begin <= end <= len(numbers) - start or end - begin != size:
-                raise CheckpointError(f"a quantized model whose {name} is not {kind} {shape}")
-            arrays[name] = np.frombuffer(numbers[start + begin : start + end], dtype=kind).reshape(shape)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise CheckpointError(f"a quantized model that cannot be read: {error}") from None
+    spans = parse_spans(bytes(numbers[8:start]), Path(NUMBERS), length=len(numbers))
+    found = {span.name: span for span in spans}
+    wanted = expected(config)
+    if found.keys() != wanted.keys():
+        wrong = min(found.keys() ^ wanted.keys())
+        raise CheckpointError(f"{NUMBERS}: {wrong} is missing, or there is too much")
+    arrays = {}
+    for name, (kind, shape) in wanted.items():
+        span = found[name]
+        if (span.dtype, span.shape) != (DTYPES[kind], shape):
+            raise CheckpointError(f"{NUMBERS}: {name} is not {kind} {shape}")
+        part = numbers[span.start : span.start + span.size]
+        arrays[name] = np.frombuffer(part, dtype=kind).reshape(shape)
     return arrays
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from glassformer.errors import CheckpointError, InputError
+from glassformer.files import read_json
 from glassformer.hub.families import Family, family_of
-from glassformer.hub.files import read_json
 from glassformer.hub.folder import CONFIG, WEIGHTS, load_folder, save_folder
 from glassformer.hub.tensors import Entry, read_header
 from glassformer.hub.vocabulary import load_tokenizer

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from glassformer import machine
 from glassformer.durable import replace_folder
 from glassformer.errors import CheckpointError, InputError
+from glassformer.files import MEGABYTE, read_json
 from glassformer.hub.families import Family, family_of
 from glassformer.hub.families import family as find_family
-from glassformer.hub.files import MEGABYTE, read_json
 from glassformer.hub.mapping import Place, blank, export_tensors, place_tensors, tied_names
 from glassformer.hub.tensors import DTYPES, Entry, read_header
 from glassformer.hub.vocabulary import folder_tokenizer, tokenizer_config

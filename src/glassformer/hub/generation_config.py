@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from glassformer.errors import CheckpointError
-from glassformer.hub.files import read_json
+from glassformer.files import read_json
 
 NAME = "generation_config.json"
 # Settings that mean the same there and here. Others (max_length, cache settings …) concern their library alone.

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from glassformer import machine
 from glassformer.errors import CheckpointError, InputError, NetworkError
+from glassformer.files import MEGABYTE, read_json
 from glassformer.hub.families import model_types
-from glassformer.hub.files import MEGABYTE, read_json
 from glassformer.hub.known import KNOWN, Known, by_repository
 
 SHIPPED = Path(__file__).parent.parent / "pretrained"

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from glassformer.errors import CheckpointError
+from glassformer.files import read_json
 from glassformer.hub.families import Family
 from glassformer.hub.families import family as find_family
-from glassformer.hub.files import read_json
 from glassformer.hub.folder import pretty, write_folder
 from glassformer.hub.tensors import read_header
 

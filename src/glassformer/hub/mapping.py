@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from glassformer.errors import CheckpointError
+from glassformer.files import MAX_TENSORS
 from glassformer.hub.families import Family
-from glassformer.hub.tensors import MAX_TENSORS, Entry
+from glassformer.hub.tensors import Entry
 from glassformer.nn.net import Net
 
 MAX_PARAMETERS = 1 << 50

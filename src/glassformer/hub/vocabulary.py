@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from glassformer.errors import CheckpointError, InputError
-from glassformer.hub.files import MEGABYTE, read_json, read_text
+from glassformer.files import MEGABYTE, read_json, read_text
 from glassformer.tokenizers.bpe import ByteBPE, Merge
 from glassformer.tokenizers.tokenizer import Tokenizer
 from glassformer.tokenizers.word_bpe import END_OF_WORD, UNKNOWN, WordBPE, is_word_vocabulary
