@@ -1,7 +1,7 @@
 """Answers: one file per subject, each with its questions, typed answers, tables, drawings and sentences.
 
-`QUESTIONS` is the one table of what can be asked: a name is the same in Python, on the command line, over HTTP
-and as the kind of the answer. Modules are imported on demand, so importing this package loads no torch.
+`QUESTIONS` is the one table of what can be asked: a name is the same in Python, on the command line, over
+HTTP and as the kind of the answer. Modules are imported on demand, so importing this package loads no torch.
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What every answer has: typed values, a table, drawings, a sentence; and the text that a question is about."""
+"""What every answer has: typed values, a table, drawings, a sentence; and the text that is asked about."""
 
 import dataclasses
 import json

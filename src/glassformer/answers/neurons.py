@@ -37,7 +37,7 @@ MOST_NEURONS = 40
 
 @answer
 class Neurons(Answer):
-    """How strongly every neuron of some layers fired at every token; `.factors` and `.clusters` group them."""
+    """How strongly the neurons of some layers fired at every token; `.factors` and `.clusters` group them."""
 
     kind = "neurons"
 

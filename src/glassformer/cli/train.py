@@ -242,7 +242,7 @@ def _run(recipe: Recipe, out: Path, run: Run) -> None:
         def progress(what: str, done: int, total: int) -> None:
             if stopper():  # there is nothing to save yet
                 raise KeyboardInterrupt
-            follower.progress(what, done, total)
+            follower.progress(what, done=done, total=total)
 
         for event in train(
             recipe, out, device=run.device, offline=run.offline, progress=progress, stop=stopper

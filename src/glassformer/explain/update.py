@@ -12,7 +12,7 @@ from glassformer.explain.reading import Array, Reading, numbers
 
 @dataclass(frozen=True)
 class Update:
-    """The numbers of one step of gradient descent on one row: the last token is the label of those before it."""
+    """The numbers of one step of gradient descent: the last token is the label of those before it."""
 
     label: int
     learning_rate: float
