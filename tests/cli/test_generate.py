@@ -12,7 +12,12 @@ import time
 from dataclasses import fields
 from pathlib import Path
 
+import pytest
+from small import small_net, small_tokenizer
+
+from glassformer.engine.native import ways
 from glassformer.generation.options import Options
+from glassformer.hub.folder import save_folder
 
 
 def test_generate_is_reproducible(glass, model: str) -> None:
@@ -201,3 +206,20 @@ def test_examples_for_every_prompt_of_a_conversation(glass, model: str, tmp_path
     how = ("-m", model, "-n", "6", "-s", "3", "--examples", str(tmp_path / "e.txt"))
     once = glass("generate", *how, "e f")[1]
     assert glass("generate", *how, "-i", stdin="e f\ne f\n")[1] == once * 2
+
+
+@pytest.mark.skipif(not ways(), reason="no native engine was built here")
+def test_a_model_that_the_native_engine_does_not_run(glass, tmp_path: Path) -> None:
+    """Torch runs it, with one line on stderr; by name, the engine is refused."""
+    folder = tmp_path / "bands"
+    net = small_net("gpt3", vocab=300, context=64)
+    save_folder(folder, net, tokenizer=small_tokenizer(300))
+    for verb in (["generate", "-n", "2", "-s", "1"], ["top"]):
+        code, out, err = glass(*verb, "-m", str(folder), "Once")
+        assert code == 0
+        assert out
+        assert re.fullmatch(r"\S+bands: .+; torch is used instead\n", err)
+        assert glass(*verb, "-m", str(folder), "--engine", "torch", "Once") == (0, out, "")
+        code, out, err = glass(*verb, "-m", str(folder), "--engine", "native", "Once")
+        assert (code, out) == (2, "")
+        assert "use --engine torch" in err

@@ -139,7 +139,8 @@ def call(name: str, arguments: list[str]) -> int:
         return complain("stopped", 130)
     except click.ClickException as error:
         message = " ".join(error.format_message().split()).removesuffix(".")
-        return complain(f"{message}; see `glass {name} --help`", 2)
+        end = "" if message.endswith("?") else ";"
+        return complain(f"{message}{end} see `glass {name} --help`", 2)
     except SystemExit:  # click's way out when the reader left, as in `glass … | head`
         return 0
     except OSError as error:

@@ -145,7 +145,7 @@ def parts(columns: Sequence["Column"], widths: list[int], *, room: int) -> list[
 
 
 def cell(value: Any, column: "Column") -> "Text":
-    """A cell in its column's format: shares in the color of their size, signed numbers in that of the sign."""
+    """A cell in its column's format: shares in the color of their size, signed numbers by their sign."""
     from rich.text import Text
 
     from glassformer.figures.labels import visible
