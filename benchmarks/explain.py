@@ -2,11 +2,13 @@
 
     python benchmarks/explain.py [--rounds 5] [--only lens] [--json FILE]
 
-- gradient × input for 50 tokens behind a prompt of 20: captum and inseq, which run forward and backward for each token;
+- gradient × input for 50 tokens behind a prompt of 20: captum and inseq, which run forward and backward
+  for each token;
 - the logit lens over all layers and positions: TransformerLens' run_with_cache and unembed;
 - plain generation: the same model with its taps taken out of the source.
 
-captum and TransformerLens come with the development tools; inseq gets an environment of its own, beside the checkpoint.
+captum and TransformerLens come with the development tools; inseq gets an environment of its own, beside the
+checkpoint.
 """
 
 import ast
@@ -33,14 +35,15 @@ def ids_of(size: int) -> list[int]:
 def ours(folder: str) -> Any:
     """gradient × input: one forward pass, all backward passes side by side."""
     import glassformer as gf
+    from glassformer.explain.reading import Reading
     from glassformer.explain.saliency import Target, saliency
 
-    model = gf.load(folder).model
     ids = ids_of(PROMPT + NEW)
+    reading = Reading(gf.load(folder).model, ids[:-1])
 
     def run() -> int:
         targets = [Target(at, ids[at + 1]) for at in range(PROMPT - 1, PROMPT + NEW - 1)]
-        return len(saliency(model, ids[:-1], targets).shares)
+        return len(saliency(reading, targets).shares)
 
     return run
 
@@ -99,9 +102,10 @@ def our_lens(folder: str) -> Any:
     """Every stage at every position: candidates, ranks, entropy, divergence."""
     import glassformer as gf
     from glassformer.explain.lens import lens
+    from glassformer.explain.reading import Reading
 
-    model = gf.load(folder).model
-    return lambda: lens(model, ids_of(LENS)).ranks.size
+    reading = Reading(gf.load(folder).model, ids_of(LENS))
+    return lambda: lens(reading).ranks.size
 
 
 def transformerlens(folder: str) -> Any:
@@ -126,7 +130,7 @@ def transformerlens(folder: str) -> Any:
 
 
 def taps(folder: str, rounds: int) -> dict[str, Any]:
-    """Plain generation beside the same with every tap taken out of the source: in one process, on the very same weights."""
+    """Plain generation beside the same without taps: in one process, on the very same weights."""
     import torch
 
     import glassformer as gf
@@ -151,7 +155,7 @@ def taps(folder: str, rounds: int) -> dict[str, Any]:
 
 
 def without_taps(module: ModuleType, *others: ModuleType) -> Any:
-    """A module in which `tap(name, value)` is `value` and nobody watches; names of the other modules replace its imports."""
+    """A module in which `tap(name, value)` is `value`; names of the other modules replace its imports."""
 
     class Bare(ast.NodeTransformer):
         def visit_Call(self, node: ast.Call) -> ast.AST:
@@ -185,7 +189,7 @@ WORK = {  # name -> sides, what is counted
 
 
 def serve(side: str, folder: str) -> None:
-    """A child: load, then answer every line on stdin with seconds; where it says memory, with the peak since loading, in MB."""
+    """A child: load, then answer every line on stdin with seconds, or with the peak memory in MB."""
     import torch
 
     torch.set_num_threads(THREADS)

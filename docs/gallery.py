@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from glassformer.tasks.look import Look
+from glassformer.answers.answer import Answer
 
 FOLDER = Path(__file__).parent
 LAW = "A robot must obey the orders given it by human beings."
@@ -29,15 +29,15 @@ PICTURES = [
         "A story, and how sure the model was",
         """
 out = lm.generate("Once upon a time", max_new_tokens=80, seed=3)
-look = out.probabilities()
+answer = out.probabilities()
 """,
         "Every token in the color of its probability: the model wavers where a thing is chosen, and not inside a phrase.",
     ),
     Picture(
-        "choices",
+        "top",
         "What may come next, and what is cut off",
         """
-look = lm.choices("Once upon a time, there was a", k=12, top_p=0.6)
+answer = lm.top("Once upon a time, there was a", k=12, top_p=0.6)
 """,
         "Below the dashed line is what top-p leaves out before a token is drawn.",
     ),
@@ -45,7 +45,7 @@ look = lm.choices("Once upon a time, there was a", k=12, top_p=0.6)
         "merges",
         "A word becomes tokens",
         """
-look = lm.merges("unbelievable robots")
+answer = lm.merges("unbelievable robots")
 """,
         "Byte pair encoding, merge by merge: the pair of the lowest rank first.",
     ),
@@ -53,7 +53,7 @@ look = lm.merges("unbelievable robots")
         "embedding",
         "Token + position",
         """
-look = lm.embedding("A robot must")
+answer = lm.embedding("A robot must")
 """,
         "The row of each token, the row of its place, and the sum, which goes into the first block.",
     ),
@@ -61,9 +61,9 @@ look = lm.embedding("A robot must")
         "robot",
         "“robot must obey orders”",
         """
-from glassformer.tasks.questions import robot
+from glassformer.answers import ask
 
-look = robot()
+answer = ask("robot")
 """,
         "The article's own numbers. Its picture goes from raw scores to percentages in one step; they come out if the scores are "
         "divided by √16 on the way.",
@@ -73,81 +73,81 @@ look = robot()
         "One query, step by step",
         """
 out = lm.generate("A robot must obey", max_new_tokens=1, temperature=0)
-look = out.steps(layer=2, head=1, position=3)
+answer = out.steps(layer=2, head=1, position=3)
 """,
         "The same walk in the real model: q·k, ÷ √K, mask, softmax, and each value by its weight.",
     ),
     Picture(
         "law",
-        "The second law of robotics: who looks from “it” to “robot”?",
+        "The second law of robotics: which heads attend from “it” to “robot”?",
         f"""
 out = lm.generate("{LAW}", max_new_tokens=1, temperature=0)
-look = out.search("it", "robot")
+answer = out.find_heads("it", "robot")
 """,
         "In the article a head of GPT-2 gives half of its attention for “it” to “a robot”. The storyteller has read stories, not "
         "laws, and yet has a head that gives even more.",
     ),
     Picture(
         "law-arcs",
-        "Where one of these heads looks",
+        "Where one of these heads attends",
         f"""
 out = lm.generate("{LAW}", max_new_tokens=1, temperature=0)
-look, drawing = out.attention(layer=4, head=4), "arcs"
+answer, drawing = out.attention(layer=4, head=4), "arcs"
 """,
-        "Head 4.4: bows from every token to those that it gives most.",
+        "Head 4.4: arcs from every token to those that it attends to most.",
     ),
     Picture(
         "matrix",
         "The same as a table",
         """
 out = lm.generate("The dog saw the ball. The dog", max_new_tokens=3, temperature=0)
-look = out.attention(layer=4, head=1)
+answer = out.attention(layer=4, head=1)
 """,
-        "A row looks, a column is looked at; what lies ahead is masked.",
+        "A row attends, a column is attended to; what lies ahead is masked.",
     ),
     Picture(
         "heads",
         "All heads at once",
         """
 out = lm.generate("The dog saw the ball. The dog", max_new_tokens=3, temperature=0)
-look = out.attention()
+answer = out.attention()
 """,
         "A layer a row, with what each head gives most to: the token before, the first one, the same one earlier, or what "
         "followed that.",
     ),
     Picture(
         "lens",
-        "What every layer would say",
+        "What every layer would predict",
         """
 out = lm.generate("Once upon a time, there was a little", max_new_tokens=4, temperature=0)
-look = out.lens()
+answer = out.lens()
 """,
-        "The first rows still say the token itself; the next one takes shape in the upper half.",
+        "The first rows still predict the token itself; the next one takes shape in the upper half.",
     ),
     Picture(
         "shakespeare",
         "“Shakespeare was born in the year”",
         """
 out = lm.generate("Shakespeare was born in the year", max_new_tokens=4, temperature=0)
-look = out.rankings()
+answer = out.rankings()
 """,
-        "GPT-2 writes a year. The storyteller knows no dates and writes on as a story does; the table says from which layer on.",
+        "GPT-2 generates a year. The storyteller knows no dates and goes on as a story does; the table says from which layer on.",
     ),
     Picture(
         "cabinet",
         "“The keys to the cabinet”: is or are?",
         """
 out = lm.generate("The keys to the cabinet", max_new_tokens=1, temperature=0)
-look = out.rankings_watch([" was", " were", " is", " are"], position=-2)
+answer = out.rankings_watch([" was", " were", " is", " are"], position=-2)
 """,
         "The subject is “keys”, so “were” and “are” would be right. The storyteller is misled by “cabinet”: “was” leads.",
     ),
     Picture(
-        "why",
+        "saliency",
         "Why this word",
         """
 out = lm.generate("The little dog was very", max_new_tokens=3, temperature=0)
-look = out.saliency()
+answer = out.saliency()
 """,
         "Gradient × input for three tokens, each with its test: how the token falls when what is called important is taken away, "
         "and how it comes back.",
@@ -157,7 +157,7 @@ look = out.saliency()
         "Counting: “1, 2, 3,”",
         """
 out = lm.generate("1, 2, 3,", max_new_tokens=3, temperature=0)
-look = out.saliency(tested=False)
+answer = out.saliency(tested=False)
 """,
         "GPT-2 counts on. The storyteller has hardly seen numbers and does not.",
     ),
@@ -166,7 +166,7 @@ look = out.saliency(tested=False)
         "A list of countries",
         """
 out = lm.generate("1. Austria\\n2. Belgium\\n3. Bulgaria\\n4.", max_new_tokens=6, temperature=0)
-look = out.neurons().nmf(4)
+answer = out.neurons().factors(4)
 """,
         "Factors of the neurons over the article's list: the pieces of names, the numbers with their dots, the ends of lines.",
     ),
@@ -175,7 +175,7 @@ look = out.neurons().nmf(4)
         "XML",
         """
 out = lm.generate("<user><name>Barack</name><dob>1961</dob>", max_new_tokens=6, temperature=0)
-look = out.neurons().nmf(4)
+answer = out.neurons().factors(4)
 """,
         "The storyteller has seen no XML; the factors tell brackets from what stands between them.",
     ),
@@ -184,34 +184,34 @@ look = out.neurons().nmf(4)
         "Neurons",
         """
 out = lm.generate("The little girl and the big dog ran", max_new_tokens=3, temperature=0)
-look = out.neurons(k=2)
+answer = out.neurons(k=2)
 """,
         "The strongest at each token, over all tokens.",
     ),
     Picture(
-        "journey",
-        "One vector on its way up",
+        "residual",
+        "One vector through the layers",
         """
 out = lm.generate("Once upon a", max_new_tokens=1, temperature=0)
-look = out.journey(position=2)
+answer = out.residual(position=2)
 """,
-        "Its length, what each half of a block added, how much of its direction stayed, and what it would say.",
+        "Its length, what each half of a block added, how much of its direction stayed, and what it would predict.",
     ),
     Picture(
-        "parts",
-        "Who speaks for a word",
+        "attribution",
+        "Which parts raise a logit",
         """
 out = lm.generate("Once upon a", max_new_tokens=1, temperature=0)
-look = out.parts(0)
+answer = out.attribution(0)
 """,
-        "The logit of the next token, taken apart: embedding, heads, feed-forward layers.",
+        "The logit of the next token, part by part: embedding, heads, feed-forward layers.",
     ),
     Picture(
         "cache",
-        "Keys and values that are kept",
+        "Keys and values that are reused",
         """
 out = lm.generate("Once upon a time", max_new_tokens=6, temperature=0)
-look = out.cache()
+answer = out.cache()
 """,
         "Solid was found in the cache, outlined is new: after the prompt, one column a step.",
     ),
@@ -219,7 +219,7 @@ look = out.cache()
         "sweep",
         "Which places carry “girl”",
         """
-look = lm.sweep("The girl lost", "The boy lost", answer=" her", foil=" his")
+answer = lm.sweep("The girl lost", "The boy lost", answer=" her", foil=" his")
 """,
         "One place at a time is taken from the first text into the second: how much of “her” comes back.",
     ),
@@ -227,9 +227,11 @@ look = lm.sweep("The girl lost", "The boy lost", answer=" her", foil=" his")
         "edit",
         "Without the attention of the first layer",
         """
-from glassformer.tasks.surgery import operate
+from glassformer.answers import ask
+from glassformer.answers.answer import Text
 
-look = operate(lm, "Once upon a", [{"site": "blocks.0.attn", "do": "zero"}], k=5, max_new_tokens=8)
+text = Text(lm, lm.encode("Once upon a"))
+answer = ask("edit", text, edits=[{"site": "blocks.0.attn", "do": "zero"}], k=5, max_new_tokens=8)
 """,
         "The next token before and after.",
     ),
@@ -238,17 +240,35 @@ look = operate(lm, "Once upon a", [{"site": "blocks.0.attn", "do": "zero"}], k=5
         "What bfloat16 costs",
         """
 other = gf.load("storyteller", dtype="bfloat16")
-look = lm.diff(other, "Once upon a time, there was a little dog named Tim. He")
+answer = lm.diff(other, "Once upon a time, there was a little dog named Tim. He")
 """,
         "Two models on one text: here the same one with shorter numbers; a fine-tuned one is put in the same place.",
+    ),
+    Picture(
+        "training-rows",
+        "What training sees of a sentence",
+        f"""
+answer = lm.training_rows("{LAW}", window=6)
+""",
+        "Every token is once the label (marked) of the tokens before it, its features; the window slides over the text.",
+    ),
+    Picture(
+        "update",
+        "One update",
+        """
+answer = lm.update("The dog saw the ball. The cat")
+""",
+        "Predict, compare with the token that came, change every weight a little against the gradient, predict again. "
+        "The numbers are real; the step is made on a copy.",
     ),
     Picture(
         "parameters",
         "Where the parameters are",
         """
-from glassformer.tasks import library, pictures
+from glassformer.answers import ask
+from glassformer.tasks import library
 
-look = pictures.parameters(library.describe("storyteller"))
+answer = ask("parameters", library.describe("storyteller"))
 """,
         "Counted from the file.",
     ),
@@ -256,9 +276,9 @@ look = pictures.parameters(library.describe("storyteller"))
         "curve",
         "A training",
         """
-from glassformer.tasks import pictures
+from glassformer.answers import ask
 
-look = pictures.curve([Path(f"recipes/storyteller-{n}.jsonl") for n in (1, 2, 3)])
+answer = ask("curve", [Path(f"recipes/storyteller-{n}.jsonl") for n in (1, 2, 3)])
 """,
         "The storyteller's own, in three parts; the steps in the curve are changes of what it read (see recipes/LOG.md).",
     ),
@@ -275,18 +295,20 @@ def main(folder: Path = FOLDER) -> None:
     for one in PICTURES:
         known: dict[str, Any] = {"gf": gf, "lm": lm, "Path": Path}
         exec(one.code, known)
-        look: Look = known["look"]
+        answer: Answer = known["answer"]
         drawing = known.get("drawing")
         for theme, suffix in (("light", ""), ("dark", "-dark")):
-            look.save(folder / "gallery" / f"{one.name}{suffix}.svg", drawing=drawing, theme=theme, width=860)
+            answer.save(
+                folder / "gallery" / f"{one.name}{suffix}.svg", drawing=drawing, theme=theme, width=860
+            )
         code = f"```python{one.code}{SAVED if drawing else SAVE}\n```\n"
         page += [f"## {one.title}\n", one.remark + "\n", code, picture(one.name, one.title)]
         print(one.name, file=sys.stderr)
     (folder / "gallery.md").write_text("\n".join(page), encoding="utf-8")
 
 
-SAVE = 'look.save("picture.svg")'
-SAVED = 'look.save("picture.svg", drawing=drawing)'
+SAVE = 'answer.save("picture.svg")'
+SAVED = 'answer.save("picture.svg", drawing=drawing)'
 HEAD = """# Gallery
 
 Every picture here was made by `python docs/gallery.py` from the lines beside it and the model that ships, after

@@ -85,7 +85,9 @@ def sentence(room: str) -> str:
 def section() -> str:
     """The part of the page that is made of the code."""
     found = graph()
-    arrows = [f"    {room} --> {below}" for room, all_of in reduced(found).items() for below in sorted(all_of)]
+    arrows = [
+        f"    {room} --> {below}" for room, all_of in reduced(found).items() for below in sorted(all_of)
+    ]
     rows = [
         f"| `{room}` | {sentence(room)} | {', '.join(f'`{below}`' for below in sorted(found[room])) or '–'} |"
         for level in layers(found)

@@ -25,19 +25,19 @@ out = lm.generate("Once upon a time, there was a little", max_new_tokens=12, see
 print(out)""",
     ),
     ("An answer that ends a cell is drawn. How sure was it of each token?", "out.probabilities()"),
-    ("What would every layer say, if it were the last?", "out.lens()"),
+    ("What would every layer predict, if it were the last?", "out.lens()"),
     (
-        "Where does a head look? Hover over a row; `t` opens the numbers as a table.",
+        "Where does a head attend? Hover over a row; `t` opens the numbers as a table.",
         "out.attention(layer=4, head=4)",
     ),
-    ("The same as bows between tokens, shown by hand:", 'out.attention(layer=4, head=4).show("arcs")'),
+    ("The same as arcs between tokens, shown by hand:", 'out.attention(layer=4, head=4).show("arcs")'),
     (
         "Why this word? Every explanation carries its own test.",
         'lm.generate("The little dog was very", max_new_tokens=2, temperature=0).saliency()',
     ),
     (
         "What neurons have in common, over the text (needs `pip install 'glassformer[explain]'`):",
-        "out.neurons().nmf(4)",
+        "out.neurons().factors(4)",
     ),
     (
         "Switch a part off, and ask again:",
@@ -49,10 +49,10 @@ with lm.edit([{"site": "blocks.0.attn", "do": "zero"}]):
     (
         "And as NumPy has them; pictures as files:",
         """\
-look = out.lens()
-look.save("lens.svg")
-look.save("lens.html")
-look.to_numpy()["ranks"].shape""",
+answer = out.lens()
+answer.save("lens.svg")
+answer.save("lens.html")
+answer.to_numpy()["ranks"].shape""",
     ),
 ]
 

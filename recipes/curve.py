@@ -8,7 +8,7 @@ Several runs are drawn one after the other, as parts of one training.
 import argparse
 from pathlib import Path
 
-from glassformer.tasks.pictures import curve
+from glassformer.answers.training import curve
 
 
 def main() -> None:

@@ -210,7 +210,7 @@ def test_padded_rows_do_not_mix(model: Net, ids: Tensor) -> None:
     """A row behind its padding says what it says alone, also in the steps that follow."""
     model = model.double()
     padding = np.array([0, 3, 9])
-    cache = model.new_cache(3, 14, padding)
+    cache = model.new_cache(3, 14, padding=padding)
     together = torch.cat([model(ids, cache), model(ids[:, :1], cache), model(ids[:, 1:2], cache)], 1)
     for row, void in enumerate(padding):
         alone = model(torch.cat([ids[row, void:], ids[row, :2]])[None])

@@ -140,7 +140,11 @@ def test_public_functions_name_their_arguments(path: Path) -> None:
     if HOUSE["room_of"](path) in EQUATIONS:
         return
     for function in public(ast.parse(path.read_text())):
-        if isinstance(function, ast.FunctionDef):
+        # A decorated function of `cli/` is called by click, with names; progress is a callback of three numbers.
+        called_by_name = HOUSE["room_of"](path) == "cli" and (
+            function.decorator_list or function.name in ("convert", "progress")
+        )
+        if isinstance(function, ast.FunctionDef) and not called_by_name:
             given = function.args
             names = [one.arg for one in (*given.posonlyargs, *given.args) if one.arg not in ("self", "cls")]
             assert len(names) <= MOST_POSITIONAL, f"{function.name}({', '.join(names)})"

@@ -1,4 +1,4 @@
-"""Seeing inside: reading, editing and differentiating named values; and the traps that a listener must not fall into."""
+"""Seeing inside: reading, editing and differentiating named values; and the traps of listening."""
 
 import itertools
 
@@ -77,7 +77,7 @@ def test_the_explicit_route_equals_the_fused_one(model: GPT) -> None:
 
 @pytest.mark.parametrize("site", SITES)
 def test_every_site_can_be_edited(model: GPT, site: str) -> None:
-    """Doubling any value changes the logits, doubling it back does not; what is read is what was put there."""
+    """Doubling any value changes the logits; what is read is what was put there."""
     plain = model(IDS)
     edit = (lambda s: s - 1.0 * s.tril(-1)) if site.endswith("scores") else (lambda value: value * 2)
     with trace(model, site, edits={site: edit}) as seen:
@@ -294,7 +294,7 @@ def test_gradients_of_repeated_sites_stack(model: GPT) -> None:
 
 
 def test_the_articles_table_of_shares() -> None:
-    """ "robot must obey orders": the article's softmax is that of its scores over four; the second row is 48 % and 52 %."""
+    """The article's softmax is that of its scores over four; the second row is 48 % and 52 %."""
     scores = torch.tensor(
         [[0.11, 0.0, 0.81, 0.79], [0.19, 0.5, 0.3, 0.48], [0.53, 0.98, 0.95, 0.14], [0.81, 0.86, 0.38, 0.9]]
     )

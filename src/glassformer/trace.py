@@ -5,7 +5,8 @@ Outside of it:  with trace(model, "blocks.*.attn.mix") as seen: model(ids)
                 seen["blocks.3.attn.mix"]
 
 Shapes, the same letters in every model:
-    B batch   T positions   S source positions   D width   H heads   K head width   N neurons   V vocabulary   L layers
+    B batch   T positions   S source positions   D width   H heads   K head width
+    N neurons   V vocabulary   L layers
 
 An **address** is a site with, where one is meant, an index on its head or neuron axis:
 `blocks.5.attn.mix[1]` is head 1, `blocks.3.mlp.neurons[17]` one neuron, `blocks.2.attn` the whole sub-layer.
@@ -27,8 +28,9 @@ from glassformer.errors import InputError, UnknownSite
 Edit = Callable[[Tensor], Tensor]
 Edits = Mapping[str, Edit] | Sequence[tuple[str, Edit]]  # done in their order
 
-# Where the head or neuron axis of an indexable site sits, counted from the right: (…, H, T, K), (…, H, T, S), (…, T, N).
-# Counted so, a site that was met many times, and has one axis more at the left, needs no rule of its own.
+# Where the head or neuron axis of an indexable site sits, counted from the right: (…, H, T, K), (…, H, T, S),
+# (…, T, N). Counted so, a site that was met many times, and has one axis more at the left, needs no rule of
+# its own.
 AXES = {"q": -3, "k": -3, "v": -3, "scores": -3, "pattern": -3, "mix": -3, "neurons": -1}
 SUBLAYERS = ("attn", "mlp", "cross")
 
@@ -36,14 +38,14 @@ SUBLAYERS = ("attn", "mlp", "cross")
 class Tapped(nn.Module):
     """A module whose inner values can be named."""
 
-    # None on the class: no listener. trace() sets it on instances for a while. It must stay an ordinary attribute:
-    # torch.compile guards it, so that a compiled model notices a listener; reading __dict__ would not be guarded,
-    # and a compiled model would go on without being seen.
+    # None on the class: no listener. trace() sets it on instances for a while. It must stay an ordinary
+    # attribute: torch.compile guards it, so that a compiled model notices a listener; reading __dict__ would
+    # not be guarded, and a compiled model would go on without being seen.
     tracer: ClassVar["Tracer | None"] = None
 
     def tap(self, site: str, value: Tensor) -> Tensor:
         """Name `value`; it comes back untouched unless a trace edits it."""
-        return value if self.tracer is None else self.tracer.see(self, site, value)
+        return value if self.tracer is None else self.tracer.see(self, site, value=value)
 
     def watched(self, *sites: str) -> bool:
         """Whether a trace reads or edits one of these sites."""
@@ -57,14 +59,15 @@ class Tapped(nn.Module):
 class Tracer(dict[str, Tensor]):
     """What one trace saw: site -> value. A site met many times (tokens, steps) gains a leading axis."""
 
-    def __init__(self, model: nn.Module, sites: Iterable[str], edits: Edits, grad: bool) -> None:
+    def __init__(self, model: nn.Module, sites: Iterable[str], *, edits: Edits, grad: bool = False) -> None:
         super().__init__()
         self.grad = grad
-        # Traces nest: a module has one tracer, the innermost, which passes every value to the one around it first.
-        # The outer one is kept for each module, because the two may cover different parts of a model.
+        # Traces nest: a module has one tracer, the innermost, which passes every value to the one around it
+        # first. The outer one is kept for each module, because the two may cover different parts of a model.
         self.outer: dict[nn.Module, Tracer] = {}
         self.met: dict[str, None] = {}  # an ordered set
         self._names = {module: name for name, module in model.named_modules()}
+        self._tapped = [module for module in self._names if isinstance(module, Tapped)]
         self._sites = [parse_address(site) for site in sites]
         pairs = edits.items() if isinstance(edits, Mapping) else edits
         self._edits = [(*parse_address(site), edit) for site, edit in pairs]
@@ -89,19 +92,19 @@ class Tracer(dict[str, Tensor]):
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def alters(self, module: nn.Module, sites: tuple[str, ...]) -> bool:
         paths = [self._path(module, site) for site in sites]
-        # Fused attention never computes these sites; they count as met, or a typing error in another site would
-        # be answered with a list that leaves them out.
+        # Fused attention never computes these sites; they count as met, or a typing error in another site
+        # would be answered with a list that leaves them out.
         self.met |= dict.fromkeys(paths)
         edited = any(_matches(path, glob) for path in paths for glob, _, _ in self._edits)
         outside = module in self.outer and self.outer[module].alters(module, sites)
         return outside or edited or (self.grad and any(self._read(path) for path in paths))
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
-    def see(self, module: nn.Module, site: str, value: Tensor) -> Tensor:
+    def see(self, module: nn.Module, site: str, *, value: Tensor) -> Tensor:
         """One tap with a listener. A traced run of a compiled model falls back to eager here."""
         # Outer edits first: an inner trace looks at the model as it runs inside the outer block.
         if module in self.outer:
-            value = self.outer[module].see(module, site, value)
+            value = self.outer[module].see(module, site, value=value)
         path = self._path(module, site)
         self.met[path] = None
         for glob, index, edit in self._edits:
@@ -113,11 +116,23 @@ class Tracer(dict[str, Tensor]):
             self._values.setdefault(path, []).append(value if self.grad else value.detach())
         return value
 
+    def attach(self) -> None:
+        """Begin to listen, inside of the traces that listen already."""
+        self.outer = {module: module.tracer for module in self._tapped if module.tracer is not None}
+        for module in self._tapped:
+            module.tracer = self  # type: ignore[misc]
+
+    def detach(self) -> None:
+        """Listen no longer; what was seen stays."""
+        for module in self._tapped:
+            self.leave(module)
+
     def leave(self, module: Tapped) -> None:
-        """Listen to a module no longer. A trace that began later and has not ended goes on without this one."""
+        """Listen to a module no longer. A trace that began later and is open goes on without this one."""
         inner, outer = module.tracer, self.outer.get(module)
         # Traces may end in any order. The tracers of a module are a linked list from the innermost outwards:
-        # walk to the one just inside of this one, if there is one, and take this one out between its neighbors.
+        # walk to the one just inside of this one, if there is one, and take this one out between its
+        # neighbors.
         while inner is not None and inner is not self and inner.outer.get(module) is not self:
             inner = inner.outer.get(module)
         if inner is not None and inner is not self:
@@ -129,7 +144,7 @@ class Tracer(dict[str, Tensor]):
             del module.tracer
 
     def close(self) -> None:
-        """Check that every site that was asked for was met, if the model ran at all, and stack the repeated ones."""
+        """Check that all sites of the request were met, if the model ran at all, and stack the repeated ones."""
         for glob in [glob for glob, *_ in (*self._sites, *self._edits)]:
             if self.met and not any(_matches(path, glob) for path in self.met):
                 raise UnknownSite(f"no site matches {glob!r}; this run met {_listed(self.met)}")
@@ -137,7 +152,7 @@ class Tracer(dict[str, Tensor]):
             self[path] = _stacked(values)
 
     def addresses(self, glob: str) -> list[str]:
-        """The addresses among the sites met that a glob stands for: `blocks.*.mlp`, `blocks.*.attn.mix[1]`."""
+        """The addresses of the sites met that a glob stands for: `blocks.*.mlp`, `blocks.*.attn.mix[1]`."""
         site, index = parse_address(glob)
         met = [path for path in self if _matches(path, site)]
         if not met:
@@ -166,21 +181,18 @@ class Tracer(dict[str, Tensor]):
 
 @contextmanager
 def trace(model: nn.Module, *sites: str, edits: Edits | None = None, grad: bool = False) -> Iterator[Tracer]:
-    """Listen to `model` inside the block: read `sites` (globs; all if none is named), apply `edits`, keep gradients.
+    """Listen to `model` inside the block: read `sites`, apply `edits`, keep gradients.
 
+    Sites are globs; all are read if none is named and nothing is edited.
     With `grad=True` the values stay in the graph: after `loss.backward()` each has its `.grad`.
     The tracer hangs on the model, so one model is traced by one thread at a time.
     """
-    seen = Tracer(model, sites or ("*",) * (not edits), edits or {}, grad)
-    tapped = [module for module in model.modules() if isinstance(module, Tapped)]
-    seen.outer = {module: module.tracer for module in tapped if module.tracer is not None}
-    for module in tapped:
-        module.tracer = seen  # type: ignore[misc]
+    seen = Tracer(model, sites or ("*",) * (not edits), edits=edits or {}, grad=grad)
+    seen.attach()
     try:
         yield seen
     finally:
-        for module in tapped:
-            seen.leave(module)
+        seen.detach()
     seen.close()
 
 
@@ -203,7 +215,7 @@ def sites_of(model: nn.Module, *inputs: Tensor) -> Tracer:
 
 
 def parse_address(address: str) -> tuple[str, int | None]:
-    """Split `blocks.5.attn.mix[1]` into its site (or glob of sites) and the index on its head or neuron axis."""
+    """Split `blocks.5.attn.mix[1]` into its site (or glob) and the index on its head or neuron axis."""
     match = re.fullmatch(r"([^\[\]]+)(?:\[(\d+)\])?", address)
     if match is None:
         raise UnknownSite(f"{address!r} is not an address; it should look like 'blocks.5.attn.mix[1]'")
@@ -258,7 +270,7 @@ def _edited(value: Tensor, path: str, index: int | None, edit: Edit) -> Tensor:
 
 
 def _stacked(values: list[Tensor]) -> Tensor:
-    """Repeated values with a leading axis; where lengths grow (a cache fills), shorter ones are padded with zeros."""
+    """Repeated values with a leading axis; where lengths grow with a cache, shorter ones get zeros."""
     if len(values) == 1:
         return values[0]
     shape = [max(sizes) for sizes in zip(*(value.shape for value in values), strict=True)]

@@ -148,7 +148,7 @@ def test_needle_in_any_batch(model: GPT, engine: Engine, rng: np.random.Generato
                 for pad, one in zip(padding, texts, strict=True)
             ]
         )
-        cache = engine.new_cache(rows, longest + 5, padding)
+        cache = engine.new_cache(rows, longest + 5, padding=padding)
         np.testing.assert_array_equal(engine.step(ids, cache)[at], want[0])
         for n, token in enumerate(more, 1):
             column = rng.integers(0, model.vocab, (rows, 1))
@@ -161,9 +161,9 @@ def test_what_stands_in_the_padding_changes_nothing(
 ) -> None:
     """Not a bit."""
     ids, padding = text(rng, model, 40).reshape(2, 20), np.array([0, 7])
-    one = engine.step(ids, engine.new_cache(2, 20, padding))
+    one = engine.step(ids, engine.new_cache(2, 20, padding=padding))
     ids[1, :7] = (ids[1, :7] + 1) % model.vocab
-    np.testing.assert_array_equal(engine.step(ids, engine.new_cache(2, 20, padding)), one)
+    np.testing.assert_array_equal(engine.step(ids, engine.new_cache(2, 20, padding=padding)), one)
 
 
 def test_a_thousand_greedy_texts_with_and_without_cache(
@@ -257,7 +257,7 @@ def test_it_refuses_what_does_not_fit(engine: Engine, model: GPT) -> None:
         with pytest.raises(InputError, match="not between 0 and 199"):
             engine.step(np.array([[1, id]]), engine.new_cache(1, 10))
     with pytest.raises(InputError, match="not padding"):
-        engine.step(np.array([[1, 1]]), engine.new_cache(1, 10, np.array([5])))
+        engine.step(np.array([[1, 1]]), engine.new_cache(1, 10, padding=np.array([5])))
     with pytest.raises(InputError, match="has no sse9 here"):
         engine_of(model, way="sse9")
 

@@ -56,7 +56,7 @@ def core(way: str, name: str) -> Callable[..., Any]:
 
 def multiplied(way: str, weights: Array, bias: Array | None, x: Array) -> Array:
     """Rows through a matrix, by the core."""
-    made = matrix("m", weights, bias)
+    made = matrix("m", weights, bias=bias)
     room = made["m.weights"].shape[0] * LANES
     shape = native._Matrix(
         *(made[f"m.{part}"].ctypes.data if f"m.{part}" in made else None for part in PARTS),

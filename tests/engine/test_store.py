@@ -112,7 +112,7 @@ def test_malformed_files_are_refused(folder: Path, home: Path) -> None:
         text = json.dumps(told).encode()
         fresh = memoryview(len(text).to_bytes(8, "little") + text + bytes(numbers[start:]))
         with pytest.raises(CheckpointError) as error:
-            store.arrays_of(fresh, 8 + len(text), note["config"])
+            store.arrays_of(fresh, 8 + len(text), config=note["config"])
         return str(error.value)
 
     assert name in refused(lambda told: told.pop(name))
@@ -126,7 +126,7 @@ def test_malformed_files_are_refused(folder: Path, home: Path) -> None:
     assert "cannot be read" in refused(lambda told: told.update({name: 3}))
     assert "cannot be read" in refused(lambda told: told[name].update(data_offsets=["a", None]))
     with pytest.raises(CheckpointError, match="cannot be read"):
-        store.arrays_of(memoryview(b"\x08\0\0\0\0\0\0\0{not json"), 17, note["config"])
+        store.arrays_of(memoryview(b"\x08\0\0\0\0\0\0\0{not json"), 17, config=note["config"])
     for broken in (b"", b"\x08\0\0", (10**15).to_bytes(8, "little") + b"{}"):
         path = home / "broken"
         path.write_bytes(broken)

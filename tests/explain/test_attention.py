@@ -1,4 +1,4 @@
-"""Attention in numbers: the steps, the kinds of heads, and who looks where, beside `transformers` and by hand."""
+"""Attention in numbers: the steps and the kinds of heads, beside `transformers` and by hand."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def test_patterns_are_those_of_transformers(pair: Pair) -> None:
 
 @pytest.mark.parametrize(("layer", "head", "position"), [(0, 0, 0), (1, 2, 7), (0, 1, -1)])
 def test_the_five_steps(pair: Pair, layer: int, head: int, position: int) -> None:
-    """Each follows from the one before; the weights are the pattern's row, the mixture is what the head makes."""
+    """Each follows from the one before; weights are the pattern's row, the mixture is what the head makes."""
     import glassformer as gf
 
     steps = query_steps(reading(pair), layer=layer, head=head, position=position)

@@ -72,7 +72,7 @@ def test_the_token_after_the_last(pair: Pair) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("changes", [{}, {"bias": False}, {"tied": False}, {"heads": 1, "layers": 3}])
 def test_parts_add_up(dtype: torch.dtype, changes: dict[str, object]) -> None:
-    """To the logit, and to the lead over another token: within 1e-5 of the largest part in fp32, 1e-9 in fp64."""
+    """To the logit, and to the lead over a foil: within 1e-5 of the largest part in fp32, 1e-9 in fp64."""
     model = small_model(5, dtype, **changes)
     ids = [3, 1, 4, 1, 5, 9, 2, 6]
     for foil in (None, 11):

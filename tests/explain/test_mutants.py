@@ -1,4 +1,4 @@
-"""A test that cannot fail is none: each comparison with an independent implementation is shown a fault, and sees it."""
+"""A test that cannot fail is none: each comparison is shown a fault, and sees it."""
 
 import importlib
 import inspect
@@ -13,10 +13,20 @@ import torch
 from small import Pair, hugging_face, save_hugging_face
 
 import glassformer as gf
+from glassformer.explain.reading import Reading
 
-CAPTUM, LENS, ATTENTION, NEURONS, WITNESS, EDITS = (
+CAPTUM, LENS, ATTENTION, NEURONS, WITNESS, EDITS, FAMILY, READING = (
     f"explain.test_{name}"
-    for name in ("saliency", "lens", "attention", "neurons", "transformerlens", "edits")
+    for name in (
+        "saliency",
+        "lens",
+        "attention",
+        "neurons",
+        "transformerlens",
+        "edits",
+        "family",
+        "reading",
+    )
 )
 # The fault: a module of ours, what stands there, what shall stand there; and the test that has to see it.
 MUTANTS = [
@@ -74,7 +84,44 @@ MUTANTS = [
         "self.now - cache.padding[:, None]",
         "self.now + cache.padding[:, None]",
         EDITS,
-        "test_edits_hold_while_a_text_is_written",
+        "test_edits_hold_while_a_text_is_generated",
+    ),
+    # A post-norm model: a norm on the stream that is left out, a scale of the wrong stream, a bias that is
+    # lost.
+    ("lens", "parts.pass_norm(norm, stream + added)", "pass", FAMILY, "test_parts_add_up"),
+    (
+        "lens",
+        "parts.pass_norm(norm, stream + added)",
+        "parts.pass_norm(norm, stream)",
+        FAMILY,
+        "test_parts_add_up",
+    ),
+    ("lens", "if norm.bias is not None", "if False", FAMILY, "test_parts_add_up"),
+    ("stream", "names.index(site) :]", "names.index(site) + 1 :]", FAMILY, "test_what_a_neuron_promotes"),
+    # Masks: taken for causal, or blind to the band.
+    (
+        "attention",
+        "visible=visible)",
+        "visible=np.arange(len(k)) <= position)",
+        FAMILY,
+        "test_the_five_steps",
+    ),
+    ("attention", "able = (kind & mask)", "able = kind", FAMILY, "test_head_statistics_know_the_mask"),
+    ("attention", "np.abs(back)", "np.maximum(back, 0)", FAMILY, "test_two_sided_statistics"),
+    # A text that is cut forgets where its prompt ended.
+    (
+        "reading",
+        "ids=self.ids[: position + 1], prompt=self.prompt or len(self.ids)",
+        "ids=self.ids[: position + 1]",
+        READING,
+        "test_a_cut_text_keeps_its_prompt",
+    ),
+    (
+        "edits",
+        "elif cache is None and prompt_length():",
+        "elif False:",
+        EDITS,
+        "test_edits_hold_while_a_text_is_generated",
     ),
 ]
 
@@ -120,6 +167,8 @@ def run(test: Callable[..., None], pair: Pair, monkeypatch: pytest.MonkeyPatch, 
         folder = save_hugging_face(hugging_face(3), folder)
         fixtures["both"] = home.Both(gf.load(str(folder), dtype="float64"), folder, pair.ids)
     marks = [mark.args for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
+    if home.__name__ == FAMILY:
+        marks.append(("reading", [Reading(make(3), pair.ids) for make in home.KINDS.values()]))
     for some in itertools.product(*(settings(*mark) for mark in marks)):
         known = fixtures | {name: value for one in some for name, value in one.items()}
         test(**{name: known[name] for name in inspect.signature(test).parameters})

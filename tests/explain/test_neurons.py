@@ -1,4 +1,4 @@
-"""Neurons: when they fire, what they promote, what they share; scikit-learn and a brute search beside them."""
+"""Neurons: when they fire, what they promote, what they share; beside scikit-learn and a brute search."""
 
 import numpy as np
 import pytest

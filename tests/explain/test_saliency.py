@@ -13,8 +13,7 @@ from small import Pair
 from glassformer.errors import InputError
 from glassformer.explain import saliency as module
 from glassformer.explain.attention import patterns, rollout
-from glassformer.explain.faithfulness import agreement, faithfulness
-from glassformer.explain.saliency import Saliency, Target, saliency
+from glassformer.explain.saliency import Target, saliency
 
 TARGETS = [Target(4, 5), Target(11, 90, 17), Target(0, 3), Target(7, 12)]
 
@@ -27,11 +26,6 @@ def asked(pair: Pair, target: Target) -> Callable[[torch.Tensor], torch.Tensor]:
         return logits[:, target.token] - (0 if target.foil is None else logits[:, target.foil])
 
     return score
-
-
-@pytest.fixture(scope="module")
-def words(pair: Pair) -> torch.Tensor:
-    return pair.theirs.transformer.wte(torch.tensor([pair.ids])).detach().requires_grad_()
 
 
 @pytest.mark.parametrize(
@@ -113,52 +107,6 @@ def _counting(passes: list[str], tap: Callable[..., torch.Tensor]) -> Callable[.
         return tap(self, site, value)
 
     return counted
-
-
-@pytest.mark.parametrize("blank", [None, 33])
-def test_deletion_and_insertion(pair: Pair, words: torch.Tensor, blank: int | None) -> None:
-    """By hand on the other implementation, for every fraction; the ends are the whole text and none of it."""
-    found = saliency(reading(pair), TARGETS)
-    curves = faithfulness(reading(pair), found, blank=blank)
-    table = pair.theirs.transformer.wte.weight.detach()
-    for number, target in enumerate(TARGETS):
-        size = target.position + 1
-        order = np.argsort(-found.shares[number, :size], kind="stable")
-        for which, fraction in enumerate(curves.fractions):
-            gone = order[: round(float(fraction) * size)]
-            for curve, blanks in (
-                (curves.deletion, gone),
-                (curves.insertion, np.setdiff1d(np.arange(size), gone)),
-            ):
-                some = words.detach()[:, :size].clone()
-                some[0, blanks] = 0 if blank is None else table[blank]
-                with torch.no_grad():
-                    right = pair.theirs(inputs_embeds=some).logits[0, -1].softmax(-1)[target.token]
-                assert curve[number, which] == pytest.approx(float(right), rel=1e-5)
-    np.testing.assert_allclose(curves.deletion[:, 0], curves.insertion[:, -1], rtol=1e-6)
-    np.testing.assert_allclose(curves.deletion[:, -1], curves.insertion[:, 0], rtol=1e-6)
-    ratio = curves.deletion / curves.deletion[:, :1]
-    np.testing.assert_allclose(curves.deletion_area, np.trapezoid(ratio, curves.fractions, axis=-1))
-
-
-def test_agreement() -> None:
-    """Spearman's correlation, as scipy has it; an order turned round is its opposite."""
-    from scipy.stats import spearmanr
-
-    draw = np.random.default_rng(0)
-    targets = [Target(9, 1), Target(5, 1)]
-    found = {name: Saliency(name, targets, draw.random((2, 10)).round(1)) for name in ("a", "b", "c")}
-    agreed = agreement(found)
-    assert set(agreed) == {("a", "b"), ("a", "c"), ("b", "c")}
-    for (one, other), value in agreed.items():
-        each = [
-            spearmanr(found[one].shares[n][:size], found[other].shares[n][:size])[0]
-            for n, size in ((0, 10), (1, 6))
-        ]
-        assert value == pytest.approx(np.mean(each))
-    rising = Saliency("up", [Target(3, 1)], np.array([[1.0, 2, 3, 4]]))
-    falling = Saliency("down", [Target(3, 1)], np.array([[4.0, 3, 2, 1]]))
-    assert agreement({"up": rising, "down": falling}) == {("up", "down"): pytest.approx(-1.0)}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""TransformerLens as a witness: the parts of a logit, and every value under its names; random weights and the storyteller."""
+"""TransformerLens as a witness: the parts of a logit, and every value under its names."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,7 +48,7 @@ def both(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @torch.inference_mode()
 def test_the_parts_of_a_logit(both: Both) -> None:
-    """Their direct logit attribution, head by head and layer by layer; only the norm is folded into the output matrix."""
+    """Their direct logit attribution, by head and layer; only the norm is folded into the output matrix."""
     unprocessed = dict.fromkeys(("center_writing_weights", "center_unembed", "fold_value_biases"), False)
     theirs = both.theirs(fold_ln=True, **unprocessed)
     theirs.set_use_attn_result(True)

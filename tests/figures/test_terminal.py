@@ -6,9 +6,9 @@ import pytest
 from drawn import drawings
 from rich.cells import cell_len
 
+from glassformer.answers.answer import Answer as Look
 from glassformer.figures.terminal import lines
 from glassformer.figures.view import View
-from glassformer.tasks.look import Look
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
@@ -18,7 +18,7 @@ def test_lines_fit(
 ) -> None:
     """At any width."""
     for name, spec in drawings(looks, hostile, long):
-        for line in lines(spec, width, colored):
+        for line in lines(spec, width, colored=colored):
             assert cell_len(line.plain.rstrip()) <= width, f"{name}: {line.plain!r}"
 
 
@@ -42,9 +42,9 @@ def test_without_colors_there_are_digits(looks: dict[str, Look]) -> None:
         line for line in shown(looks, "attention", color=False).splitlines() if re.match(r"\s*0 +Once", line)
     ]
     assert first == [" 0   Once  9"]
-    assert re.search(r"[⁰-⁹]", shown(looks, "written", color=False))
-    assert "█" in shown(looks, "parts", color=False)
-    assert re.search(r"[▁-█]{5}", shown(looks, "watched", color=False))
+    assert re.search(r"[⁰-⁹]", shown(looks, "probabilities", color=False))
+    assert "█" in shown(looks, "attribution", color=False)
+    assert re.search(r"[▁-█]{5}", shown(looks, "rankings_watch", color=False))
     assert "[" in shown(looks, "merges", color=False)
 
 
@@ -68,7 +68,7 @@ def test_a_view_from_a_file_is_drawn_as_it_was(
 
 def test_a_file_of_somebody_else(looks: dict[str, Look]) -> None:
     """Escape codes in a view do not reach the terminal."""
-    spec = looks["written"].view().spec
+    spec = looks["probabilities"].view().spec
     evil = View(
         spec
         | {"title": "\x1b]0;x\x07", "caption": "\x1b[2J", "tokens": ["\x1b[31mred"] * len(spec["tokens"])}

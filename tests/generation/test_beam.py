@@ -275,7 +275,7 @@ class Table:
         self.logits = np.random.default_rng(seed).normal(scale=2, size=(4, 4, 4)).astype(np.float32)
         self.ids = np.zeros((1, 0), dtype=np.int64)
 
-    def new_cache(self, rows: int, capacity: int, padding: Array | None = None) -> Self:
+    def new_cache(self, rows: int, capacity: int, *, padding: Array | None = None) -> Self:
         fresh = type(self)(context=self.context)
         fresh.logits, fresh.ids = self.logits, np.zeros((rows, 1), dtype=np.int64)
         return fresh

@@ -54,7 +54,7 @@ class Mock:
         self.steps: list[tuple[int, int]] = []  # rows and columns of every step
         self.longest = 0
 
-    def new_cache(self, rows: int, capacity: int, padding: Array | None = None) -> Memory:
+    def new_cache(self, rows: int, capacity: int, *, padding: Array | None = None) -> Memory:
         void = np.zeros(rows, dtype=np.int64) if padding is None else padding
         return Memory(np.zeros((rows, 0), dtype=np.int64), void, capacity)
 
@@ -399,7 +399,7 @@ def test_left_padding_changes_nothing(dtype: torch.dtype, limit: float) -> None:
             short, long = rng.integers(0, 40, size=5), rng.integers(0, 40, size=5 + padding)
             ids = torch.tensor(np.stack([np.concatenate([np.zeros(padding, dtype=np.int64), short]), long]))
             more = torch.tensor(rng.integers(0, 40, size=(2, 3)))
-            cache = model.new_cache(2, 8 + padding, np.array([padding, 0]))
+            cache = model.new_cache(2, 8 + padding, padding=np.array([padding, 0]))
             got = [
                 model(ids, cache, last=True),
                 *(model(more[:, i : i + 1], cache, last=True) for i in range(3)),
@@ -425,7 +425,7 @@ def test_the_ids_of_the_padding_change_no_bit() -> None:
             np.full(padding, 39),
             rng.integers(0, 40, size=padding),
         ):
-            cache = model.new_cache(2, 5 + padding, np.array([padding, 0]))
+            cache = model.new_cache(2, 5 + padding, padding=np.array([padding, 0]))
             first = model.step(np.stack([np.concatenate([void, short]), long]), cache)
             seen.append(np.stack([first, model.step(more, cache)]))
         assert seen[0].dtype == np.float32
@@ -497,8 +497,10 @@ def test_no_position_is_beyond_the_edge() -> None:
 def test_check_prompt_says_how_much_room_there_is(prompt: int, asked: int, room: int) -> None:
     """As many as asked for, and no more than fit; a window that slides has room for all."""
     options = replace(GREEDY, max_new_tokens=asked)
-    assert check_prompts(Mock(context=32), [[1] * prompt], options) == [room]
-    assert check_prompts(Mock(context=32), [[1] * prompt], replace(options, overflow="slide")) == [asked]
+    assert check_prompts(Mock(context=32), [[1] * prompt], options=options) == [room]
+    assert check_prompts(Mock(context=32), [[1] * prompt], options=replace(options, overflow="slide")) == [
+        asked
+    ]
 
 
 def slid(model: Any, prompt: list[int], options: Options) -> list[int]:

@@ -30,10 +30,15 @@ from glassformer.generation.sampling import (
     choose,
     distribution,
     log_softmax,
-    uniform,
 )
 
 Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def uniform(seed: int, choice: int, position: int) -> float:
+    """The draw of one position of one choice."""
+    return sampling.uniform(seed, choice=choice, position=position)
+
 
 PLAIN = Options(temperature=1.0, top_k=0)
 DRAWS = 10_000

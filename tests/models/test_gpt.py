@@ -385,7 +385,7 @@ def test_banded_layers_equal_dense_ones_with_a_mask(
     padding = np.array([0, 4, 30])
 
     def runs() -> list[torch.Tensor]:
-        cache, padded = model.new_cache(3, 33), model.new_cache(3, 33, padding)
+        cache, padded = model.new_cache(3, 33), model.new_cache(3, 33, padding=padding)
         chunks = [model(part, cache) for part in ids.split([9, 1, 1, 15, 7], dim=1)]
         rows = [model(part, padded) for part in ids.split([31, 1, 1], dim=1)]
         return [model(ids), torch.cat(chunks, 1), torch.cat(rows, 1)]

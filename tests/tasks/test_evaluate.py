@@ -101,7 +101,9 @@ def test_every_token_is_scored_once() -> None:
     for length in (1, 2, 9, 40, 41, 80, 97):
         for context, stride in ((40, 40), (40, 20), (40, 13), (2, 1), (5, 5)):
             scored = [
-                at for begin, end, first in windows(length, context, stride) for at in range(first, end)
+                at
+                for begin, end, first in windows(length, context, stride=stride)
+                for at in range(first, end)
             ]
             assert scored == sorted(set(scored))
             missing = set(range(length)) - set(scored)

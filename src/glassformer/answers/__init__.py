@@ -1,14 +1,17 @@
 """Answers: one file per subject, each with its questions, typed answers, tables, drawings and sentences.
 
-`QUESTIONS` is the one table of what can be asked: a name is the same in Python, on the command line, over HTTP and as
-the kind of the answer. Modules are imported when a question is asked, so importing this package loads no torch.
+`QUESTIONS` is the one table of what can be asked: a name is the same in Python, on the command line, over HTTP
+and as the kind of the answer. Modules are imported on demand, so importing this package loads no torch.
 """
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glassformer.errors import InputError
+
+if TYPE_CHECKING:
+    from glassformer.answers.answer import Answer
 
 CAUSAL, ATTENDS, WRITES = frozenset({"causal"}), frozenset({"attends"}), frozenset({"writes"})
 
@@ -67,14 +70,15 @@ QUESTIONS: dict[str, Question] = {
 }
 
 
-def ask(name: str, *about: Any, **how: Any) -> Any:
+def ask(name: str, *about: Any, **how: Any) -> "Answer":
     """Answer a question by its name; `about` is what it takes first: a text, a model, a tokenizer."""
     if name not in QUESTIONS:
         raise InputError(f"{name!r} is not a question; there is {', '.join(QUESTIONS)}")
     if about:
         check(name, about[0])
     module = import_module(f"glassformer.answers.{QUESTIONS[name].module}")
-    return getattr(module, name)(*about, **how)
+    found: Answer = getattr(module, name)(*about, **how)
+    return found
 
 
 def check(name: str, subject: Any) -> None:

@@ -1,4 +1,4 @@
-"""What every answer has: typed values, a table, drawings, one sentence; and the text that a question is about."""
+"""What every answer has: typed values, a table, drawings, a sentence; and the text that a question is about."""
 
 import dataclasses
 import json
@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVar, dataclass_transform
 
@@ -16,11 +15,11 @@ import numpy as np
 from glassformer.errors import InputError
 from glassformer.figures.labels import number, readable
 from glassformer.figures.marks import Spec
-from glassformer.figures.view import PICTURES, VERSION, View, csv_text, frame, write
 from glassformer.tokenizers.words import words
 
 if TYPE_CHECKING:
     from glassformer.explain.reading import Reading
+    from glassformer.figures.view import View
     from glassformer.tokenizers import Tokenizer
 
 SCHEMA = 1  # of `Answer.to_dict`; grows when a field changes its name or meaning
@@ -69,10 +68,14 @@ class Table:
 
     def to_csv(self) -> str:
         """As a .csv file has it."""
+        from glassformer.figures.view import csv_text
+
         return csv_text(self.names, self.rows)
 
     def to_frame(self) -> Any:
         """As pandas has it."""
+        from glassformer.figures.view import frame
+
         return frame(self.names, self.rows)
 
     def where(self, column: str, value: Cell) -> "Table":
@@ -98,18 +101,18 @@ class Table:
         return max(self.rows, key=size_of)
 
 
-Kind = TypeVar("Kind", bound="type[Answer]")
+Kind = TypeVar("Kind", bound="Answer")
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, eq_default=False)
-def answer(kind: Kind) -> Kind:
+def answer(kind: type[Kind]) -> type[Kind]:
     """Make a class an answer: a frozen dataclass, compared by identity because it holds arrays."""
     return dataclass(frozen=True, kw_only=True, repr=False, eq=False)(kind)
 
 
 @answer
 class Answer:
-    """An answer to a question: its values as typed fields, a table of them for people, drawings, and one sentence."""
+    """An answer to a question: its values as typed fields, a table for people, drawings, and one sentence."""
 
     kind: ClassVar[str]
 
@@ -221,8 +224,13 @@ class Answer:
         found = {name: arrays(value) for name, value in self.data().items() if not _is_label(value)}
         return next(iter(found.values())) if len(found) == 1 else found
 
-    def view(self, drawing: str | None = None) -> View:
+    def view(self, drawing: str | None = None) -> "View":
         """The picture, as data; some kinds of answers have several."""
+        # Here and below, not at the top: `glass generate` draws nothing and must start fast.
+        from importlib.metadata import version
+
+        from glassformer.figures.view import VERSION, View
+
         drawing = next(iter(self.views)) if drawing is None else drawing
         if drawing not in self.views:
             known = ", ".join(self.views)
@@ -248,10 +256,14 @@ class Answer:
         return self.view(drawing).to_html(theme=theme)
 
     def save(self, path: str | Path, *, drawing: str | None = None, **how: Any) -> Path:
-        """Write a picture (.svg, .png, .pdf, .html) or the values (.json, .csv). How: `width`, `theme` ("dark")."""
+        """Write a picture (.svg, .png, .pdf, .html) or the values (.json, .csv).
+
+        How: `width`, `theme` ("dark").
+        """
+        from glassformer.figures.view import check_format, write
+
         path = Path(path)
-        check_format(path)
-        kind = path.suffix.lower()
+        kind = check_format(path)
         if kind == ".csv":
             write(path, self.to_csv().encode())
         elif kind == ".json":
@@ -268,15 +280,9 @@ class Answer:
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> Any:
         return self.view()._repr_mimebundle_()
 
-    def title_of_some(self, shown: int, total: int, what: str) -> Spec:
+    def title_of_some(self, what: str, *, shown: int, total: int) -> Spec:
         """A title that says so when a drawing does not show everything; nothing when it does."""
         return {} if shown >= total else {"title": f"{self.caption}; the first {shown} of {total} {what}"}
-
-
-def check_format(path: Path) -> None:
-    """Refuse a file that is neither a picture nor values."""
-    if path.suffix.lower() not in (*PICTURES, ".json", ".csv"):
-        raise InputError(f"{path}: a picture is saved as {', '.join(PICTURES)}, numbers as .json or .csv")
 
 
 def _described(value: Cell) -> str:
@@ -327,8 +333,8 @@ def _key(name: Any) -> str:
     return " ".join(map(str, name)) if isinstance(name, tuple) else str(name)
 
 
-class Subject(Protocol):
-    """A model that can be asked: what questions need of its handle."""
+class Reader(Protocol):
+    """A model that reads: what edits and explanations need of its handle."""
 
     @property
     def name(self) -> str: ...
@@ -340,6 +346,11 @@ class Subject(Protocol):
     def capabilities(self) -> frozenset[str]: ...
     def encode(self, prompt: str | Sequence[int], *, special: bool = False) -> list[int]: ...
     def reading(self, ids: Sequence[int], *, prompt: int = 0) -> "Reading": ...
+
+
+class Subject(Reader, Protocol):
+    """A model that can be asked: what questions need of its handle."""
+
     def logits(self, ids: Sequence[int]) -> Array: ...
     def next_logits(self, ids: Sequence[int]) -> Array: ...
     def generate(self, prompt: str | Sequence[int] = "", **options: Any) -> Any: ...
@@ -348,7 +359,7 @@ class Subject(Protocol):
 
 @dataclass(frozen=True)
 class Text:
-    """The text that a question is about: tokens of a model, of which the first `prompt` were given (0: all of them)."""
+    """The text that a question is about: tokens, of which the first `prompt` were given (0: all of them)."""
 
     lm: Subject
     ids: list[int]
@@ -393,27 +404,23 @@ class Text:
     @property
     def whole(self) -> str:
         """The text itself; bytes that are no whole character are shown as U+FFFD."""
-        tokenizer = self.lm.tokenizer
-        if tokenizer is None:
-            return "".join(self.labels)
-        return b"".join(map(tokenizer.bytes_of, self.ids)).decode("utf-8", "replace")
+        return b"".join(pieces_of(self.lm.tokenizer, self.ids)).decode("utf-8", "replace")
 
     @cached_property
     def labels(self) -> list[str]:
         """The text of every token."""
         return labels(self.lm.tokenizer, self.ids)
 
-    def labels_of(self, ids: Sequence[int]) -> list[str]:
-        """The texts of single tokens that need not follow each other."""
-        return [label(self.lm.tokenizer, id) for id in ids]
+    def labels_of(self, ids: Sequence[int], *, after: int | None = None) -> list[str]:
+        """The texts of tokens that do not follow each other, but could each follow the token `after`."""
+        return [label(self.lm.tokenizer, id, after=after) for id in ids]
 
     def words(self) -> tuple[list[range], list[str]]:
         """The words of the text: which tokens each is made of, and its text."""
-        tokenizer = self.lm.tokenizer
-        if tokenizer is None:
+        if self.lm.tokenizer is None:
             raise InputError(f"{self.name} has no vocabulary, so its tokens make no words")
 
-        pieces = [tokenizer.bytes_of(id) for id in self.ids]
+        pieces = pieces_of(self.lm.tokenizer, self.ids)
         groups = words(pieces)
         joined = (b"".join(pieces[at] for at in group) for group in groups)
         return groups, [one.decode("utf-8", "backslashreplace") for one in joined]
@@ -440,16 +447,28 @@ class Text:
         return found
 
 
-def label(tokenizer: "Tokenizer | None", id: int) -> str:
-    """The text of one token; part of a character is shown as its bytes, an id without a token as a number."""
-    if tokenizer is None or id >= len(tokenizer):
-        return f"<{id}>"
-    return tokenizer.bytes_of(id).decode("utf-8", "backslashreplace")
+def pieces_of(tokenizer: "Tokenizer | None", ids: Sequence[int], *, after: int | None = None) -> list[bytes]:
+    """The bytes of tokens that follow each other; an id without a token is shown as a number."""
+    known = 0 if tokenizer is None else len(tokenizer)
+    found = []
+    for id in ids:
+        if tokenizer is None or id >= known:
+            found.append(f"<{id}>".encode())
+        else:
+            found.append(tokenizer.bytes_of(id, after if after is None or after < known else None))
+        after = id
+    return found
 
 
 def labels(tokenizer: "Tokenizer | None", ids: Sequence[int]) -> list[str]:
-    """The texts of tokens that follow each other."""
-    return [label(tokenizer, id) for id in ids]
+    """The texts of tokens that follow each other; part of a character is shown as its bytes."""
+    return [piece.decode("utf-8", "backslashreplace") for piece in pieces_of(tokenizer, ids)]
+
+
+def label(tokenizer: "Tokenizer | None", id: int, *, after: int | None = None) -> str:
+    """The text of one token, as it would be behind the token `after`."""
+    (piece,) = pieces_of(tokenizer, [id], after=after)
+    return piece.decode("utf-8", "backslashreplace")
 
 
 def find_token(lm: Subject, word: str | int) -> int:

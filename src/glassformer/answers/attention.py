@@ -78,7 +78,7 @@ class Attention(Answer):
         """A row attends, a column is attended to."""
         tokens = names(self.tokens)
         return matrix(
-            tokens, tokens, _masked(self.weights, self.visible), **self._scale("; −∞: masked, so 0")
+            tokens, tokens, values=_masked(self.weights, self.visible), **self._scale("; −∞: masked, so 0")
         )
 
     def draw_arcs(self) -> Spec:
@@ -122,6 +122,7 @@ class Attention(Answer):
         return f"{self.tokens[row]!r} gives {given} to {self.tokens[column]!r}, the most of all"
 
 
+@answer
 class Rollout(Attention):
     """Attention through all layers: from which tokens a position's vector is made."""
 
@@ -131,7 +132,7 @@ class Rollout(Attention):
 def attention(
     text: Text, *, layer: int, head: int | None = None, by_word: bool = False, values: bool = False
 ) -> Attention:
-    """Where one head attends, or all heads of a layer on average; with `values`, how much each source passes on."""
+    """Where one head attends, or a layer on average; with `values`, how much each source passes on."""
     reading = text.reading()
     if head is not None:
         reading.check_head(head)
@@ -180,7 +181,7 @@ def _by_word(text: Text, by_word: bool) -> tuple[list[str], Callable[[Array], Ar
 
 
 def _joined(weights: Array, groups: list[range]) -> Array:
-    """Between groups: what a group takes is the mean over its rows, what it gives the sum over its columns."""
+    """Between groups: a group takes the mean over its rows, and gives the sum over its columns."""
     starts = [group.start for group in groups]
     sums = np.add.reduceat(np.add.reduceat(weights, starts, 1), starts, 0)
     sizes = np.array([[len(group)] for group in groups])
@@ -208,7 +209,7 @@ def _edges(weights: Array, strongest: float) -> list[list[float]]:
 
 @answer
 class Heads(Answer, attending.HeadStatistics):
-    """What kind of head each is on a text: arrays (L, H), and the patterns (L, H, T, T) that they come from."""
+    """What kind of head each is on a text: arrays (L, H), made of the patterns (L, H, T, T)."""
 
     kind = "heads"
 
@@ -258,8 +259,8 @@ class Heads(Answer, attending.HeadStatistics):
         return matrix(
             rows,
             rows,
-            _masked(pooled, visible),
-            magnitude("attention"),
+            values=_masked(pooled, visible),
+            scale=magnitude("attention"),
             title=f"{layer}.{head} {SHORT[kind]} {shares[kind]:.0%}",
             small=True,
             cell=[side, side],
@@ -277,8 +278,8 @@ class Heads(Answer, attending.HeadStatistics):
         return matrix(
             rows,
             list(SHORT),
-            np.nan_to_num(shares),
-            magnitude("of its attention"),
+            values=np.nan_to_num(shares),
+            scale=magnitude("of its attention"),
             texts=texts,
             numeric=True,
             unit="percent",
@@ -390,8 +391,8 @@ class Steps(Answer, attending.Steps):
         return matrix(
             names(self.tokens),
             ["q·k", "÷ √K", "masked", "softmax", "|w·v|"],
-            columns,
-            scales[0],
+            values=columns,
+            scale=scales[0],
             scales=scales,
             texts=[[_score(value) for value in row] for row in columns.tolist()],
             numeric=True,
@@ -412,8 +413,10 @@ class Steps(Answer, attending.Steps):
             "column_labels": False,
             "legend": False,
         }
-        given = matrix(names(self.tokens), across, self.weighted, scale, banner=["v", "softmax × v"], **thin)
-        mixed = matrix(["sum"], across, self.mix[None], scale, banner=["v", "their sum"], **thin)
+        given = matrix(
+            names(self.tokens), across, values=self.weighted, scale=scale, banner=["v", "softmax × v"], **thin
+        )
+        mixed = matrix(["sum"], across, values=self.mix[None], scale=scale, banner=["v", "their sum"], **thin)
         return panels([given, mixed | {"legend": True}], gap=6)
 
     def _window(self) -> list[int]:
@@ -485,8 +488,8 @@ class Robot(Answer):
                 matrix(
                     self.tokens,
                     self.tokens,
-                    table,
-                    magnitude("score"),
+                    values=table,
+                    scale=magnitude("score"),
                     texts=texts,
                     numeric=True,
                     legend=False,
@@ -499,5 +502,5 @@ class Robot(Answer):
 
 def robot() -> Robot:
     """The article's "robot must obey orders", with the step that its picture leaves out."""
-    table = attending.softmax_table(ROBOT_SCORES, ROBOT_WIDTH)
+    table: dict[str, Any] = attending.softmax_table(ROBOT_SCORES, ROBOT_WIDTH)
     return Robot(caption="raw scores, ÷ √16, masked, softmax", tokens=ROBOT, **table)

@@ -49,8 +49,8 @@ class Cache(Answer):
         filled = matrix(
             [f"{one.step}: writes {token}" for one, token in writes],
             names(self.text)[:size],
-            reused,
-            magnitude("reused (solid); outlined: computed in this step"),
+            values=reused,
+            scale=magnitude("reused (solid); outlined: computed in this step"),
             outlined=outlined,
             title="which keys and values a step finds",
             legend=False,
@@ -62,7 +62,8 @@ class Cache(Answer):
     def finding(self) -> str:
         """What the last step does."""
         step, _, computed, reused, _, _, size = self.rows[-1]
-        return f"in step {step} each layer computes {computed} and finds {reused} positions; {size:,} bytes in all"
+        found = f"each layer computes {computed} and finds {reused} positions"
+        return f"in step {step} {found}; {size:,} bytes in all"
 
 
 def _each(layers: Array) -> int | str:

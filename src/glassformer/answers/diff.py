@@ -43,15 +43,15 @@ class Diff(Answer, differing.Difference):
         """Where the other model gives a token more or less, and how far apart their heads attend."""
         most = float(np.abs(self.logprobs).max()) or 1.0
         scale = signed("log-probability, the other less this one, nats", most)
-        parts = [strip(self.tokens, [np.nan, *self.logprobs], scale, title="token by token")]
+        parts = [strip(self.tokens, [np.nan, *self.logprobs], scale=scale, title="token by token")]
         if self.attention is not None:
             layers, heads = self.attention.shape
             parts.append(
                 matrix(
                     [f"layer {n}" for n in range(layers)],
                     [f"head {n}" for n in range(heads)],
-                    self.attention,
-                    magnitude("of the attention goes elsewhere", float(self.attention.max()) or 1.0),
+                    values=self.attention,
+                    scale=magnitude("of the attention goes elsewhere", float(self.attention.max()) or 1.0),
                     unit="percent",
                     title="how far apart their heads attend",
                 )
@@ -69,7 +69,8 @@ def diff(lm: Subject, text: str | Sequence[int], *, other: Subject) -> Diff:
     ids = lm.encode(text)
     if lm.tokenizer is not None and other.tokenizer is not None and other.encode(text) != ids:
         raise InputError(
-            f"{lm.name} and {other.name} cut this text into different tokens, so they cannot be compared on it"
+            f"{lm.name} and {other.name} cut this text into different tokens, "
+            "so they cannot be compared on it"
         )
     found = differing.difference(lm.reading(ids), other.reading(ids))
     name = other.name if other.name != lm.name else f"{other.name} (the other)"

@@ -1,4 +1,4 @@
-"""Edits as JSON, with texts where `explain` wants numbers; what they change, and which places carry a difference.
+"""Edits as JSON, with texts where `explain` wants numbers; what they change; which places carry a difference.
 
     [{"site": "blocks.5.attn.mix[1]", "do": "zero"},
      {"site": "blocks.*.mlp", "do": "mean", "over": ["Once upon a time", "The dog ran"]},
@@ -23,6 +23,7 @@ from glassformer.answers.answer import (
     Cell,
     Column,
     Progress,
+    Reader,
     Subject,
     Table,
     Text,
@@ -56,7 +57,7 @@ SOURCES = {"mean": "over", "add": "pairs", "patch": "from"}
 # Reading edits
 
 
-def read_edits(lm: Subject, given: Edits) -> list[editing.Edit]:
+def read_edits(lm: Reader, given: Edits) -> list[editing.Edit]:
     """The edits of a list, or of a file that holds one."""
     listed = read_file(Path(given)) if isinstance(given, str | Path) else _list(given, "edits")
     sites = editing.sites(lm.net)
@@ -122,7 +123,7 @@ def _is_positions(at: Any) -> bool:
     return isinstance(at, list | tuple) and bool(at) and all(type(one) is int for one in at)
 
 
-def _value(lm: Subject, given: Mapping[str, Any], site: str, where: str) -> Array | None:
+def _value(lm: Reader, given: Mapping[str, Any], site: str, where: str) -> Array | None:
     """The numbers that are given, or what the model computes at the site on the texts that are."""
     do = given["do"]
     if do not in SOURCES:
@@ -246,7 +247,7 @@ def edit(
         caption=caption,
         tokens=text.labels,
         ids=best,
-        words=text.labels_of(best),
+        words=text.labels_of(best, after=ids[-1]),
         before=before[best],
         after=after[best],
         divergence=divergence,
@@ -294,7 +295,14 @@ class Sweep(Answer, editing.Sweep):
         restored = self.restored[::-1]
         sites = [site.removeprefix("blocks.") for site in self.sites[::-1]]
         most = float(np.nanmax(np.abs(restored), initial=1.0))
-        return matrix(sites, names(self.tokens), restored, signed("restored", most), unit="percent", void="–")
+        return matrix(
+            sites,
+            names(self.tokens),
+            values=restored,
+            scale=signed("restored", most),
+            unit="percent",
+            void="–",
+        )
 
     def finding(self) -> str:
         """The place that brings back most."""
@@ -306,15 +314,15 @@ class Sweep(Answer, editing.Sweep):
 
 def sweep(
     lm: Subject,
-    clean: str,
+    clean: str | Sequence[int],
     *,
-    broken: str,
+    broken: str | Sequence[int],
     answer: str | int,
     foil: str | int,
     sites: str = "blocks.*.out",
     progress: Progress = silent,
 ) -> Sweep:
-    """Which places carry what tells two texts apart: patch each from one into the other, and see how much returns."""
+    """Which places carry what tells two texts apart: patch each from one text into the other."""
     ids = lm.encode(broken)
     found = editing.sweep(
         lm.reading(lm.encode(clean)),

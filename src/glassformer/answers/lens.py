@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from glassformer.answers.answer import Answer, Array, Cell, Column, Drawing, Table, Text, answer
+from glassformer.answers.answer import Answer, Array, Cell, Column, Drawing, Table, Text, answer, label
 from glassformer.errors import InputError
 from glassformer.explain import lens as lensing
 from glassformer.figures.color import magnitude
@@ -85,7 +85,7 @@ class Lens(Answer, lensing.Lens):
         """The last stage on top."""
         rows = stage_names(self.stages[::-1])
         texts = [names(row) for row in self.likeliest[::-1]]
-        return matrix(rows, names(self.tokens), values[::-1], scale, texts=texts, unit="")
+        return matrix(rows, names(self.tokens), values=values[::-1], scale=scale, texts=texts, unit="")
 
     def finding(self) -> str:
         """What the last stage predicts at the last position, and since which stage."""
@@ -102,7 +102,11 @@ def lens(text: Text, *, k: int = 5, watch: Sequence[str | int] = ()) -> Lens:
     """What each stage of the residual stream would predict at each position."""
     watched = [text.find_token(word) for word in watch]
     found = lensing.lens(text.reading(), k=k, watch=watched)
-    likeliest = [text.labels_of(row) for row in found.top[..., 0].tolist()]
+    likeliest = []
+    for row in found.top[..., 0].tolist():
+        likeliest.append(
+            [label(text.lm.tokenizer, id, after=at) for id, at in zip(row, text.ids, strict=True)]
+        )
     return Lens(
         caption=f"{text.name}: logit lens",
         tokens=text.labels,
@@ -144,8 +148,8 @@ class Rankings(Answer):
         return matrix(
             stage_names(self.stages[::-1]),
             names(self.tokens),
-            1 / (1 + np.log10(ranks)),
-            magnitude("= 1 ÷ (1 + log₁₀ rank)"),
+            values=1 / (1 + np.log10(ranks)),
+            scale=magnitude("= 1 ÷ (1 + log₁₀ rank)"),
             texts=[[f"{rank:,}" for rank in row] for row in ranks.tolist()],
             numeric=True,
         )
@@ -217,7 +221,7 @@ def rankings_watch(text: Text, *, watch: Sequence[str | int], position: int = -1
         tokens=text.labels,
         stages=found.stages,
         watched=tokens,
-        words=text.labels_of(tokens),
+        words=text.labels_of(tokens, after=text.ids[at]),
         ranks=found.watched_ranks[:, at],
         logprobs=found.watched_logprobs[:, at],
         position=at,
@@ -242,21 +246,21 @@ class Attribution(Answer, lensing.Attribution):
     def draw(self) -> Spec:
         """Bars for and against the token."""
         rows = self.rows[:MOST_BARS]
-        title = self.title_of_some(len(rows), len(self.rows), "parts")
+        title = self.title_of_some("parts", shown=len(rows), total=len(self.rows))
         return bars([str(row[0]) for row in rows], [row[1] for row in rows], **title)
 
 
 def attribution(
     text: Text, *, position: int = -1, token: str | int | None = None, foil: str | int | None = None
 ) -> Attribution:
-    """Which parts raise the logit of a token (the likeliest, unless one is named), or its lead over a foil."""
+    """Which parts raise the logit of a token (by default the likeliest), or its lead over a foil."""
     reading = text.reading()
     at = reading.check_position(position)
     chosen = _likeliest(text, at) if token is None else text.find_token(token)
     other = None if foil is None else text.find_token(foil)
     found = lensing.attribution(reading, position=at, token=chosen, foil=other)
 
-    compared = text.labels_of([chosen] if other is None else [chosen, other])
+    compared = text.labels_of([chosen] if other is None else [chosen, other], after=text.ids[at])
     lead = " less that of ".join(repr(name) for name in compared)
     caption = f"{text.name}: the logit of {lead}, {found.logit:.3f}, part by part"
     return Attribution(caption=caption, tokens=text.labels, **vars(found))
@@ -311,8 +315,8 @@ class Residual(Answer, lensing.Residual):
         return matrix(
             stage_names(self.stages[::-1]),
             ["length", "added", "cosine", "would say"],
-            columns,
-            magnitude(""),
+            values=columns,
+            scale=magnitude(""),
             scales=[magnitude("", high), magnitude("", high), magnitude(""), magnitude("")],
             texts=texts,
             numeric=True,
@@ -326,7 +330,7 @@ class Residual(Answer, lensing.Residual):
 
 
 def residual(text: Text, *, position: int = -1) -> Residual:
-    """A position's vector through the layers: its length, what each half of a block adds, what it would predict."""
+    """A position's vector through the layers: its length, what is added, what it would predict."""
     reading = text.reading()
     at = reading.check_position(position)
     predicted = lensing.lens(reading, k=1)
@@ -336,7 +340,7 @@ def residual(text: Text, *, position: int = -1) -> Residual:
         tokens=text.labels,
         position=at,
         stages=predicted.stages,
-        likeliest=text.labels_of(predicted.top[:, at, 0].tolist()),
+        likeliest=text.labels_of(predicted.top[:, at, 0].tolist(), after=text.ids[at]),
         probability=np.exp(predicted.top_logprobs[:, at, 0]),
         **vars(found),
     )

@@ -37,7 +37,7 @@ MOST_NEURONS = 40
 
 @answer
 class Neurons(Answer):
-    """How strongly every neuron of some layers fired at every token; `.factors(8)` and `.clusters(8)` group them."""
+    """How strongly every neuron of some layers fired at every token; `.factors` and `.clusters` group them."""
 
     kind = "neurons"
 
@@ -73,8 +73,8 @@ class Neurons(Answer):
         return matrix(
             [f"{layer}.{at}" for layer, at in places],
             names(self.tokens),
-            values,
-            signed("activation", float(np.abs(values).max())),
+            values=values,
+            scale=signed("activation", float(np.abs(values).max())),
             title=f"{self.caption}: the {len(places)} strongest, LAYER.NEURON",
         )
 
@@ -265,7 +265,7 @@ def promotes(lm: Subject, *, layer: int, neuron: int, k: int = 10) -> Promotes:
     """The tokens that a neuron makes likelier when it fires."""
     ids, logits = firing.promoted(lm.net, layer=layer, neuron=neuron, k=k)
     return Promotes(
-        caption=f"{lm.name}: what neuron {neuron} of layer {layer} promotes, in logits per unit of activation",
+        caption=f"{lm.name}: what neuron {neuron} of layer {layer} promotes, logits per unit of activation",
         tokens=[label(lm.tokenizer, id) for id in ids.tolist()],
         layer=layer,
         neuron=neuron,
@@ -309,7 +309,7 @@ class Examples(Answer):
         for one, pieces in zip(self.examples, self.texts, strict=True):
             title = f"{number(one.activation)} in text {one.document}"
             values = [np.nan, one.activation, np.nan]
-            parts.append(strip(list(pieces), values, scale, title=title, legend=False))
+            parts.append(strip(list(pieces), values, scale=scale, title=title, legend=False))
         return panels(parts, scale=scale, gap=8)
 
 

@@ -95,7 +95,7 @@ class Saliency(Answer):
             if self.curves is not None:
                 parts.append(self._draw_test(n, self.curves))
         across = 1 if self.curves is None else 2
-        title = self.title_of_some(shown, len(self.targets), "tokens")
+        title = self.title_of_some("tokens", shown=shown, total=len(self.targets))
         return panels(parts, across=across, scale=scale, unit="percent") | title
 
     def _draw_sources(self, number: int, scale: Spec) -> Spec:
@@ -103,7 +103,7 @@ class Saliency(Answer):
         return strip(
             [self.tokens[at] for at in sources],
             self.shares[number, sources],
-            scale,
+            scale=scale,
             title=f"“{visible(self.target_words[number])}” because of",
             unit="percent",
             legend=False,
@@ -143,7 +143,7 @@ def saliency(
 ) -> Saliency:
     """Which tokens made the generated ones likely, or likelier than a foil, with the test of the explanation.
 
-    `steps` is for integrated gradients. `tested` adds deletion, insertion and the agreement with other methods.
+    `steps` is for integrated gradients. `tested` adds deletion, insertion and agreement with other methods.
     """
     before = text.replayed()
     other = None if foil is None else text.find_token(foil)
@@ -157,7 +157,7 @@ def saliency(
     tests, agreed = _test(before, found, steps=steps, parts=parts) if tested else (None, {})
     shares, sources, ends = _shares(before, found, by_word)
 
-    target_words = text.labels_of([target.token for target in found.targets])
+    target_words = text.labels[text.prompt :]
     return Saliency(
         caption=_caption(text, method, other, agreed),
         tokens=sources if by_word else [*sources, target_words[-1]],
@@ -215,7 +215,7 @@ def _parts_of(progress: Progress, count: int) -> Iterator[Progress]:
     """One progress for work of several parts."""
     for number in range(count):
 
-        def part(done: int, total: int, number: int = number) -> None:
+        def part(done: int, total: int, *, number: int = number) -> None:
             progress(round(100 * (number + done / max(1, total))), 100 * count)
 
         yield part

@@ -1,12 +1,12 @@
-"""Tokens: which a text is made of, how they are merged, what goes into the first block, and which come next."""
+"""Tokens: which a text is made of, how they are merged, what goes into the first block, which come next."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from glassformer.answers.answer import Answer, Array, Cell, Column, Table, Text, answer, labels
+from glassformer.answers.answer import Answer, Array, Cell, Column, Table, Text, answer, labels, pieces_of
 from glassformer.errors import InputError
 from glassformer.figures.color import magnitude, signed
 from glassformer.figures.labels import cut, percent
@@ -108,14 +108,14 @@ def top(text: Text, *, k: int = 10, options: Options = UNFILTERED) -> Top:
         caption += f"; all {k} may be drawn ({settings})"
     return Top(
         caption=caption,
-        tokens=text.labels_of(best.tolist()),
-        candidates=candidates_of(tokenizer, logprobs, best),
+        tokens=text.labels_of(best.tolist(), after=text.ids[-1]),
+        candidates=candidates_of(tokenizer, logprobs, ids=best),
         kept=kept.tolist(),
         settings=settings,
     )
 
 
-def candidates_of(tokenizer: "Tokenizer | None", logprobs: Array, ids: Array) -> list[Candidate]:
+def candidates_of(tokenizer: "Tokenizer | None", logprobs: Array, *, ids: Array) -> list[Candidate]:
     """Tokens with their probabilities; in their text, part of a character is shown as U+FFFD."""
     found = []
     for id in ids.tolist():
@@ -156,7 +156,7 @@ class Tokens(Answer):
     def draw(self) -> Spec:
         """The tokens in the color of their length."""
         longest = float(max(self.sizes, default=1))
-        return strip(self.tokens, self.sizes, magnitude("bytes of a token", longest))
+        return strip(self.tokens, self.sizes, scale=magnitude("bytes of a token", longest))
 
     def finding(self) -> str:
         """How many there are, and the longest."""
@@ -173,7 +173,7 @@ def tokens(tokenizer: "Tokenizer", text: str, *, special: bool = False) -> Token
         caption=f"tokens of {text[:60]!r}",
         tokens=labels(tokenizer, ids),
         ids=ids,
-        sizes=[len(tokenizer.bytes_of(id)) for id in ids],
+        sizes=[len(piece) for piece in pieces_of(tokenizer, ids)],
     )
 
 
@@ -194,6 +194,7 @@ class Merge:
 class MergedWord:
     """A word from its bytes to its ids; `omitted` merges of a very long one are left out."""
 
+    text: str
     symbols: list[str]
     merges: list[Merge]
     pieces: list[str]
@@ -225,10 +226,9 @@ class Merges(Answer):
         ]
         rows: list[list[Cell]] = []
         for word in self.words:
-            whole = "".join(word.symbols)
             for merge in word.merges:
                 left, right = merge.pair
-                rows.append([whole, merge.rank, left, right, " ".join(merge.pieces)])
+                rows.append([word.text, merge.rank, left, right, " ".join(merge.pieces)])
         return Table(columns, rows)
 
     def draw(self) -> Spec:
@@ -255,17 +255,17 @@ class Merges(Answer):
 
 def merges(tokenizer: "Tokenizer", text: str, *, special: bool = False) -> Merges:
     """How the words of a text become tokens, merge by merge."""
-    words = [merged(tokenizer, word) for word in tokenizer.watch(text, special=special)]
+    words = [merged(word, shown=tokenizer.shown) for word in tokenizer.watch(text, special=special)]
     if not words:
         raise InputError("there is nothing to merge: the text is empty")
     pieces = [piece for word in words for piece in word.pieces]
     return Merges(caption=f"byte pair encoding of {text[:60]!r}", tokens=pieces, words=words)
 
 
-def merged(tokenizer: "Tokenizer", word: "WatchedWord") -> MergedWord:
-    """A word with the pieces after every merge, as people read them."""
-    shown = tokenizer.shown
-    now = list(word.symbols)
+def merged(word: "WatchedWord", *, shown: Callable[[str], str]) -> MergedWord:
+    """A word with the pieces after every merge; `shown` makes people's text of the vocabulary's symbols."""
+    now = word.pieces_after(0)
+    symbols = [shown(one) for one in now]
     most = MOST_PIECES // max(1, len(now))
 
     found = []
@@ -273,7 +273,8 @@ def merged(tokenizer: "Tokenizer", word: "WatchedWord") -> MergedWord:
         now[at : at + 2] = ["".join(pair)]
         found.append(Merge((shown(pair[0]), shown(pair[1])), rank, [shown(one) for one in now], at))
     return MergedWord(
-        symbols=[shown(one) for one in word.symbols],
+        text=shown(word.symbols),
+        symbols=symbols,
         merges=found,
         pieces=[shown(one) for one in word.pieces],
         ids=list(word.ids),
@@ -286,7 +287,7 @@ def merged(tokenizer: "Tokenizer", word: "WatchedWord") -> MergedWord:
 
 @answer
 class Embedding(Answer):
-    """What goes into the first block: the row of each token, the row of its position, and their sum; (T, D) each."""
+    """What goes into the first block: rows of tokens, rows of positions, and their sum; (T, D) each."""
 
     kind = "embedding"
 
@@ -325,15 +326,15 @@ class Embedding(Answer):
                 matrix(
                     [row.rjust(16) for row in rows],
                     columns,
-                    _strongest(vectors[at], by),
-                    signed("", most),
+                    values=_strongest(vectors[at], by),
+                    scale=signed("", most),
                     cell=[wide, 16.0],
                     column_labels=False,
                     legend=False,
                 )
             )
         what = "each number of a vector" if by == 1 else f"the strongest of every {by} numbers of a vector"
-        title = self.title_of_some(len(parts), len(self.tokens), "tokens")
+        title = self.title_of_some("tokens", shown=len(parts), total=len(self.tokens))
         return panels(parts, gap=6, scale=signed(what, most)) | title
 
 
@@ -390,7 +391,7 @@ class Probabilities(Answer):
 
     def draw(self) -> Spec:
         """The text, each generated token in the color of its probability."""
-        return strip(self.tokens, self.probability, magnitude("probability"), unit="percent")
+        return strip(self.tokens, self.probability, scale=magnitude("probability"), unit="percent")
 
     def finding(self) -> str:
         """The tokens that it was least and most sure of."""

@@ -74,7 +74,7 @@ class Curve(Answer):
 
 
 def curve(files: Sequence[Path]) -> Curve:
-    """The loss of a training over its tokens; several metrics logs are parts of one training, in their order."""
+    """The loss of a training over its tokens; several metrics logs are parts of one training, in order."""
     steps: list[tuple[float, float]] = []
     held_out: list[tuple[float, float]] = []
     before = 0.0
@@ -185,7 +185,7 @@ class TrainingRows(Answer):
 
 
 def training_rows(tokenizer: "Tokenizer", text: str, *, window: int = WINDOW) -> TrainingRows:
-    """One text becomes rows of features and label: every token is the label of those before it, `window` at most."""
+    """A text as rows of features and label: every token is the label of those before it, `window` at most."""
     if type(window) is not int or window < 1:
         raise InputError(f"window must be a whole number of at least 1, not {window!r}")
     ids = tokenizer.encode(text)
@@ -225,7 +225,7 @@ class Update(Answer):
     @property
     def target(self) -> Array:
         """What the prediction should have been: 1 for the label, 0 for the others."""
-        return (np.array(self.ids) == self.label).astype(float)
+        return np.array([float(id == self.label) for id in self.ids])
 
     @property
     def error(self) -> Array:
@@ -273,7 +273,7 @@ class Update(Answer):
         return f"the label {self.words[at]!r} goes from {one} to {other}, {losses}"
 
 
-def update(text: Text, *, lr: float = 0.01, k: int = 5) -> Update:
+def update(text: Text, *, lr: float = 0.001, k: int = 5) -> Update:
     """One real training step on a text whose last token is the label; the model itself is not changed."""
     from glassformer.explain.update import update as updated
 
@@ -288,12 +288,13 @@ def update(text: Text, *, lr: float = 0.01, k: int = 5) -> Update:
     ids.sort(key=lambda id: -before[id])
 
     label = text.labels[-1]
-    given = text.whole.removesuffix(label)[-40:]
+    given = text.whole.removesuffix(label)
+    given = repr(given) if len(given) <= 40 else f"…{given[-40:]!r}"
     how = (
         f"loss {found.loss:.3f} → {found.loss_after:.3f}, gradient norm {found.gradient_norm:.3f}, lr {lr:g}"
     )
     return Update(
-        caption=f"{text.name}: one update toward {label!r} after …{given!r}: {how}",
+        caption=f"{text.name}: one update toward {label!r} after {given}: {how}",
         tokens=text.labels,
         label=found.label,
         learning_rate=lr,
@@ -302,7 +303,7 @@ def update(text: Text, *, lr: float = 0.01, k: int = 5) -> Update:
         gradient_norm=found.gradient_norm,
         step_norm=found.step_norm,
         ids=ids,
-        words=text.labels_of(ids),
+        words=text.labels_of(ids, after=text.ids[-2]),
         logits=found.before[ids],
         logits_after=found.after[ids],
         probability=before[ids],

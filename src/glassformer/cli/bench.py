@@ -1,77 +1,63 @@
 """glass bench"""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING
 
-import typer
+from glassformer.cli import flags
+from glassformer.cli.flags import Loading, option
+from glassformer.cli.printing import out, print_json
 
-from glassformer.cli.options import (
-    DEFAULT_MODEL,
-    Device,
-    Dtype,
-    Engine,
-    Json,
-    Model,
-    Offline,
-    log,
-    out,
-    print_json,
-)
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from glassformer.tasks.bench import Figure
+    from glassformer.tasks.complete import LanguageModel
 
 
-def bench(
-    model: Model = DEFAULT_MODEL,
-    engine: Engine = "auto",
-    rounds: Annotated[int, typer.Option(help="Measure each so many times; the median is shown.")] = 5,
-    cold: Annotated[
-        bool, typer.Option("--cold/--no-cold", help="Also start `glass generate` anew, to its first token.")
-    ] = True,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    offline: Offline = False,
-    as_json: Json = False,
-) -> None:
-    """How fast a model reads and writes on this machine.
+@flags.verb
+@flags.loading_by_any_engine
+@option("--rounds", default=5, help="Measure each N times; the median is shown.")
+@option("--cold/--no-cold", default=True, help="Also start `glass generate` anew, to its first token.")
+@flags.as_json
+def bench(loading: Loading, *, rounds: int, cold: bool, as_json: bool) -> None:
+    """How fast a model reads and generates on this machine.
 
     \b
     glass bench                        the storyteller, by the engine that `auto` takes
     glass bench --engine torch         the same in torch
     glass bench -m gpt2 --json         another model, as data
 
-    OMP_NUM_THREADS sets the number of threads. Medians with the lowest and the highest round: on a busy machine figures
-    wander, so compare within one run. benchmarks/peers does that beside other libraries.
+    OMP_NUM_THREADS sets the number of threads. Medians with the lowest and the highest round: on a busy machine
+    figures vary, so compare within one run. benchmarks/peers does that beside other libraries.
     """
-    from glassformer.tasks.bench import bench, cold_start
-    from glassformer.tasks.load import load
-
-    lm = load(
-        model, engine=engine, device=device, dtype=dtype, offline=offline, say=lambda text: log().print(text)
-    )
-    figures = []
+    flags.at_least("--rounds", rounds, least=1)
+    lm = loading.load()
+    backend = lm.backend
     if not as_json:
-        out().print(f"{model}, {lm.backend.name}, {lm.backend.threads} threads")
-    for figure in bench(lm, rounds=rounds):
+        out(f"{loading.model}, {backend.name}, {backend.threads} threads")
+
+    figures = []
+    for figure in measure(lm, loading, rounds=rounds, cold=cold):
         figures.append(figure)
         if not as_json:
-            show(figure)
-    if cold and device == "cpu" and dtype == "float32":
-        figures.append(cold_start(model, engine, rounds=rounds))
-        if not as_json:
-            show(figures[-1])
+            out(line_of(figure))
     if as_json:
-        print_json(
-            {
-                "model": model,
-                "engine": lm.backend.name,
-                "threads": lm.backend.threads,
-                "figures": [one.to_dict() for one in figures],
-            }
-        )
+        about = {"model": loading.model, "engine": backend.name, "threads": backend.threads}
+        print_json(about | {"figures": [one.to_dict() for one in figures]})
 
 
-def show(figure: Any) -> None:
+def measure(lm: "LanguageModel", loading: Loading, *, rounds: int, cold: bool) -> "Iterator[Figure]":
+    """Every figure as it is measured."""
+    from glassformer.tasks.bench import bench, cold_start
+
+    yield from bench(lm, rounds=rounds)
+    if cold and loading.device == "cpu" and loading.dtype == "float32":
+        yield cold_start(loading.model, loading.engine, rounds=rounds)
+
+
+def line_of(figure: "Figure") -> str:
     """One line of a figure."""
     digits = 2 if figure.median < 10 else 0
-    around = (
-        f"   ({min(figure.rounds):,.{digits}f} to {max(figure.rounds):,.{digits}f})" if figure.rounds else ""
-    )
-    out().print(f"{figure.name:<42} {figure.median:>9,.{digits}f} {figure.unit}{around}")
+    around = ""
+    if figure.rounds:
+        around = f"   ({min(figure.rounds):,.{digits}f} to {max(figure.rounds):,.{digits}f})"
+    return f"{figure.name:<42} {figure.median:>9,.{digits}f} {figure.unit}{around}"

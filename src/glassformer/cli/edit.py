@@ -1,68 +1,144 @@
 """glass edit"""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from glassformer.cli.asked import Asked, at_least, bar, one_question, only, question
-from glassformer.cli.options import log
+from glassformer.answers import ask
+from glassformer.cli import flags
+from glassformer.cli.flags import PATH, TEXT, option, switch
+from glassformer.cli.printing import log
+from glassformer.cli.question import Request, question
 from glassformer.errors import InputError
-from glassformer.figures.view import write
 
 if TYPE_CHECKING:
-    from glassformer.tasks.look import Look
+    from glassformer.answers.answer import Answer
 
-Address = "blocks.2.attn.mix[1] (a head), blocks.3.mlp.neurons[17], blocks.2.attn, blocks.*.mlp"
+ADDRESS = "blocks.2.attn.mix[1] (a head), blocks.3.mlp.neurons[17], blocks.2.attn, blocks.*.mlp"
+Edit = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Changes:
+    """The edits that a command line names."""
+
+    file_of_edits: Path | None
+    zero: tuple[str, ...]
+    mean: tuple[str, ...]
+    scale: tuple[str, ...]
+    patch: tuple[str, ...]
+    source: str | None
+    at: tuple[int, ...]
+    toward: str | None
+    away: str | None
+    by: float
+    site: str
+
+    def any(self) -> bool:
+        """Whether an edit is named."""
+        edits = (self.file_of_edits, self.zero, self.mean, self.scale, self.patch, self.toward)
+        return any(edits)
+
+    def check(self) -> None:
+        """Refuse flags that do not go together, before anything is loaded."""
+        if self.source is not None and not self.patch:
+            raise InputError("--from needs --patch or --sweep")
+        if self.site and self.toward is None:
+            raise InputError("--site needs --toward and --away, or --sweep")
+        if self.patch and self.source is None:
+            raise InputError("--patch needs --from, the text to take it from")
+        if (self.toward is None) != (self.away is None):
+            raise InputError("--toward and --away belong together")
+        if not self.any():
+            raise InputError(
+                "name an edit: --zero, --mean, --scale, --patch, --toward and --away, or --edit FILE"
+            )
+
+    def edits(self, request: Request) -> list[Edit]:
+        """The edits of the file, then those of the flags."""
+        edits: list[Edit] = [{"site": one, "do": "zero"} for one in self.zero]
+        edits += [{"site": one, "do": "mean", "over": [request.prompt]} for one in self.mean]
+        edits += [parse_scale(one) for one in self.scale]
+        edits += [{"site": one, "do": "patch", "from": self.source} for one in self.patch]
+        if self.toward is not None:
+            site = self.site or f"blocks.{len(request.lm.net.blocks) // 2}.out"
+            edits.append({"site": site, "do": "add", "by": self.by, "pairs": [[self.toward, self.away]]})
+        if self.at:
+            edits = [one | {"at": list(self.at)} for one in edits]
+        return [*self._read(), *edits]
+
+    def _read(self) -> list[Edit]:
+        if self.file_of_edits is None:
+            return []
+        from glassformer.answers.edits import read_file
+
+        return read_file(self.file_of_edits)
+
+
+def parse_scale(given: str) -> Edit:
+    """`blocks.2.attn=0.5`."""
+    address, _, number = given.rpartition("=")
+    try:
+        return {"site": address, "do": "scale", "by": float(number)}
+    except ValueError:
+        raise InputError(f"--scale {given!r} is not ADDRESS=NUMBER, as in blocks.2.attn=0.5") from None
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Whether to patch every place, and which two tokens to compare."""
+
+    sweep: bool
+    answer: str | None
+    foil: str | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How much to predict and to generate, with the edits and without."""
+
+    k: int
+    max_new_tokens: int
+    temperature: float
+    seed: int
+
+    def check(self) -> None:
+        """Refuse numbers that are too small."""
+        flags.at_least("-k", self.k, least=1)
+        flags.at_least("--max-new-tokens", self.max_new_tokens, least=0)
+
+
+@flags.verb
+@option("--edit", "file_of_edits", type=PATH, help="A file of edits: a list in JSON.")
+@option("--zero", multiple=True, help=f"Switch off: {ADDRESS}; repeatable.")
+@option("--mean", multiple=True, help="Put its mean over the text in its place; repeatable.")
+@option("--scale", multiple=True, help="ADDRESS=NUMBER: times a number; repeatable.")
+@option("--patch", multiple=True, help="Put in what it is on the text of --from; repeatable.")
+@option("--from", "source", type=TEXT, help="The other text, for --patch and --sweep.")
+@option("--at", multiple=True, type=int, help="Only at this position (-1: the last); repeatable.")
+@option("--toward", type=TEXT, help="Steer: toward what this text ends in …")
+@option("--away", type=TEXT, help="… and away from what that one ends in, at --site.")
+@option("--by", default=1.0, help="How strongly to steer.")
+@option(
+    "--site", default="", help="Where to steer (usual: in the middle), or what to sweep over (blocks.*.out)."
+)
+@switch("--sweep", help="Patch each site and position from --from, one at a time.")
+@option("--answer", type=TEXT, help="Sweep: the token that --from makes likelier …")
+@option("--not", "foil", type=TEXT, help="… than this one, which the text makes likely.")
+@option("-n", "--max-new-tokens", default=20, help="Generate N tokens, with and without.")
+@flags.temperature
+@flags.seed
+@option("-k", default=5, help="Compare the k likeliest next tokens.")
+@option("--save", type=PATH, help="Also write the edits to a file, for --edit.")
 @question
+@flags.collect(Changes, "changes")
+@flags.collect(Sweep, "sweep")
+@flags.collect(Comparison, "comparison")
 def edit(
-    asked: Asked,
-    file_of_edits: Annotated[
-        Path | None, typer.Option("--edit", help="A file of edits: a list in JSON.")
-    ] = None,
-    zero: Annotated[list[str] | None, typer.Option(help=f"Switch off: {Address}; repeatable.")] = None,
-    mean: Annotated[
-        list[str] | None, typer.Option(help="Put its mean over the text in its place; repeatable.")
-    ] = None,
-    scale: Annotated[
-        list[str] | None, typer.Option(help="ADDRESS=NUMBER: times a number; repeatable.")
-    ] = None,
-    patch: Annotated[
-        list[str] | None, typer.Option(help="Put in what it is on the text of --from; repeatable.")
-    ] = None,
-    source: Annotated[
-        str | None, typer.Option("--from", help="The other text, for --patch and --sweep.")
-    ] = None,
-    at: Annotated[
-        list[int] | None, typer.Option(help="Only at this position (-1: the last); repeatable.")
-    ] = None,
-    toward: Annotated[str | None, typer.Option(help="Steer: toward what this text ends in …")] = None,
-    away: Annotated[
-        str | None, typer.Option(help="… and away from what that one ends in, at --site.")
-    ] = None,
-    by: Annotated[float, typer.Option(help="How strongly to steer.")] = 1.0,
-    site: Annotated[
-        str, typer.Option(help="Where to steer (usual: in the middle), or what to sweep over (blocks.*.out).")
-    ] = "",
-    sweep: Annotated[
-        bool, typer.Option("--sweep", help="Patch each site and position from --from, one at a time.")
-    ] = False,
-    answer: Annotated[str | None, typer.Option(help="Sweep: the token that --from makes likelier …")] = None,
-    foil: Annotated[
-        str | None, typer.Option("--not", help="… than this one, which the text makes likely.")
-    ] = None,
-    count: Annotated[
-        int, typer.Option("-n", "--max-new-tokens", help="Write so many tokens, with and without.")
-    ] = 20,
-    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token; higher is wilder.")] = 0.0,
-    seed: Annotated[int, typer.Option("-s", "--seed", help="Same seed, same text.")] = 0,
-    k: Annotated[int, typer.Option("-k", help="So many next tokens, with and without.")] = 5,
-    save: Annotated[Path | None, typer.Option(help="Also write the edits to a file, for --edit.")] = None,
-) -> "Look":
-    """Change the model while it runs, and see what it says then.
+    request: Request, changes: Changes, sweep: Sweep, comparison: Comparison, save: Path | None
+) -> "Answer":
+    """Change the model while it runs, and compare what it predicts.
 
     \b
     glass edit --zero "blocks.0.attn.mix[1]" "Once upon a"           without one head
@@ -73,53 +149,34 @@ def edit(
     glass edit --sweep --from "The girl lost" --answer " her" --not " his" "The boy lost"   which places matter
     glass edit --zero blocks.0.mlp --save edits.json "Once"          then: glass generate --edit edits.json
     """
-    from glassformer.tasks import surgery
+    flags.one_question({"--sweep": sweep.sweep, "an edit": changes.any()})
+    comparison.check()
+    if sweep.sweep:
+        given = {"--at": changes.at, "--save": save}
+        flags.only("--sweep", "tries every position and generates nothing", others=given)
+        return run_sweep(request, changes, sweep=sweep)
 
-    prompt = asked.prompt
-    change = file_of_edits or zero or mean or scale or patch or toward
-    one_question({"--sweep": sweep, "an edit": change})
-    at_least("-k", k, 1)
-    at_least("--max-new-tokens", count, 0)
-    if sweep:
-        only("--sweep", "tries every position and writes nothing", {"--at": at, "--save": save})
-        if source is None or answer is None or foil is None:
-            raise InputError("--sweep needs --from, --answer and --not")
-        lm = asked.lm
-        with bar("patching") as progress:
-            return surgery.trace_back(
-                lm, source, prompt, answer, foil, sites=site or "blocks.*.out", progress=progress
-            )
-    only("an edit", "is no --sweep", {"--answer": answer, "--not": foil})
-    if source is not None and not patch:
-        raise InputError("--from needs --patch or --sweep")
-    if site and toward is None:
-        raise InputError("--site needs --toward and --away, or --sweep")
-    edits: list[Any] = [] if file_of_edits is None else surgery.read_file(file_of_edits)
-    where = {"at": at} if at else {}
-    edits += [{"site": one, "do": "zero"} | where for one in zero or []]
-    edits += [{"site": one, "do": "mean", "over": [prompt]} | where for one in mean or []]
-    for one in scale or []:
-        address, _, number = one.rpartition("=")
-        try:
-            edits.append({"site": address, "do": "scale", "by": float(number)} | where)
-        except ValueError:
-            raise InputError(f"--scale {one!r} is not ADDRESS=NUMBER, as in blocks.2.attn=0.5") from None
-    if patch and source is None:
-        raise InputError("--patch needs --from, the text to take it from")
-    edits += [{"site": one, "do": "patch", "from": source} | where for one in patch or []]
-    if (toward is None) != (away is None):
-        raise InputError("--toward and --away belong together")
-    if toward is not None:
-        site = site or f"blocks.{len(asked.lm.model.blocks) // 2}.out"
-        edits.append({"site": site, "do": "add", "by": by, "pairs": [[toward, away]]} | where)
-    if not edits:
-        raise InputError(
-            "name an edit: --zero, --mean, --scale, --patch, --toward and --away, or --edit FILE"
-        )
-    found = surgery.operate(
-        asked.lm, prompt, edits, k=k, max_new_tokens=count, seed=seed, temperature=temperature
-    )
+    flags.only("an edit", "is no --sweep", others={"--answer": sweep.answer, "--not": sweep.foil})
+    changes.check()
+    edits = changes.edits(request)
+    found = ask("edit", request.about, edits=edits, **vars(comparison))
     if save is not None:
+        from glassformer.figures.view import write
+
         write(save, (json.dumps(edits, ensure_ascii=False, indent=2) + "\n").encode())
-        log().print(f"{save}")
+        log(str(save))
     return found
+
+
+def run_sweep(request: Request, changes: Changes, *, sweep: Sweep) -> "Answer":
+    """Patch every site and position from the text of --from into the given one."""
+    from glassformer.cli.progress import progress_bar
+
+    if changes.source is None or sweep.answer is None or sweep.foil is None:
+        raise InputError("--sweep needs --from, --answer and --not")
+    prompt, sites = request.prompt, changes.site or "blocks.*.out"
+    tokens = {"answer": sweep.answer, "foil": sweep.foil}
+    with progress_bar("patching") as progress:
+        return ask(
+            "sweep", request.lm, changes.source, broken=prompt, sites=sites, progress=progress, **tokens
+        )

@@ -1,71 +1,57 @@
 """glass eval"""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from glassformer.cli import flags
+from glassformer.cli.flags import Loading, argument, option
+from glassformer.cli.printing import out, print_json
 
-from glassformer.cli.options import Device, Dtype, Engine, Json, Offline, Revision, log, out, print_json
+if TYPE_CHECKING:
+    from glassformer.tasks.evaluate import Measurement
 
 
-def evaluate(
-    model: Annotated[
-        str, typer.Argument(help="A shipped name, a folder, a run, a hub id or a name kept at home.")
-    ],
-    what: Annotated[
-        str, typer.Argument(help="wikitext2, lambada, or a file or folder of text or JSON lines.")
-    ],
-    stride: Annotated[
-        int, typer.Option(help="How far windows move in the second measurement; 0: half a window.")
-    ] = 0,
-    documents: Annotated[int, typer.Option(help="Only so many documents; 0: all.")] = 0,
-    characters: Annotated[int, typer.Option(help="Only so many characters of each; 0: all.")] = 0,
-    field: Annotated[str, typer.Option(help="The key under which a line of JSON has its text.")] = "text",
-    engine: Engine = "torch",
-    revision: Revision = None,
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    offline: Offline = False,
-    as_json: Json = False,
-) -> None:
+@flags.verb
+@argument("model", "A shipped name, a folder, a run, a hub id or a name kept at home.")
+@argument("what", "wikitext2, lambada, or a file or folder of text or JSON lines.")
+@option("--stride", default=0, help="How far windows move in the second measurement; 0: half a window.")
+@option("--documents", default=0, help="Only the first N documents; 0: all.")
+@option("--characters", default=0, help="Only the first N characters of each; 0: all.")
+@option("--field", default="text", help="The key under which a line of JSON has its text.")
+@option("--engine", default="torch", help=flags.ENGINE)
+@flags.loading(flags.revision, flags.device, flags.dtype, flags.offline)
+@flags.as_json
+def evaluate(what: str, loading: Loading, as_json: bool, **how: Any) -> None:
     """How well a model knows a text that it has not seen.
 
     \b
     glass eval runs/shakespeare part.txt     perplexity and bits per byte, without overlap and with a stride
-    glass eval gpt2 wikitext2                the raw test set; looked for in GLASSFORMER_DATA
+    glass eval gpt2 wikitext2                the raw test set; read from GLASSFORMER_DATA
     glass eval gpt2 lambada                  the last word of a passage: accuracy and perplexity
     glass eval gpt2 wikitext2 --engine native    what eight bits cost
 
     The protocol is printed with every figure: without it, no two perplexities can be compared. Lower is better.
     """
+    from glassformer.cli.progress import progress_bar
     from glassformer.tasks.evaluate import evaluate as measure
-    from glassformer.tasks.load import load
 
-    lm = load(model, engine=engine, revision=revision, device=device, dtype=dtype, offline=offline)
-    console = log()
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.percentage:.0f} %"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
-        found = list(
-            measure(
-                lm, what, stride=stride, documents=documents, characters=characters, field=field,
-                progress=lambda done, total: bar.update(task, completed=done, total=total),
-            )
-        )  # fmt: skip
+    lm = loading.load()
+    with progress_bar(what) as progress:
+        found = list(measure(lm, what, progress=progress, **how))
     if as_json:
         print_json([one.to_dict() for one in found])
         return
     for one in found:
-        parts = [
-            f"perplexity {one.perplexity:.2f}",
-            f"loss {one.loss:.4f} nats a token",
-            f"{one.tokens:,} tokens",
-        ]
-        parts += [] if one.bits_per_byte is None else [f"{one.bits_per_byte:.4f} bits per byte"]
-        parts = parts if one.accuracy is None else [f"accuracy {one.accuracy:.2%}", *parts]
-        out().print(f"{one.name}:  {'  '.join(parts)}\n  {one.protocol}")
+        out(f"{one.name}:  {'  '.join(figures_of(one))}", f"  {one.protocol}")
+
+
+def figures_of(one: "Measurement") -> list[str]:
+    """The figures of a measurement, each in a few words."""
+    figures = [] if one.accuracy is None else [f"accuracy {one.accuracy:.2%}"]
+    figures += [
+        f"perplexity {one.perplexity:.2f}",
+        f"loss {one.loss:.4f} nats a token",
+        f"{one.tokens:,} tokens",
+    ]
+    if one.bits_per_byte is not None:
+        figures.append(f"{one.bits_per_byte:.4f} bits per byte")
+    return figures

@@ -2,98 +2,111 @@
 
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from glassformer.cli.options import (
-    DEFAULT_MODEL,
-    Dark,
-    Device,
-    Dtype,
-    Engine,
-    File,
-    Json,
-    Model,
-    Offline,
-    Output,
-    Revision,
-    Width,
-    log,
-    print_json,
-    read_prompt,
-)
+from glassformer.cli import flags
+from glassformer.cli.flags import PATH, TEXT, Loading, Picture, option, switch
+from glassformer.cli.printing import log, print_json, save_answer
 from glassformer.errors import InputError
 
 if TYPE_CHECKING:
     from glassformer.tasks.complete import LanguageModel
-    from glassformer.tasks.written import Completion
+    from glassformer.tasks.completion import Completion
+
+RULE = "─" * 20  # between several answers
 
 
-def generate(
-    prompt: Annotated[
-        str | None, typer.Argument(help="The text to continue; '-' or a pipe reads stdin. None: ramble.")
-    ] = None,
-    model: Model = DEFAULT_MODEL,
-    file: File = None,
-    max_new_tokens: Annotated[
-        int, typer.Option("-n", "--max-new-tokens", help="Write at most so many tokens.")
-    ] = 384,
-    min_new_tokens: Annotated[int, typer.Option(help="Do not end before so many tokens.")] = 0,
-    temperature: Annotated[float, typer.Option(help="0 takes the likeliest token; higher is wilder.")] = 0.7,
-    top_k: Annotated[int, typer.Option(help="Draw among the k likeliest tokens; 0: all.")] = 40,
-    top_p: Annotated[
-        float, typer.Option(help="Draw among the likeliest tokens that make up this share.")
-    ] = 1.0,
-    min_p: Annotated[
-        float, typer.Option(help="Draw among tokens at least so likely as this share of the likeliest.")
-    ] = 0.0,
-    repetition_penalty: Annotated[
-        float, typer.Option(help="Above 1: shun what stands in prompt or answer.")
-    ] = 1.0,
-    presence_penalty: Annotated[float, typer.Option(help="Above 0: shun what stands in the answer.")] = 0.0,
-    frequency_penalty: Annotated[
-        float, typer.Option(help="Above 0: shun what stands often in the answer.")
-    ] = 0.0,
-    logit_bias: Annotated[
-        list[str] | None, typer.Option(help="ID=BIAS, added to a token's score; repeatable.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option("-s", "--seed", help="Same seed, same text. None: a new one each time.")
-    ] = None,
-    stop: Annotated[list[str] | None, typer.Option(help="End before this text; repeatable.")] = None,
-    num_return_sequences: Annotated[int, typer.Option("--num-return-sequences", help="So many answers.")] = 1,
-    num_beams: Annotated[int, typer.Option(help="Beam search with so many beams (no sampling); 1: off.")] = 1,
-    length_penalty: Annotated[float, typer.Option(help="Beam search: above 0 favours long answers.")] = 1.0,
-    early_stopping: Annotated[
-        bool, typer.Option("--early-stopping", help="Beam search: stop at enough answers.")
-    ] = False,
-    slide: Annotated[
-        bool, typer.Option("--slide", help="At the context's edge go on over its last half.")
-    ] = False,
-    special: Annotated[
-        bool, typer.Option("--special", help="Read <|endoftext|> in the prompt as the token.")
-    ] = False,
-    edit: Annotated[
-        Path | None, typer.Option(help="A file of edits to make to the model first; see glass edit.")
-    ] = None,
-    interactive: Annotated[
-        bool, typer.Option("-i", "--interactive", help="Ask for prompt after prompt.")
-    ] = False,
-    no_stream: Annotated[bool, typer.Option("--no-stream", help="Print the whole text at the end.")] = False,
-    engine: Engine = "auto",
-    device: Device = "cpu",
-    dtype: Dtype = "float32",
-    revision: Revision = None,
-    offline: Offline = False,
-    output: Output = None,
-    dark: Dark = False,
-    width: Width = 960,
-    as_json: Json = False,
-) -> None:
-    """Write on from a prompt, or from nothing.
+@dataclass(frozen=True)
+class Way:
+    """Where prompts come from, and how answers are shown."""
+
+    prompt: str | None
+    file: Path | None
+    examples: Path | None
+    interactive: bool
+    no_stream: bool
+
+    def check(self, picture: Picture, *, several: bool) -> None:
+        """Refuse flags that do not go together, before anything is loaded."""
+        fixed = self.prompt is not None or self.file is not None
+        if self.interactive and (fixed or picture.as_json or several):
+            raise InputError(
+                "--interactive asks for its prompts;"
+                " it takes no prompt, --file, --json or --num-return-sequences"
+            )
+        if picture.output is not None and (self.interactive or several):
+            raise InputError(
+                "-o saves one answer; it does not go with --interactive or --num-return-sequences"
+            )
+        picture.check_format()
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A prompt, and what of it is printed: of a few-shot prompt the question alone."""
+
+    prompt: str
+    text: str
+    counts: dict[str, int]  # of examples, for --json
+
+
+class Prompts:
+    """Makes prompts: as they are given, or behind examples of the task."""
+
+    def __init__(self, lm: "LanguageModel", examples: list[str], options: dict[str, Any]) -> None:
+        self.lm, self.examples = lm, examples
+        self.reserve = options.get("max_new_tokens", 0)
+
+    def make(self, text: str) -> Shown:
+        """The prompt of a text; which examples were dropped is said on stderr."""
+        if not self.examples:
+            return Shown(text, text, {})
+        from glassformer.tasks.few_shot import few_shot
+
+        made = few_shot(self.lm, text, examples=self.examples, reserve=self.reserve)
+        if made.dropped:
+            log(made.summary())
+        return Shown(made.prompt, text, {"examples_used": made.used, "examples_dropped": made.dropped})
+
+
+# The defaults in brackets are those of this package; a model's own generation_config.json goes before them.
+@flags.verb
+@flags.argument(
+    "prompt",
+    "The text to continue; '-' or a pipe reads stdin. None: generate without a prompt.",
+    type=TEXT,
+    required=False,
+)
+@flags.file
+@option("-n", "--max-new-tokens", type=int, help="Generate at most N tokens. [384]")
+@option("--min-new-tokens", type=int, help="Do not end before N tokens. [0]")
+@option("--temperature", type=float, help="0 takes the likeliest token; higher is wilder. [0.7]")
+@option("--top-k", type=int, help="Draw among the k likeliest tokens; 0: all. [40]")
+@option("--top-p", type=float, help="Draw among the likeliest tokens that make up this share. [1.0]")
+@option("--min-p", type=float, help="Draw among tokens with at least this share of the likeliest's. [0.0]")
+@option("--repetition-penalty", type=float, help="Above 1: avoid tokens of prompt and answer. [1.0]")
+@option("--presence-penalty", type=float, help="Above 0: avoid tokens of the answer. [0.0]")
+@option("--frequency-penalty", type=float, help="Above 0: avoid frequent tokens of the answer. [0.0]")
+@option("--logit-bias", multiple=True, help="ID=BIAS, added to a token's score; repeatable.")
+@option("-s", "--seed", type=int, help="Same seed, same text. None: a new one each time.")
+@option("--stop", multiple=True, type=TEXT, help="End before this text; repeatable.")
+@option("--num-return-sequences", type=int, help="Generate N answers. [1]")
+@option("--num-beams", type=int, help="Beam search with N beams (no sampling); 1: off. [1]")
+@option("--length-penalty", type=float, help="Beam search: above 0 favors long answers. [1.0]")
+@option("--early-stopping/--no-early-stopping", default=None, help="Beam search: stop at enough answers.")
+@switch("--slide", help="At the end of the context continue with its last half.")
+@switch("--special", help="Read <|endoftext|> in the prompt as the token.")
+@option("--examples", type=PATH, help="A file of examples of the task, put before the prompt (few-shot).")
+@option("--edit", type=PATH, help="A file of edits to make to the model first; see glass edit.")
+@switch("-i", "--interactive", help="Ask for prompt after prompt.")
+@switch("--no-stream", help="Print the whole text at the end.")
+@flags.loading_by_any_engine
+@flags.picture(flags.output, flags.dark, flags.width, flags.as_json)
+@flags.collect(Way, "way")
+def generate(way: Way, loading: Loading, picture: Picture, **given: Any) -> None:
+    """Continue a prompt, or generate without one.
 
     \b
     glass generate "Once upon a time"            a story, a new one each time
@@ -102,111 +115,55 @@ def generate(
     glass generate -m gpt2 --num-beams 4 "In a"  beam search with GPT-2
     echo "One day" | glass generate --json       prompt from a pipe, result as JSON
     glass generate -o story.svg "Once upon a"    also a picture: every token in the color of its probability
+    glass generate --examples sums.txt "3 + 4 =" few-shot: examples first, as many as fit the context
     glass generate --interactive                 prompt after prompt
+
+    What is not given is as the model's makers recommend (its generation_config.json), else as in [brackets].
+    A file of examples is text with blank lines between them, or lines of JSON with a prompt and a completion;
+    the answer then ends at the end of its line, unless --stop says where.
     """
-    if interactive and (prompt is not None or file is not None or as_json or num_return_sequences > 1):
-        raise InputError(
-            "--interactive asks for its prompts; it takes no prompt, --file, --json or --num-return-sequences"
-        )
-    if output is not None and (interactive or num_return_sequences > 1):
-        raise InputError("-o saves one answer; it does not go with --interactive or --num-return-sequences")
-    if output is not None:
-        check_file(output)
-    options: dict[str, Any] = {
-        "max_new_tokens": max_new_tokens, "min_new_tokens": min_new_tokens, "temperature": temperature, "top_k": top_k,
-        "top_p": top_p, "min_p": min_p, "repetition_penalty": repetition_penalty, "presence_penalty": presence_penalty,
-        "frequency_penalty": frequency_penalty, "logit_bias": parse_bias(logit_bias or []), "seed": seed,
-        "num_beams": num_beams, "length_penalty": length_penalty, "early_stopping": early_stopping,
-        "overflow": "slide" if slide else "stop", "special": special, "stop": tuple(stop or ()),
-    }  # fmt: skip
-    text = None if interactive else read_prompt(prompt, file)
     from glassformer.tasks.complete import check_options
-    from glassformer.tasks.load import load
 
-    knobs = {key: value for key, value in options.items() if key not in ("special", "stop")}
-    check_options(
-        knobs | {"seed": seed or 0, "num_return_sequences": num_return_sequences}
-    )  # complain before loading
-    lm = load(
-        model,
-        engine=engine,
-        revision=revision,
-        device=device,
-        dtype=dtype,
-        offline=offline,
-        say=lambda text: log().print(text),
-    )
-    with lm.edit(edit) if edit is not None else nullcontext():
-        if interactive:
-            converse(lm, options)
-        elif num_return_sequences > 1 or as_json or no_stream or num_beams > 1:
-            found = lm.generate_many([text or ""], num_return_sequences=num_return_sequences, **options)
-            if output is not None:
-                save(found[0], output, dark=dark, width=width)
-            if as_json:
-                print_json(
-                    [one.to_dict() for one in found] if num_return_sequences > 1 else found[0].to_dict()
-                )
-            else:
-                print(f"\n{'─' * 20}\n".join(map(str, found)))
-        else:
-            written = show(lm, text or "", options)
-            if output is not None:
-                save(written, output, dark=dark, width=width)
+    options = options_of(given)
+    calls: dict[str, Any] = {}  # what is no option of choosing tokens
+    for key in ("special", "stop", "edits"):
+        if key in options:
+            calls[key] = options.pop(key)
+    chosen = check_options(options)  # what is wrong is said before the model is loaded
+    way.check(picture, several=chosen.num_return_sequences > 1)
+    text = "" if way.interactive else flags.read_text(way.prompt, way.file)
+    examples = _read_examples(way.examples, calls)
+
+    lm = loading.load()
+    chosen = lm.options(**options)
+    if examples and chosen.num_beams > 1:
+        raise InputError("--examples ends an answer at a line end, which beam search (--num-beams) cannot do")
+    prompts = Prompts(lm, examples, options)
+    options |= calls
+    if way.interactive:
+        converse(prompts, options)
+    elif way.no_stream or picture.as_json or chosen.num_return_sequences > 1 or chosen.num_beams > 1:
+        print_whole(prompts.make(text), lm, options=options, picture=picture)
+    else:
+        save(stream(prompts.make(text), lm, options=options), picture)
 
 
-def check_file(output: Path) -> None:
-    """Complain about a file that cannot be, before anything is done."""
-    from glassformer.cli.asked import check_file
-
-    check_file(output)
-
-
-def save(written: "Completion", output: Path, **how: Any) -> None:
-    """Save the picture of an answer."""
-    from glassformer.cli.asked import answer
-
-    answer(written.probabilities(), False, output, **how)
-
-
-def show(lm: "LanguageModel", prompt: str, options: dict[str, Any]) -> "Completion":
-    """Print a text while it is written; Ctrl-C keeps what is there."""
-    stream = lm.stream(prompt, **options)
-    sys.stdout.write(prompt)
-    try:
-        for piece in stream:
-            sys.stdout.write(piece)
-            sys.stdout.flush()
-    finally:
-        sys.stdout.write("\n")
-        sys.stdout.flush()
-    if stream.completion.finish_reason == "length" and sys.stderr.isatty():
-        log().print(
-            f"({len(stream.completion.tokens)} tokens, seed {stream.completion.seed}; -n asks for more)",
-            style="dim",
-        )
-    return stream.completion
-
-
-def converse(lm: "LanguageModel", options: dict[str, Any]) -> None:
-    """Prompt after prompt: an empty line rambles, Ctrl-C ends one text, Ctrl-D ends it all."""
-    log().print(f"{lm.name}: type the beginning of a text; an empty line starts from nothing, Ctrl-D ends.")
-    while True:
-        try:
-            sys.stderr.write("> ")
-            sys.stderr.flush()
-            line = sys.stdin.readline()
-        except KeyboardInterrupt:
-            line = ""
-        if not line:
-            sys.stderr.write("\n")
-            return
-        try:
-            show(lm, line.rstrip("\r\n"), options)
-        except InputError as error:
-            log().print(f"glass: {error}")
-        except KeyboardInterrupt:
-            log().print("(stopped)")
+def options_of(given: dict[str, Any]) -> dict[str, Any]:
+    """The options of a generation that a user gave; all others are as the model has them."""
+    bias, slide, edit = given.pop("logit_bias"), given.pop("slide"), given.pop("edit")
+    special, stop = given.pop("special"), given.pop("stop")
+    options = {name: value for name, value in given.items() if value is not None}
+    if special:
+        options["special"] = True
+    if stop:
+        options["stop"] = stop
+    if bias:
+        options["logit_bias"] = parse_bias(bias)
+    if slide:
+        options["overflow"] = "slide"
+    if edit is not None:
+        options["edits"] = edit
+    return options
 
 
 def parse_bias(given: Sequence[str]) -> dict[int, float]:
@@ -219,3 +176,71 @@ def parse_bias(given: Sequence[str]) -> dict[int, float]:
         except ValueError:
             raise InputError(f"--logit-bias {pair!r} is not ID=BIAS, as in 50256=-100") from None
     return bias
+
+
+def _read_examples(path: Path | None, calls: dict[str, Any]) -> list[str]:
+    """The examples of a file; answers then end where an example does, unless other stops are given."""
+    if path is None:
+        return []
+    from glassformer.tasks.few_shot import read_examples
+
+    examples = read_examples(path)
+    calls.setdefault("stop", ("\n",))
+    return examples
+
+
+def print_whole(shown: Shown, lm: "LanguageModel", *, options: dict[str, Any], picture: Picture) -> None:
+    """Print answers when they are complete."""
+    found = lm.generate_many([shown.prompt], **options)
+    save(found[0], picture)
+    if not picture.as_json:
+        print(f"\n{RULE}\n".join(shown.text + one.text for one in found))
+        return
+    results = [one.to_dict() | shown.counts for one in found]
+    print_json(results if len(results) > 1 else results[0])
+
+
+def save(completion: "Completion", picture: Picture) -> None:
+    """Save the picture of an answer, if one is wanted."""
+    if picture.output is not None:
+        save_answer(completion.probabilities(), picture)
+
+
+def stream(shown: Shown, lm: "LanguageModel", *, options: dict[str, Any]) -> "Completion":
+    """Print a text while it is generated; Ctrl-C keeps what was printed."""
+    pieces = lm.stream(shown.prompt, **options)
+    sys.stdout.write(shown.text)
+    try:
+        for piece in pieces:
+            sys.stdout.write(piece)
+            sys.stdout.flush()
+    finally:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+
+    completion = pieces.completion
+    if completion.finish_reason == "length" and sys.stderr.isatty():
+        log(f"({len(completion.tokens)} tokens, seed {completion.seed}; -n asks for more)", style="dim")
+    return completion
+
+
+def converse(prompts: Prompts, options: dict[str, Any]) -> None:
+    """Prompt after prompt: an empty line generates without one, Ctrl-C ends one text, Ctrl-D ends it all."""
+    lm = prompts.lm
+    log(f"{lm.name}: type the beginning of a text; an empty line starts from nothing, Ctrl-D ends.")
+    while True:
+        try:
+            sys.stderr.write("> ")
+            sys.stderr.flush()
+            line = sys.stdin.readline()
+        except KeyboardInterrupt:
+            line = ""
+        if not line:
+            sys.stderr.write("\n")
+            return
+        try:
+            stream(prompts.make(line.rstrip("\r\n")), lm, options=options)
+        except InputError as error:
+            log(f"glass: {error}")
+        except KeyboardInterrupt:
+            log("(stopped)")

@@ -13,7 +13,7 @@ from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from glassformer.cli.options import log
+from glassformer.cli.printing import stderr
 
 EVERY = 5.0  # seconds between plain lines
 SPARKS = "▁▂▃▄▅▆▇█"
@@ -24,7 +24,7 @@ class Follower:
     """Gets every event of a training, and shows it on stderr."""
 
     def __init__(self, out: Path, *, quiet: bool = False) -> None:
-        self.out, self.quiet, self.console = out, quiet, log()
+        self.out, self.quiet, self.console = out, quiet, stderr()
         self.live = (
             None if quiet or not sys.stderr.isatty() else Live(console=self.console, auto_refresh=False)
         )

@@ -1,65 +1,121 @@
 """glass train, glass finetune"""
 
-import inspect
+import copy
 import os
 import signal
 import tomllib
-from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin
 
-import typer
+import click
 
 from glassformer import machine
-from glassformer.cli.options import Device, Json, Offline, print_json
-from glassformer.cli.panel import Follower
+from glassformer.cli import flags
+from glassformer.cli.flags import PATH, Option, argument, option, switch
+from glassformer.cli.printing import print_json
 from glassformer.errors import InputError
 from glassformer.tasks.recipe import DEFAULT_KIND, Numbers, Recipe, Strings, flag_homes, hints, sections_of
 
 DEFAULT_RANK = 8
 # Defaults of fine-tuning: small steps, and few, for a model that knows something.
 GENTLE = {"steps": 500, "batch": 8, "lr": 1e-4, "lr_end": 0.0, "warmup": 20, "eval_every": 100}
-Out = Annotated[
-    Path | None,
-    typer.Option("-o", "--out", help="The folder of the run; the same one again goes on where it stopped."),
-]
 NOT_FOR_TRAIN = {"base", "rank", "alpha", "lora_dropout", "targets"}
 NOT_FOR_FINETUNE = {"base", "tokenizer", "vocab"}
 KEPT_BY_FINETUNE = {"dropout", "freeze"}  # of [model]; the rest is decided by the base
 
-Command = Callable[..., None]
+OUT = "The folder of the run; the same one again goes on where it stopped."
+LORA = f"Train thin matrices beside the layers (LoRA); --rank is {DEFAULT_RANK} unless given."
 
 
-def with_recipe_flags(verb: str) -> Callable[[Command], Command]:
-    """Give a verb a flag for every key of a recipe, with the keys of the kind of model that is named."""
+@dataclass(frozen=True)
+class Run:
+    """Where a training is kept and computed, and how its end is reported."""
 
-    def decorate(function: Command) -> Command:
-        signature = inspect.signature(function)
-        own = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
-
-        def for_arguments(arguments: list[str]) -> Command:
-            flags = _flags(verb, _kind(arguments) if verb == "train" else DEFAULT_KIND)
-            parameters = [*own, *flags]
-            function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-            function.__annotations__ |= {flag.name: flag.annotation for flag in flags}
-            return function
-
-        function.for_arguments = for_arguments  # type: ignore[attr-defined]
-        return for_arguments([])
-
-    return decorate
+    out: Path | None
+    device: str
+    offline: bool
+    as_json: bool
 
 
-def _kind(arguments: list[str]) -> str:
+run = flags.group(
+    Run,
+    "run",
+    option("-o", "--out", type=PATH, help=OUT),
+    flags.device,
+    flags.offline,
+    flags.as_json,
+)
+
+
+def train(arguments: list[str]) -> click.Command:
+    """The command, with a flag for every key of a recipe of the kind of model that the arguments name."""
+    return _with_recipe_flags(train_by_recipe, "train", kind_of(arguments))
+
+
+def finetune(arguments: list[str]) -> click.Command:
+    """The command, with a flag for every key of a recipe that does not belong to the base."""
+    return _with_recipe_flags(finetune_by_recipe, "finetune", DEFAULT_KIND)
+
+
+@flags.verb
+@argument("recipe", "A recipe (.toml), or the folder of a run to go on with.", type=PATH, required=False)
+@run
+def train_by_recipe(recipe: Path | None, run: Run, **given: Any) -> None:
+    """Train a model of your own, from text.
+
+    \b
+    glass train --data book.txt                    a small model, a vocabulary of its own; minutes
+    glass train recipes/shakespeare.toml           a recipe; every key is also a flag
+    glass train recipes/shakespeare.toml --lr 2e-3 --out runs/faster
+    glass train --kind gpt3 --data book.txt        another kind of model; --kind gpt3 --help shows its keys
+    glass train runs/shakespeare                   go on after a crash, bit by bit as if there had been none
+    torchrun --nproc-per-node 2 -m glassformer train recipes/shakespeare.toml
+
+    Everything is kept in a folder (--out): checkpoints, metrics.jsonl, and the model, which `glass generate
+    -m FOLDER` runs. Ctrl-C saves and stops; the same command again goes on. Defaults are in [brackets].
+    """
+    chosen, folder = _recipe(recipe, given)
+    _run(chosen, run.out or folder or Path("runs") / _name(recipe, chosen), run)
+
+
+@flags.verb
+@argument("model", "The model to go on from: a shipped name, a folder, a hub id, a run.")
+@argument("recipe", "A recipe (.toml).", type=PATH, required=False)
+@switch("--lora", help=LORA)
+@run
+def finetune_by_recipe(model: str, recipe: Path | None, *, lora: bool, run: Run, **given: Any) -> None:
+    """Fine-tune an existing model: all of it, parts of it (--freeze), or by LoRA.
+
+    \b
+    glass finetune storyteller --data tales.jsonl
+    glass finetune gpt2 --data mails/ --lora --targets attn.qkv --targets mlp.up
+    glass finetune storyteller --data tales.txt --freeze tokens --freeze "blocks.[01].*"
+
+    Lines of JSON with a prompt and a completion teach the completion only. What --lora makes is a folder in
+    PEFT's layout, which names its base; `glass generate -m FOLDER` runs it. Gentle defaults: a learning rate
+    of 1e-4 (LoRA: 1e-3), 500 steps.
+    """
+    if lora and not given.get("rank"):
+        given["rank"] = DEFAULT_RANK
+    chosen, _ = _recipe(recipe, given, base=model)
+    name = f"{Path(model).name}-{_name(recipe, chosen)}"
+    _run(chosen, run.out or Path("runs") / name, run)
+
+
+# Flags from the keys of a recipe
+
+
+def kind_of(arguments: list[str]) -> str:
     """The kind of model that a command line names: by --kind, or by its recipe."""
-    for number, argument in enumerate(arguments):
-        if argument.startswith("--kind="):
-            return argument.removeprefix("--kind=")
-        if argument == "--kind" and number + 1 < len(arguments):
+    for number, word in enumerate(arguments):
+        if word.startswith("--kind="):
+            return word.removeprefix("--kind=")
+        if word == "--kind" and number + 1 < len(arguments):
             return arguments[number + 1]
-    for argument in arguments:
-        path = Path(argument)
+    for word in arguments:
+        path = Path(word)
         path = path / "recipe.toml" if path.is_dir() else path
         if path.suffix == ".toml" and path.is_file():
             return _kind_of_recipe(path)
@@ -75,104 +131,55 @@ def _kind_of_recipe(path: Path) -> str:
     return kind if isinstance(kind, str) else DEFAULT_KIND
 
 
-def _flags(verb: str, kind: str) -> list[inspect.Parameter]:
+def _with_recipe_flags(command: click.Command, verb: str, kind: str) -> click.Command:
+    """A copy of a command with a flag for every key of a recipe that concerns it."""
     sections = sections_of(kind)
     usual = GENTLE if verb == "finetune" else {}
-    flags = []
+    whole = copy.copy(command)
+    whole.params = list(command.params)
     for flag, (section, key) in flag_homes(sections).items():
-        if verb == "train" and flag in NOT_FOR_TRAIN:
-            continue
-        if verb == "finetune" and (
-            flag in NOT_FOR_FINETUNE or (section == "model" and key not in KEPT_BY_FINETUNE)
-        ):
+        if not _concerns(verb, flag, section, key):
             continue
         one = next(one for one in fields(sections[section]) if one.name == key)
-        flags.append(_flag(flag, one, hints(sections[section])[key], usual.get(flag, one.default)))
-    return flags
+        default = usual.get(flag, one.default)
+        whole.params.append(
+            recipe_option(flag, hints(sections[section])[key], help=one.metadata["help"], default=default)
+        )
+    return whole
 
 
-def _flag(flag: str, one: Any, kind: Any, default: Any) -> inspect.Parameter:
-    """One option of the command line. Its default is None, which means: as the recipe has it."""
-    inner: Any = {Strings: list[str], Numbers: list[float]}.get(kind, kind)
-    shown = " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
-    help = one.metadata["help"]
-    if shown and kind is not bool and default is not None:
-        help += f" [{shown}]"
+def _concerns(verb: str, flag: str, section: str, key: str) -> bool:
+    if verb == "train":
+        return flag not in NOT_FOR_TRAIN
+    return flag not in NOT_FOR_FINETUNE and (section != "model" or key in KEPT_BY_FINETUNE)
+
+
+def recipe_option(flag: str, kind: Any, *, help: str, default: Any) -> Option:
+    """One option. Its own default is None, which means: as the recipe has it; the recipe's is shown in brackets."""
     name = flag.replace("_", "-")
-    names = f"--{name}/--no-{name}" if kind is bool else f"--{name}"
-    return inspect.Parameter(
-        flag,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[inner | None, typer.Option(names, help=help, show_default=False)],
-    )
+    if kind is bool:
+        return Option([f"--{name}/--no-{name}"], default=None, show_default=False, help=help)
+
+    shown = " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
+    if shown and default is not None:
+        help += f" [{shown}]"
+    if kind in (Strings, Numbers):
+        item = str if kind == Strings else float
+        return Option([f"--{name}"], multiple=True, type=item, show_default=False, help=help)
+    return Option([f"--{name}"], type=_plain(kind), default=None, show_default=False, help=help)
 
 
-@with_recipe_flags("train")
-def train(
-    recipe: Annotated[
-        Path | None, typer.Argument(help="A recipe (.toml), or the folder of a run to go on with.")
-    ] = None,
-    *,
-    out: Out = None,
-    device: Device = "cpu",
-    offline: Offline = False,
-    as_json: Json = False,
-    **flags: Any,
-) -> None:
-    """Train a model of your own, from text.
-
-    \b
-    glass train --data book.txt                    a small model, a vocabulary of its own; minutes
-    glass train recipes/shakespeare.toml           a recipe; every key is also a flag
-    glass train recipes/shakespeare.toml --lr 2e-3 --out runs/faster
-    glass train --kind gpt3 --data book.txt        another kind of model; --kind gpt3 --help shows its keys
-    glass train runs/shakespeare                   go on after a crash, bit by bit as if there had been none
-    torchrun --nproc-per-node 2 -m glassformer train recipes/shakespeare.toml
-
-    Everything is kept in a folder (--out): checkpoints, metrics.jsonl, and the model, which `glass generate
-    -m FOLDER` runs. Ctrl-C saves and stops; the same command again goes on. Defaults are in [brackets].
-    """
-    chosen, folder = _recipe(recipe, flags)
-    _run(chosen, out or folder or Path("runs") / _name(recipe, chosen), device, offline, as_json)
+def _plain(kind: Any) -> type[Any]:
+    """What is typed for a key: the number or text itself, without None or a list of the choices."""
+    if get_origin(kind) is Literal:
+        return str
+    if isinstance(kind, UnionType):
+        kind = next(one for one in get_args(kind) if one is not type(None))
+    found: type[Any] = kind
+    return found
 
 
-@with_recipe_flags("finetune")
-def finetune(
-    model: Annotated[
-        str, typer.Argument(help="The model to go on from: a shipped name, a folder, a hub id, a run.")
-    ],
-    recipe: Annotated[Path | None, typer.Argument(help="A recipe (.toml).")] = None,
-    *,
-    lora: Annotated[
-        bool,
-        typer.Option(
-            "--lora",
-            help=f"Train thin matrices beside the layers (LoRA); --rank is {DEFAULT_RANK} unless given.",
-        ),
-    ] = False,
-    out: Out = None,
-    device: Device = "cpu",
-    offline: Offline = False,
-    as_json: Json = False,
-    **flags: Any,
-) -> None:
-    """Fine-tune an existing model: all of it, parts of it (--freeze), or by LoRA.
-
-    \b
-    glass finetune storyteller --data tales.jsonl
-    glass finetune gpt2 --data mails/ --lora --targets attn.qkv --targets mlp.up
-    glass finetune storyteller --data tales.txt --freeze tokens --freeze "blocks.[01].*"
-
-    Lines of JSON with a prompt and a completion teach the completion only. What --lora makes is a folder in
-    PEFT's layout, which names its base; `glass generate -m FOLDER` runs it. Gentle defaults: a learning rate
-    of 1e-4 (LoRA: 1e-3), 500 steps.
-    """
-    if lora and not flags.get("rank"):
-        flags["rank"] = DEFAULT_RANK
-    chosen, _ = _recipe(recipe, flags, base=model)
-    name = f"{Path(model).name}-{_name(recipe, chosen)}"
-    _run(chosen, out or Path("runs") / name, device, offline, as_json)
+# What a command does
 
 
 def _recipe(path: Path | None, flags: dict[str, Any], base: str = "") -> tuple[Recipe, Path | None]:
@@ -181,7 +188,7 @@ def _recipe(path: Path | None, flags: dict[str, Any], base: str = "") -> tuple[R
     if folder is not None and not (folder / "recipe.toml").is_file():
         raise InputError(f"{folder}: holds no recipe.toml, so it is not the folder of a run")
 
-    given = {key: value for key, value in flags.items() if value is not None and value != []}
+    given = {key: value for key, value in flags.items() if value not in (None, ())}
     recipe = Recipe()
     if path is not None:
         recipe = Recipe.read(folder / "recipe.toml" if folder else path)
@@ -221,8 +228,9 @@ def _name(path: Path | None, recipe: Recipe) -> str:
     return Path(recipe.text.data[0]).name.split(".")[0] or "text"
 
 
-def _run(recipe: Recipe, out: Path, device: str, offline: bool, as_json: bool) -> None:
+def _run(recipe: Recipe, out: Path, run: Run) -> None:
     machine.keep_memory()  # before torch is imported
+    from glassformer.cli.panel import Follower
     from glassformer.tasks.train import Finished, train
 
     stopper = Stopper()
@@ -236,16 +244,18 @@ def _run(recipe: Recipe, out: Path, device: str, offline: bool, as_json: bool) -
                 raise KeyboardInterrupt
             follower.progress(what, done=done, total=total)
 
-        for event in train(recipe, out, device=device, offline=offline, progress=progress, stop=stopper):
+        for event in train(
+            recipe, out, device=run.device, offline=run.offline, progress=progress, stop=stopper
+        ):
             follower.show(event)
             end = event if isinstance(event, Finished) else end
     if not is_main:
         return
     if end is None:
-        raise typer.Exit(follower.stopped(stopper.signal))
+        raise click.exceptions.Exit(follower.stopped(stopper.signal))
 
     model = out / "model"
-    if as_json:
+    if run.as_json:
         print_json({"model": str(model), **vars(end)})
         return
     prompt = f' "{recipe.show.preview}"' if recipe.show.preview else ""

@@ -206,7 +206,7 @@ class Engine:
             padded(width),
         )
 
-    def new_cache(self, rows: int, capacity: int, padding: Array | None = None) -> KVCache:
+    def new_cache(self, rows: int, capacity: int, *, padding: Array | None = None) -> KVCache:
         """An empty cache; `padding` says how many positions at the left of each row are void."""
         void = np.zeros(rows, dtype=np.int64) if padding is None else np.asarray(padding, dtype=np.int64)
         keys, values = (np.zeros(shape, dtype=HALF) for shape in self._shapes(rows, capacity))

@@ -44,7 +44,7 @@ def panels(rows: Array) -> Array:
     return np.ascontiguousarray(whole.transpose(0, 2, 1, 3))
 
 
-def matrix(name: str, weights: Array, bias: Array | None) -> dict[str, Array]:
+def matrix(name: str, weights: Array, *, bias: Array | None) -> dict[str, Array]:
     """All that the core needs of one matrix (outputs, inputs)."""
     rows, scales = quantize(weights)
     room = padded(len(rows))
@@ -78,7 +78,7 @@ def pack(config: Mapping[str, Any], weights: Mapping[str, Array]) -> dict[str, A
     """A model for the core: `weights` are its parameters under our names, matrices as (outputs, inputs)."""
     made: dict[str, Array] = {}
     for name in shape_of(config):
-        made |= matrix(name, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
+        made |= matrix(name, weights[f"{name}.weight"], bias=weights.get(f"{name}.bias"))
     room = padded(config["width"])
     for name in norms_of(config):
         gain = np.asarray(weights[f"{name}.weight"], dtype=np.float32)

@@ -108,12 +108,12 @@ def read(source: Path, note: dict[str, Any]) -> Kept | None:
         numbers, start = _read(place(source) / NUMBERS)
         if hashlib.sha256(numbers).hexdigest() != note["sha256"]:
             return None
-        return Kept(note["config"], arrays_of(numbers, start, note["config"]), note["about"])
+        return Kept(note["config"], arrays_of(numbers, start, config=note["config"]), note["about"])
     except (OSError, KeyError, TypeError, CheckpointError):
         return None
 
 
-def arrays_of(numbers: memoryview, start: int, config: Mapping[str, Any]) -> dict[str, Array]:
+def arrays_of(numbers: memoryview, start: int, *, config: Mapping[str, Any]) -> dict[str, Array]:
     """The arrays of a safetensors file in memory, which must be those of a configuration; nothing is copied."""
     try:
         header = json.loads(bytes(numbers[8:start]))

@@ -1,8 +1,8 @@
-"""Attention in numbers: the steps of one query, what kind of head a head is, and which heads attend from here to there.
+"""Attention in numbers: the steps of one query, kinds of heads, and which heads attend from here to there.
 
-A pattern is (L, H, T, S): layers, heads, queries, sources. Within one text S = T; in cross-attention (`part="cross"`)
-the sources are another text. Which sources a query may see is taken from the trace, so that causal, banded, two-sided
-and rectangular patterns are treated alike.
+A pattern is (L, H, T, S): layers, heads, queries, sources. Within one text S = T; in cross-attention
+(`part="cross"`) the sources are another text. Which sources a query may see is taken from the trace, so that
+causal, banded, two-sided and rectangular patterns are treated alike.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ class Steps:
 
 
 def steps_of(query: Array, *, keys: Array, values: Array, visible: Array) -> Steps:
-    """The five steps, in float64, of a query (K,) on keys and values (S, K), of which some are `visible` (S,)."""
+    """The five steps, in float64, of a query (K,) on keys and values (S, K) of which some are `visible`."""
     query, keys, values = (np.asarray(array, dtype=np.float64) for array in (query, keys, values))
     dots = keys @ query
     scaled = dots / np.sqrt(len(query))
@@ -59,7 +59,7 @@ def query_steps(
 
 
 def softmax_table(scores: Sequence[Sequence[float]], width: int = 0) -> dict[str, Array]:
-    """A table of raw scores (T, T) through scaling (by √width; 0: none), mask and softmax: the article's picture."""
+    """The article's picture: raw scores (T, T) through scaling (by √width; 0: none), mask and softmax."""
     raw = np.asarray(scores, dtype=np.float64)
     scaled = raw / np.sqrt(width) if width else raw
     masked = np.where(np.tri(len(raw), dtype=bool), scaled, -np.inf)
@@ -78,7 +78,7 @@ def patterns(
 ) -> Array:
     """How much every query attends to every source: (L, H, T, S), of all layers or some."""
     chosen = reading.check_layers(layers, stack=stack)
-    sites = layer_sites(reading.stack(stack), f"{part}.pattern", chosen)
+    sites = layer_sites(reading.stack(stack), f"{part}.pattern", layers=chosen)
     seen = reading.run(*sites)
     return numbers(torch.stack([seen[site][0] for site in sites]))
 
@@ -92,17 +92,19 @@ def masks(
     Read in a run without edits: a mask is the model's own, and an edit of the scores would hide it.
     """
     chosen = reading.check_layers(layers, stack=stack)
-    sites = layer_sites(reading.stack(stack), f"{part}.scores", chosen)
+    sites = layer_sites(reading.stack(stack), f"{part}.scores", layers=chosen)
     seen = reading.run_unedited(*sites)
     return numbers(torch.stack([~seen[site][0].isneginf().all(0) for site in sites]))
 
 
 @dataclass(frozen=True)
 class HeadStatistics:
-    """What kind of head each is: (L, H) each. Shares are of the attention of those positions that have such a source.
+    """What kind of head each is: (L, H) each.
 
-    `previous`, `duplicate`, `induction` and `distance` compare positions of one text: for a rectangular pattern they
-    are nan. The first three look back only; in a two-sided model, sources ahead count as none of these kinds.
+    Shares are of the attention of those positions that have such a source.
+    `previous`, `duplicate`, `induction` and `distance` compare positions of one text: for a rectangular
+    pattern they are nan. The first three look back only; in a two-sided model, sources ahead count as none of
+    these kinds.
     """
 
     previous: Array  # on the token before
@@ -114,8 +116,9 @@ class HeadStatistics:
 
 
 def head_statistics(pattern: Array, ids: Sequence[int], *, mask: Array | None = None) -> HeadStatistics:
-    """Kinds of heads, from their patterns (L, H, T, S) on a text. Where no position has such a source, the share is nan.
+    """Kinds of heads, from their patterns (L, H, T, S) on a text.
 
+    Where no position has a source of a kind, its share is nan.
     `mask` (L, T, S) says which sources a query may see; without it, see `assumed_mask`.
     """
     visible = assumed_mask(pattern) if mask is None else np.broadcast_to(mask, _mask_shape(pattern))
@@ -149,7 +152,7 @@ def head_statistics(pattern: Array, ids: Sequence[int], *, mask: Array | None = 
 
 
 def assumed_mask(pattern: Array) -> Array:
-    """The mask (L, T, S) of patterns of which no more is known: causal where no weight lies ahead, else none."""
+    """The mask (L, T, S) of patterns that come without one: causal where no weight lies ahead, else none."""
     queries, sources = pattern.shape[-2:]
     behind = np.tri(queries, sources, dtype=bool)
     causal = queries == sources and not (pattern * ~behind).any()
@@ -163,7 +166,7 @@ def _mask_shape(pattern: Array) -> tuple[int, int, int]:
 
 
 def _share(pattern: Array, kind: Array, visible: Array) -> Array:
-    """(L, H): the attention on sources of a kind (T, S), mean over the positions that can see such a source."""
+    """(L, H): attention on sources of a kind (T, S), mean over the positions that can see such a source."""
     shares = np.full(pattern.shape[:2], np.nan)
     for layer, mask in enumerate(visible):
         able = (kind & mask).any(-1)  # (T,)
@@ -184,8 +187,9 @@ class Found:
 def find_heads(
     pattern: Array, *, queries: Sequence[int], sources: Sequence[int], mask: Array | None = None
 ) -> list[Found]:
-    """All heads by how much the queries (places of one word) attend to the sources (places of another), most first.
+    """All heads by how much the queries attend to the sources, most first.
 
+    Queries and sources are positions, of one word and of another.
     A query that can see none of the sources does not count. `mask` is as in `head_statistics`.
     """
     visible = assumed_mask(pattern) if mask is None else np.broadcast_to(mask, _mask_shape(pattern))
@@ -204,8 +208,8 @@ def find_heads(
 def rollout(pattern: Array) -> Array:
     """Attention through all layers (Abnar and Zuidema, 2020): (L, H, T, T) -> (L, T, T), after each layer.
 
-    Heads are averaged, and half of what a position has is what it had before. Any mask will do; a rectangular pattern
-    will not: its queries are not the sources of the next layer.
+    Heads are averaged, and half of what a position has is what it had before. Any mask will do; a rectangular
+    pattern will not: its queries are not the sources of the next layer.
     """
     queries, sources = pattern.shape[-2:]
     if queries != sources:
@@ -218,7 +222,7 @@ def rollout(pattern: Array) -> Array:
 
 @torch.inference_mode()
 def value_weighted(reading: Reading, *, layer: int, stack: str = "", part: str = "attn") -> Array:
-    """(H, T, S): the length of what each source adds, weight × value × projection (Kobayashi et al., 2020)."""
+    """(H, T, S): length of what each source adds, weight × value × projection (Kobayashi et al., 2020)."""
     reading.check_layer(layer, stack=stack)
     site = reading.stack(stack).site(layer, part)
     seen = reading.run(f"{site}.pattern", f"{site}.v")

@@ -28,8 +28,8 @@ class CacheStep:
 def steps(reading: Reading) -> list[CacheStep]:
     """Read a text through a cache as its generation did: the prompt at once, then token by token.
 
-    The last token is never read. What is computed is counted where it is made (`k`), and what is reused where it is
-    attended to (`pattern`).
+    The last token is never read. What is computed is counted where it is made (`k`), and what is reused where
+    it is attended to (`pattern`).
     """
     count = len(reading.ids) - (reading.prompt or len(reading.ids))
     if not count:

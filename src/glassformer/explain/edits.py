@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from glassformer.errors import InputError
 from glassformer.explain.reading import Array, Net, Reading, module_of, numbers, prompt_length
-from glassformer.trace import Tracer, parse_address, sites_of, trace
+from glassformer.trace import Tracer, parse_address, sites_of
 
 DOINGS = ("zero", "mean", "scale", "add", "patch")
 ROWS = 16  # patched runs side by side
@@ -29,7 +29,7 @@ ENDS = ("final", "logits")  # sites that hold the last position alone unless all
 
 @dataclass(frozen=True, eq=False)
 class Edit:
-    """One change. `value` is for mean, add and patch: one for every position, or, with one axis more, one each."""
+    """One change; `value` is for mean, add and patch: one for all positions or, with one more axis, one each."""
 
     site: str
     do: str
@@ -75,30 +75,31 @@ class Positions:
 class EditSession:
     """Edits of one model, to be entered around every run that they are for, once or many times.
 
-    Sites are resolved once, here. The session remembers the positions of all its runs, because a generation enters it
-    once for each step; `finish` reports an edit whose positions none of them had.
+    Sites are resolved once, here. The session remembers the positions of all its runs, because a generation
+    enters it once for each step; `finish` reports an edit whose positions none of them had.
     """
 
     def __init__(self, net: Net, edits: Sequence[Edit]) -> None:
         self.net, self.edits = net, list(edits)
         self.positions = Positions()
         known = sites(net) if self.edits else None
-        self.hooks = [
+        hooks = [
             (address, partial(_apply, edit, self.positions))
             for edit in self.edits
             for address in (known.addresses(edit.site) if known is not None else ())
         ]
+        # One tracer for all runs: to find the sites of a model anew would cost a tenth of a generation's
+        # step.
+        self.tracer = Tracer(module_of(net), (), edits=hooks) if hooks else None
         self.depth = 0  # entered inside of itself, it must not apply its edits twice
         self.open = ExitStack()
 
     def __enter__(self) -> Self:
-        if self.depth == 0 and self.hooks:
-            module = module_of(self.net)
-            with ExitStack() as opening:  # closes what is open already if the next step fails
-                hook = module.register_forward_pre_hook(self.positions, with_kwargs=True)
-                opening.callback(hook.remove)
-                opening.enter_context(trace(module, edits=self.hooks))
-                self.open = opening.pop_all()
+        if self.depth == 0 and self.tracer is not None:
+            hook = module_of(self.net).register_forward_pre_hook(self.positions, with_kwargs=True)
+            self.open.callback(hook.remove)
+            self.tracer.attach()
+            self.open.callback(self.tracer.detach)
         self.depth += 1
         return self
 
@@ -110,7 +111,7 @@ class EditSession:
     ) -> None:
         self.depth -= 1
         if self.depth == 0:
-            self.open.__exit__(kind, error, traceback)
+            self.open.close()
 
     def finish(self) -> None:
         """Raise if an edit's positions never occurred: it was a mistake, and changed nothing."""
@@ -171,7 +172,8 @@ def _apply(edit: Edit, positions: Positions, value: Tensor) -> Tensor:
 def _which(edit: Edit, here: Tensor, ends: Tensor | None, size: int) -> Tensor:
     """Which position of the given values each of these positions takes; -1 where the edit is not for it.
 
-    Values of another text are taken from the same position, and those counted from the end from the same place there.
+    Values of another text are taken from the same position, and those counted from the end from the same
+    place there.
     """
     if edit.at is None:
         return here.masked_fill(here >= size, -1) if size else here
@@ -215,7 +217,7 @@ def values_at(reading: Reading, sites: Sequence[str]) -> dict[str, Tensor]:
 
 
 def direction(pairs: Sequence[tuple[Reading, Reading]], site: str) -> Array:
-    """A steering vector: the mean way from the second text of a pair to the first, at the last token of each."""
+    """A steering vector: the mean way from the second text of a pair to the first, at their last tokens."""
     if not pairs:
         raise InputError("a direction needs at least one pair of texts")
     _check_alike(site)
@@ -246,7 +248,7 @@ def _along(reading: Reading, site: str) -> Tensor:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Which places carry what tells one text from another: patched one at a time, how much of the answer comes back."""
+    """Which places carry the difference of two texts: patch one at a time, see how much of it comes back."""
 
     sites: list[str]
     clean: float  # the answer's lead on the clean text

@@ -1,8 +1,8 @@
-"""The test that an explanation carries: take away what it calls important, and see whether the token becomes unlikely.
+"""A test of explanations: take away what they call important, and see whether the token becomes unlikely.
 
-Attention and gradients are suggestive pictures; whether they name what the model used can be measured. Deletion blanks the
-tokens from the most important on: a good explanation makes the token unlikely soon. Insertion begins with nothing and puts
-them back in the same order: a good one makes it likely soon.
+Attention and gradients are suggestive pictures; whether they name what the model used can be measured.
+Deletion blanks the tokens from the most important on: a good explanation makes the token unlikely soon.
+Insertion begins with nothing and puts them back in the same order: a good one makes it likely soon.
 """
 
 from collections.abc import Callable, Mapping
@@ -90,7 +90,7 @@ def _probability(reading: Reading, target: Target, words: Tensor) -> Array:
 
 
 def agreement(found: Mapping[str, Saliency]) -> dict[tuple[str, str], float]:
-    """How alike two explanations order the tokens: Spearman's correlation of their scores, mean over the targets."""
+    """How alike explanations order the tokens: Spearman's correlation of scores, mean over the targets."""
     return {
         (one, other): _mean_correlation(found[one], found[other]) for one, other in combinations(found, 2)
     }
@@ -99,7 +99,8 @@ def agreement(found: Mapping[str, Saliency]) -> dict[tuple[str, str], float]:
 def _mean_correlation(one: Saliency, other: Saliency) -> float:
     correlations = []
     for target, a, b in zip(one.targets, one.scores, other.scores, strict=True):
-        size = target.position + 1
+        # In a causal model the tokens behind a target have no part in it: to agree on that is no agreement.
+        size = target.position + 1 if one.causal else len(a)
         correlations.append(_spearman(a[:size], b[:size]))
     return float(np.mean(correlations))
 

@@ -1,7 +1,7 @@
-"""The logit lens: what the model would predict if it stopped after every half block, and which part made a token likely.
+"""The logit lens: what a model would predict after every half block, and which parts made a token likely.
 
-The residual stream is read where it is after attention (`mid`) and after the feed-forward layer (`out`), and put through
-the final norm and the output matrix as if it were the last.
+The residual stream is read where it is after attention (`mid`) and after the feed-forward layer (`out`), and
+put through the final norm and the output matrix as if it were the last.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ EDITED = 1e-3  # share of the stream that no part accounts for, from which it is
 
 @dataclass(frozen=True)
 class Lens:
-    """What each stage would predict at each position. S stages, T positions, k candidates, W watched tokens."""
+    """What each stage would predict at each position: S stages, T positions, k candidates, W watched."""
 
     stages: list[str]  # sites, from the embedding to the last block
     ids: list[int]
@@ -42,7 +42,10 @@ class Lens:
 
 @torch.inference_mode()
 def lens(reading: Reading, *, k: int = 5, watch: Sequence[int] = (), then: int | None = None) -> Lens:
-    """Read every stage of the residual stream at every position. `then` is the token after the last, if it is known."""
+    """Read every stage of the residual stream at every position.
+
+    `then` is the token after the last one, if it is known.
+    """
     net, vocab = reading.net, reading.net.vocab
     watched = [reading.check_token(token) for token in watch]
     after = -1 if then is None else reading.check_token(then)
@@ -75,7 +78,7 @@ class _Readout:
         self.room = torch.empty(room, dtype=kind, device=net.device)
 
     def read(self, where: slice, chosen: Tensor) -> dict[str, Tensor]:
-        """Some positions at every stage: (S, t, …). The last stage comes first: the others are compared with it."""
+        """Some positions at every stage: (S, t, …). The last one is read first: others are compared with it."""
         chosen = chosen[where].clone()
         positions = len(chosen)
         room = self.room[: self.count * positions * self.net.vocab]
@@ -114,8 +117,8 @@ class _Readout:
 class _Prediction:
     """What a stage predicts at some positions, logits (t, V), and what follows from them.
 
-    Every pass over the vocabulary counts here, so that softmax, entropy and divergence share one exponential and
-    write into memory that is given.
+    Every pass over the vocabulary counts here, so that softmax, entropy and divergence share one exponential
+    and write into memory that is given.
     """
 
     def __init__(self, logits: Tensor, weights: Tensor, work: Tensor) -> None:
@@ -150,8 +153,8 @@ class _Prediction:
 def _unembed(net: Net, states: Tensor, logits: Tensor) -> None:
     """`net.unembed` of many states (n, D), written into logits (n, V)."""
     states, weight, bias = net.norm(states), net.head.weight, net.head.bias
-    # A block of the output matrix at a time stays in the processor's cache while all states pass it: nearly twice
-    # as fast as the whole matrix at once.
+    # A block of the output matrix at a time stays in the processor's cache while all states pass it: nearly
+    # twice as fast as the whole matrix at once.
     for start in range(0, len(weight), BLOCK):
         part = slice(start, start + BLOCK)
         some = None if bias is None else bias[part]
@@ -162,7 +165,8 @@ def _unembed(net: Net, states: Tensor, logits: Tensor) -> None:
 class Residual:
     """The residual stream of one position, stage by stage: S stages.
 
-    In a post-norm model a stage is read behind its norm, so `added` is what the addition and the norm changed together.
+    In a post-norm model a stage is read behind its norm, so `added` is what the addition and the norm changed
+    together.
     """
 
     length: Array  # (S,) of the vector
@@ -197,8 +201,8 @@ class Attribution:
 
     position: int
     token: int
-    # embed, blocks.0.attn.mix[0], …, blocks.0.attn.bias, blocks.0.mlp, …, norm.bias, the biases of other norms on the
-    # stream, and `edits` where there are any.
+    # embed, blocks.0.attn.mix[0], …, blocks.0.attn.bias, blocks.0.mlp, …, norm.bias, the biases of other
+    # norms on the stream, and `edits` where there are any.
     parts: list[str]
     values: Array  # one a part
     logit: float
@@ -297,11 +301,11 @@ class _Parts:
         self.edited |= bool(self.edits.norm() > EDITED * stream.norm())
 
     def pass_norm(self, norm: nn.LayerNorm, stream: Tensor) -> None:
-        """All parts through a norm, with the scale that it has for the whole stream; its bias is a part of its own."""
+        """All parts through a norm, with its scale for the whole stream; its bias is a part of its own."""
         self.settle(stream)  # before the norm: what is not settled here would be lost in its mean and scale
         scale = scale_of(norm, stream.to(self.vectors.dtype))
-        self.vectors = pass_norm(norm, self.vectors, scale)
-        self.edits = pass_norm(norm, self.edits, scale)
+        self.vectors = pass_norm(norm, self.vectors, scale=scale)
+        self.edits = pass_norm(norm, self.edits, scale=scale)
         if norm.bias is not None:
             self.add({f"{name_of(self.net, norm)}.bias": norm.bias})
 

@@ -1,4 +1,4 @@
-"""The neurons of the feed-forward layers: when they fire, which tokens they promote, and what they have in common."""
+"""Neurons of the feed-forward layers: when they fire, what they promote, what they have in common."""
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -50,7 +50,7 @@ class Activations:
         return np.maximum(self.values, 0).transpose(0, 2, 1).reshape(-1, len(self.ids))
 
     def nmf(self, factors: int, *, seed: int = 0, iterations: int = 500) -> "Factors":
-        """Non-negative matrix factorization: a few patterns over the tokens, of which every neuron is a mixture."""
+        """Non-negative matrix factorization: patterns over the tokens, of which every neuron is a mixture."""
         from sklearn.decomposition import NMF
 
         if not 1 <= factors <= len(self.ids):
@@ -78,7 +78,7 @@ class Activations:
         most = len(np.unique(rows.round(6), axis=0))
         if not 1 <= count <= most:
             raise InputError(
-                f"clusters must be between 1 and the {most} ways in which neurons fire on this text, not {count}"
+                f"clusters must be between 1 and the {most} ways in which neurons fire here, not {count}"
             )
         found[alive] = KMeans(count, random_state=seed, n_init=4).fit_predict(rows)
         return found.reshape(len(self.layers), -1)
@@ -98,7 +98,7 @@ class Factors:
 def activations(reading: Reading, *, layers: Sequence[int] | None = None, stack: str = "") -> Activations:
     """The neurons of all layers, or of some, over a text."""
     chosen = reading.check_layers(layers, stack=stack)
-    sites = layer_sites(reading.stack(stack), "mlp.neurons", chosen)
+    sites = layer_sites(reading.stack(stack), "mlp.neurons", layers=chosen)
     seen = reading.run(*sites)
     values = torch.stack([seen[site][0] for site in sites])  # (L, T, N)
     return Activations(chosen, list(reading.ids), numbers(values))
@@ -114,7 +114,7 @@ def promoted(net: Net, *, layer: int, neuron: int, k: int = 10) -> tuple[Array, 
     check_layer(stack, layer)
     check_neuron(stack, neuron)
     vector = part_of(net, stack.site(layer, "mlp")).down.weight[:, neuron]  # (D,)
-    for norm in norms_behind(net, stack, stack.site(layer, "out")):
+    for norm in norms_behind(net, stack, site=stack.site(layer, "out")):
         vector = pass_norm(norm, vector)
     logits = net.head.weight @ vector  # (V,)
     best = logits.topk(min(k, len(logits)))
@@ -142,10 +142,10 @@ def examples(
     progress: Callable[[int], object] = lambda tokens: None,
     lock: AbstractContextManager[Any] | None = None,
 ) -> dict[Neuron, list[Example]]:
-    """For each (layer, neuron), the k stretches of the documents in which it fires most, with the tokens around.
+    """For each (layer, neuron), the k stretches of text in which it fires most, with the tokens around.
 
-    Memory does not grow with the documents. Progress is reported in tokens read so far. The lock is held for one
-    forward pass at a time, so that other users of the model need not wait for all documents.
+    Memory does not grow with the documents. Progress is reported in tokens read so far. The lock is held for
+    one forward pass at a time, so that other users of the model need not wait for all documents.
     """
     if k < 1:
         raise InputError(f"k must be at least 1, not {k}")
@@ -153,10 +153,10 @@ def examples(
     for layer, neuron in neurons:
         check_layer(stack, layer)
         check_neuron(stack, neuron)
-    sites = layer_sites(stack, "mlp.neurons", sorted({layer for layer, _ in neurons}))
+    sites = layer_sites(stack, "mlp.neurons", layers=sorted({layer for layer, _ in neurons}))
 
-    # A heap of k per neuron: its smallest entry is at the front, so that a better example replaces it at once, and
-    # no more than k are ever held.
+    # A heap of k per neuron: its smallest entry is at the front, so that a better example replaces it at
+    # once, and no more than k are ever held.
     heaps: dict[Neuron, list[Example]] = {key: [] for key in neurons}
     read = 0
     for document, piece in _pieces(documents, min(SIZE, net.context or SIZE)):
@@ -176,7 +176,7 @@ def examples(
 
 
 def _pieces(documents: Iterable[Sequence[int]], size: int) -> Iterator[tuple[int, list[int]]]:
-    """The documents, each cut into pieces that the model can read at once, with the number of the document."""
+    """The documents, cut into pieces that the model can read at once, with the number of the document."""
     for number, ids in enumerate(documents):
         for start in range(0, len(ids), size):
             yield number, list(ids[start : start + size])

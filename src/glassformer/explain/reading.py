@@ -1,7 +1,7 @@
 """One model reading one text: what every explanation starts from.
 
-A `Reading` is the only place that runs a model under a trace for an explanation. It checks the token ids, holds
-the model's lock while the model runs, and says to position-dependent edits where the prompt ended.
+A `Reading` is the only place that runs a model under a trace for an explanation. It checks the token ids,
+holds the model's lock while the model runs, and says to position-dependent edits where the prompt ended.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,13 +20,13 @@ from glassformer.trace import Edits, Tracer, muted, trace
 
 Array = np.ndarray[Any, Any]
 
-# The length of the prompt while a reading runs; 0 outside of one. Edits need it: they count positions below 0 from
-# the end of the prompt, and a text that is read at once does not show where its prompt ended.
+# The length of the prompt while a reading runs; 0 outside of one. Edits need it: they count positions below 0
+# from the end of the prompt, and a text that is read at once does not show where its prompt ended.
 _prompt: ContextVar[int] = ContextVar("prompt", default=0)
 
 
 class Net(Protocol):
-    """What explanations need of a model, whatever its file: stacks of blocks on a residual stream, and the ends of it."""
+    """What explanations need of a model: its stacks of blocks, and both ends of their residual stream."""
 
     @property
     def config(self) -> Any: ...
@@ -57,10 +57,10 @@ class Net(Protocol):
 class Reading:
     """A model, the token ids of a text, and how many of them were the prompt (0: all of them)."""
 
-    net: Net
+    net: Net = field(repr=False)
     ids: list[int]
     prompt: int = 0
-    # The lock of whoever shares the model with other threads; it must be reentrant.
+    # The lock of the handle that shares the model between threads; it must be reentrant.
     lock: AbstractContextManager[Any] = field(default_factory=nullcontext, repr=False, compare=False)
 
     def run(
@@ -109,7 +109,7 @@ class Reading:
         return stack_of(self.net, prefix)
 
     def check_ids(self) -> None:
-        """Refuse a text that is empty, longer than the context, or has ids that the vocabulary does not have."""
+        """Refuse a text that is empty, longer than the context, or has ids outside of the vocabulary."""
         size, context = len(self.ids), self.net.context
         if not size:
             raise InputError("there is no token to explain: the text is empty")
@@ -166,7 +166,7 @@ def stack_of(net: Net, prefix: str = "") -> Stack:
     raise InputError(f"stack {prefix!r} does not exist; this model has {known}")
 
 
-def layer_sites(stack: Stack, name: str, layers: Iterable[int] | None = None) -> list[str]:
+def layer_sites(stack: Stack, name: str, *, layers: Iterable[int] | None = None) -> list[str]:
     """One site in every layer of a stack, or in some."""
     chosen = range(stack.layers) if layers is None else layers
     return [stack.site(layer, name) for layer in chosen]

@@ -1,7 +1,7 @@
 """Which earlier tokens made a token likely: for every target, a score for each token before it.
 
-One forward pass serves all targets, and their backward passes run side by side. Each method has its own idea of
-importance; `faithfulness.py` tests what they say by taking tokens away.
+One forward pass serves all targets, and their backward passes run side by side. Each method has its own idea
+of importance; `faithfulness.py` tests what they say by taking tokens away.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -41,6 +41,7 @@ class Saliency:
         Array  # (N, T) as the method gives them: lengths of vectors, or below 0 for tokens against the target
     )
     gaps: Array | None = None  # (N,) integrated gradients: how far the scores are from adding up, as a share
+    causal: bool = True  # whether tokens behind a target have no part in it
 
     @property
     def shares(self) -> Array:
@@ -62,28 +63,24 @@ def saliency(
 ) -> Saliency:
     """Explain some tokens of a text.
 
-    `steps` is for integrated gradients. `blank` is the token that occlusion puts in a token's place; None: a vector of
-    zeros.
+    `steps` is for integrated gradients. `blank` is the token that occlusion puts in a token's place; None: a
+    vector of zeros.
     """
     if method not in METHODS:
         raise InputError(f"method {method!r} is none of {', '.join(METHODS)}")
     reading.check_ids()
     targets = check_targets(reading, targets)
+    gaps = None
     if method == "rollout":
-        through = rollout(patterns(reading))[-1]
-        return Saliency(method, targets, np.stack([through[target.position] for target in targets]))
-    if method == "occlusion":
-        return Saliency(method, targets, _occlusion(reading, targets, blank, progress))
-    if method == "integrated_gradients":
-        return Saliency(method, targets, *_integrated(reading, targets, steps, progress))
-
-    words = reading.net.embed(reading.batch()).detach()  # (1, T, D)
-    found: list[Tensor] = []
-    for gradients in _gradients(reading, targets):
-        vectors = gradients[:, 0] * words if method == "grad_x_input" else gradients[:, 0]  # (n, T, D)
-        found.append(vectors.norm(dim=-1))
-        progress(sum(map(len, found)), len(targets))
-    return Saliency(method, targets, numbers(torch.cat(found)))
+        through = rollout(patterns(reading))[-1]  # (T, T)
+        scores = through[[target.position for target in targets]]
+    elif method == "occlusion":
+        scores = _occlusion(reading, targets, blank, progress)
+    elif method == "integrated_gradients":
+        scores, gaps = _integrated(reading, targets, steps, progress)
+    else:
+        scores = _lengths(reading, targets, method == "grad_x_input", progress)
+    return Saliency(method, targets, scores, gaps, reading.stack().causal)
 
 
 def check_targets(reading: Reading, targets: Sequence[Target]) -> list[Target]:
@@ -103,20 +100,32 @@ def check_targets(reading: Reading, targets: Sequence[Target]) -> list[Target]:
 
 
 def directions(net: Net, targets: Sequence[Target]) -> Tensor:
-    """(N, D): the product of each with the output of the final norm is the logit, or the lead over the foil."""
+    """(N, D): its product with the output of the final norm is the logit, or the lead over the foil."""
     weight = net.head.weight.detach()
     none = torch.zeros_like(weight[0])
     foils = [none if target.foil is None else weight[target.foil] for target in targets]
     return weight[[target.token for target in targets]] - torch.stack(foils)
 
 
+def _lengths(reading: Reading, targets: Sequence[Target], times_input: bool, progress: Progress) -> Array:
+    """(N, T): the length of each token's gradient, or of its product with the token's vector."""
+    words = reading.net.embed(reading.batch()).detach()  # (1, T, D)
+    found: list[Tensor] = []
+    for gradients in _gradients(reading, targets):
+        vectors = gradients[:, 0] * words if times_input else gradients[:, 0]  # (n, T, D)
+        found.append(vectors.norm(dim=-1))
+        progress(sum(map(len, found)), len(targets))
+    return numbers(torch.cat(found))
+
+
 def _gradients(reading: Reading, targets: Sequence[Target], words: Tensor | None = None) -> Iterator[Tensor]:
-    """(n, B, T, D), some targets at a time: the gradient of their logits by the token vectors `words` (B, T, D)."""
+    """(n, B, T, D), some targets at a time: gradients of their logits by the token vectors (B, T, D)."""
     net, stack = reading.net, reading.stack()
     ends: list[Tensor] = []
 
     def put_in(embedded: Tensor) -> Tensor:
-        # The site holds tokens and positions together: other words are put in by what they differ from the text's.
+        # The site holds tokens and positions together: other words are put in by what they differ from the
+        # text's.
         moved = embedded if words is None else embedded + (words - net.embed(reading.batch()))
         ends.append(moved.detach().requires_grad_())
         return ends[0]
@@ -134,8 +143,8 @@ def _gradients(reading: Reading, targets: Sequence[Target], words: Tensor | None
         reading.run(edits=hooks, rows=1 if words is None else len(words))
         final = net.norm(ends[1])  # (B, T, D)
 
-    # All targets share the forward pass. Their backward passes run side by side, as many as fit in ROOM: each holds
-    # the gradient of one layer's patterns, (B, H, T, T).
+    # All targets share the forward pass. Their backward passes run side by side, as many as fit in ROOM: each
+    # holds the gradient of one layer's patterns, (B, H, T, T).
     wanted = directions(net, targets)
     together = max(1, ROOM // (final.shape[0] * stack.heads * final.shape[1] ** 2))
     for start in range(0, len(targets), together):
@@ -150,7 +159,7 @@ def _gradients(reading: Reading, targets: Sequence[Target], words: Tensor | None
 def _integrated(
     reading: Reading, targets: Sequence[Target], steps: int, progress: Progress
 ) -> tuple[Array, Array]:
-    """Gradients on the way from no words to the words, by Gauss and Legendre, times the words; and the gap that is left."""
+    """Gradients on the way from zeros to the words (Gauss-Legendre), times the words; and the gap left."""
     if steps < 1:
         raise InputError(f"steps must be at least 1, not {steps}")
     places, weights = np.polynomial.legendre.leggauss(steps)
@@ -163,7 +172,7 @@ def _integrated(
         progress(number, steps)
 
     ends = torch.stack([words, torch.zeros_like(words)])
-    end, start = numbers(logits_with(reading, targets, ends))
+    end, start = numbers(logits_with(reading, targets, words=ends))
     rise = np.float64(end) - np.float64(start)  # (N,)
     return total, np.abs(total.sum(-1) - rise) / np.maximum(np.abs(rise), 1e-12)
 
@@ -179,8 +188,8 @@ def final_with(reading: Reading, words: Tensor) -> Tensor:
     return final
 
 
-def logits_with(reading: Reading, targets: Sequence[Target], words: Tensor) -> Tensor:
-    """(B, N): each target's logit, or its lead over the foil, for B ways to put in token vectors (B, T, D)."""
+def logits_with(reading: Reading, targets: Sequence[Target], *, words: Tensor) -> Tensor:
+    """(B, N): each target's logit, or its lead over the foil, for B ways to put in words (B, T, D)."""
     positions = [target.position for target in targets]
     final = final_with(reading, words)[:, positions]  # (B, N, D)
     return torch.einsum("bnd,nd->bn", final, directions(reading.net, targets))
@@ -198,9 +207,10 @@ def _occlusion(reading: Reading, targets: Sequence[Target], blank: int | None, p
     stack = reading.stack()
     words = reading.net.embed(reading.batch()).detach()[0]  # (T, D)
     void = blank_vector(reading.net, blank)
-    full = logits_with(reading, targets, words[None])[0]  # (N,)
+    full = logits_with(reading, targets, words=words[None])[0]  # (N,)
 
-    # In a causal model tokens behind a target change nothing: they need no pass, and their scores are exactly 0.
+    # In a causal model tokens behind a target change nothing: they need no pass, and their scores are exactly
+    # 0.
     positions = np.array([target.position for target in targets])
     size = 1 + int(positions.max()) if stack.causal else len(words)
     scores = np.zeros((len(targets), len(words)))
@@ -209,7 +219,7 @@ def _occlusion(reading: Reading, targets: Sequence[Target], blank: int | None, p
         away = torch.arange(start, min(start + together, size))
         without = words.repeat(len(away), 1, 1)  # (B, T, D)
         without[torch.arange(len(away)), away] = void
-        fall = full - logits_with(reading, targets, without)  # (B, N)
+        fall = full - logits_with(reading, targets, words=without)  # (B, N)
         scores[:, start : start + len(away)] = numbers(fall).T
         progress(start + len(away), size)
 

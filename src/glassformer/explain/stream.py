@@ -1,8 +1,8 @@
 """The residual stream: where it can be read, and what the norms on it do to one of its parts.
 
-In pre-norm models (GPT-2) a part that was added to the stream stays as it is up to the final norm. In post-norm
-models (GPT-1) the stream itself passes a norm after every addition (`net.stream_norm`). With its scale held fixed, a norm
-is linear: it removes the mean and multiplies by its gain.
+In pre-norm models (GPT-2) a part that was added to the stream stays as it is up to the final norm. In post-
+norm models (GPT-1) the stream itself passes a norm after every addition (`net.stream_norm`). With its scale
+held fixed, a norm is linear: it removes the mean and multiplies by its gain.
 """
 
 from torch import Tensor, nn
@@ -27,8 +27,8 @@ def final_norm(net: Net) -> nn.LayerNorm | None:
     return net.norm if isinstance(net.norm, nn.LayerNorm) else None
 
 
-def norms_behind(net: Net, stack: Stack, site: str) -> list[nn.LayerNorm]:
-    """All norms that a part passes on its way to the output, if it is added to the stream right before `site`."""
+def norms_behind(net: Net, stack: Stack, *, site: str) -> list[nn.LayerNorm]:
+    """All norms that a part passes on its way to the output if it is added to the stream before `site`."""
     names = stages(stack)
     on_stream = [net.stream_norm(name) for name in names[names.index(site) :]]
     return [norm for norm in (*on_stream, final_norm(net)) if norm is not None]
@@ -39,7 +39,7 @@ def scale_of(norm: nn.LayerNorm, stream: Tensor) -> Tensor:
     return (stream.var(-1, unbiased=False, keepdim=True) + norm.eps).rsqrt()
 
 
-def pass_norm(norm: nn.LayerNorm, part: Tensor, scale: Tensor | float = 1.0) -> Tensor:
+def pass_norm(norm: nn.LayerNorm, part: Tensor, *, scale: Tensor | float = 1.0) -> Tensor:
     """What a norm makes of a part of the stream (…, D), with its scale held fixed and without its bias.
 
     All parts together, and the bias, are what the norm makes of the whole stream.

@@ -1,4 +1,4 @@
-"""One training step, seen from close by: predict, compare with the token that came, change the weights, predict again."""
+"""One training step: predict, compare with the token that came, change the weights, predict again."""
 
 import copy
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from glassformer.explain.reading import Array, Reading, numbers
 
 @dataclass(frozen=True)
 class Update:
-    """The numbers of one step of gradient descent on one row: all tokens but the last are given, the last is the label."""
+    """The numbers of one step of gradient descent on one row: the last token is the label of those before it."""
 
     label: int
     learning_rate: float
@@ -24,7 +24,7 @@ class Update:
     step_norm: float  # how far the weights moved: learning rate × gradient norm
 
 
-def update(reading: Reading, *, lr: float = 0.01) -> Update:
+def update(reading: Reading, *, lr: float = 0.001) -> Update:
     """One step of plain gradient descent toward the last token of a text, on a copy of the model."""
     if len(reading.ids) < 2:
         raise InputError(
@@ -45,10 +45,9 @@ def update(reading: Reading, *, lr: float = 0.01) -> Update:
         net.requires_grad_(True)
         before = _logits(net, given)  # (1, V)
         loss = nn.functional.cross_entropy(before, label)
-        loss.backward()
+        weights = list(net.parameters())
+        gradients = torch.autograd.grad(loss, weights, materialize_grads=True)
 
-    weights = [weight for weight in net.parameters() if weight.grad is not None]
-    gradients = [weight.grad for weight in weights if weight.grad is not None]
     norm = torch.linalg.vector_norm(torch.stack([gradient.float().norm() for gradient in gradients]))
     with torch.no_grad():
         for weight, gradient in zip(weights, gradients, strict=True):

@@ -1,169 +1,264 @@
 """Curves: over layers, steps or shares, and small ones over tokens."""
 
 import math
+from dataclasses import dataclass
 
 from glassformer.figures import color
-from glassformer.figures.labels import cut, number, percent, ten, tick
-from glassformer.figures.marks import LABEL, SMALL, TEXT, Sheet, Spec, width_of, written
+from glassformer.figures.labels import cut, number, percent, quantity, ten, tick
+from glassformer.figures.marks import LABEL, SMALL, TEXT, Sheet, Spec, width_of
+
+DOTS = 64  # points of a line that are marked one by one, at most
+UPRIGHT = 13  # units that an upright label needs
+SMALLEST = 1e-12  # value on a logarithmic axis
 
 
-def ticks(low: float, high: float, count: int = 5) -> tuple[list[float], float]:
+def ticks(low: float, high: float, *, count: int = 5) -> tuple[list[float], float]:
     """Round numbers between two others, and the step between them."""
     rough = (high - low) / count
-    base = ten(math.floor(math.log10(rough)) if rough > 0 else 0)
-    step = next(base * n for n in (1, 2, 5, 10) if base * n >= rough * 0.999)
+    power = math.floor(math.log10(rough)) if rough > 0 else 0
+    sizes = [ten(power) * n for n in (1, 2, 5, 10)]
+    step = next(size for size in sizes if size >= rough * 0.999)
+
     first = math.ceil(low / step - 1e-9)
-    return [n * step for n in range(first, math.floor(high / step + 1e-9) + 1)], step
+    last = math.floor(high / step + 1e-9)
+    return [n * step for n in range(first, last + 1)], step
 
 
-def lines(view: Spec, room: float, theme: str) -> Sheet:
-    """Lines over x; with `log` by powers of ten, with `down` the smallest on top, as ranks are."""
-    sheet, series, xs = Sheet(theme), view["series"], view["x"]
-    named = all(isinstance(x, str) for x in xs)
-    places = [float(n) for n in range(len(xs))] if named else [float(x) for x in xs]
-    log, down = view.get("log", False), view.get("down", False)
-    ys = [value for one in series for value in one["values"] if value is not None]
-    low, high = (
-        view.get(end, edge) for end, edge in (("low", min(ys, default=0)), ("high", max(ys, default=1)))
+@dataclass(frozen=True)
+class Axes:
+    """Where a value lies in a drawing of lines."""
+
+    left: float
+    wide: float
+    tall: float
+    first: float  # the smallest x
+    last: float
+    bottom: float  # the smallest value, as a power of ten where `log` is
+    top: float
+    log: bool
+    down: bool  # the smallest value on top, as ranks are
+
+    def x(self, x: float) -> float:
+        """The place of an x."""
+        span = self.last - self.first
+        share = (x - self.first) / (span or 1.0)
+        return self.left + share * self.wide
+
+    def y(self, value: float) -> float:
+        """The place of a value; one out of range lies on the edge."""
+        scaled = min(max(self.scaled(value), self.bottom), self.top)
+        share = (scaled - self.bottom) / (self.top - self.bottom)
+        below_top = share if self.down else 1 - share
+        return below_top * self.tall + 6
+
+    def scaled(self, value: float) -> float:
+        """A value, or its power of ten."""
+        return math.log10(max(value, SMALLEST)) if self.log else value
+
+
+def lines(view: Spec, room: float) -> Sheet:
+    """Lines over x; with `log` by powers of ten, with `down` the smallest on top."""
+    sheet = Sheet()
+    axes = _axes(view, room)
+    _rulers(sheet, view, axes)
+    foot = _names_below(sheet, view, axes) if _named(view) else _numbers_below(sheet, axes)
+    for n in range(len(view["series"])):
+        _line(sheet, view, axes, n)
+    if len(view["series"]) > 1:
+        _line_names(sheet, view, axes)
+
+    right = axes.left + axes.wide
+    if view.get("x_title"):
+        sheet.note(right, foot + SMALL + 4, text=view["x_title"], anchor="end")
+    if view.get("y_title"):
+        sheet.note(right, 2, text=view["y_title"], anchor="end")
+    sheet.reach(right + 8, foot + 4)
+    return sheet
+
+
+def _named(view: Spec) -> bool:
+    """Whether x has names, not numbers."""
+    return all(isinstance(x, str) for x in view["x"])
+
+
+def _places(view: Spec) -> list[float]:
+    """Where on the x axis the values are; names are one apart."""
+    return [float(n if _named(view) else x) for n, x in enumerate(view["x"])]
+
+
+def _axes(view: Spec, room: float) -> Axes:
+    low, high = _limits(view)
+    left = 44.0
+    names = 0.0
+    if len(view["series"]) > 1:
+        shown = [cut(one["name"], LABEL) for one in view["series"]]
+        names = max(width_of(name, SMALL) for name in shown)
+    given = min(room, float(view.get("width", 640)))
+
+    places = _places(view)
+    return Axes(
+        left=left,
+        wide=max(80.0, given - left - names - 14),
+        tall=float(view.get("height", 220)),
+        first=min(places, default=0.0),
+        last=max(places, default=1.0),
+        bottom=low,
+        top=high,
+        log=view.get("log", False),
+        down=view.get("down", False),
     )
 
-    def scaled(value: float) -> float:
-        return math.log10(max(value, 1e-12)) if log else value
 
-    bottom, top = scaled(low), scaled(high)
-    if top - bottom < 1e-9:
-        bottom, top = bottom - 0.5, top + 0.5
-    names = (
-        max((width_of(cut(one["name"], LABEL), SMALL) for one in series), default=0)
-        if len(series) > 1
-        else 0.0
-    )
-    left, tall = 44.0, float(view.get("height", 220))
-    wide = max(80.0, min(room, float(view.get("width", 640))) - left - names - 14)
-    first, last = min(places, default=0), max(places, default=1)
+def _limits(view: Spec) -> tuple[float, float]:
+    """The lowest and the highest value, as powers of ten where the axis is logarithmic."""
+    values = [value for one in view["series"] for value in _known(one).values()]
+    low = view.get("low", min(values, default=0))
+    high = view.get("high", max(values, default=1))
+    if view.get("log"):
+        low = math.log10(max(low, SMALLEST))
+        high = math.log10(max(high, SMALLEST))
+    if high - low < 1e-9:  # a level line lies in the middle
+        return low - 0.5, high + 0.5
+    return low, high
 
-    def place(x: float, value: float) -> list[float]:
-        share = (min(max(scaled(value), bottom), top) - bottom) / (top - bottom)
-        return [
-            left + (x - first) / ((last - first) or 1.0) * wide,
-            (share if down else 1 - share) * tall + 6,
-        ]
 
-    marks, step = (
-        ([ten(n) for n in range(math.floor(bottom), math.ceil(top) + 1)], 1.0) if log else ticks(bottom, top)
-    )
-    for value in [mark for mark in marks if bottom - 1e-9 <= scaled(mark) <= top + 1e-9]:
-        y = place(first, value)[1]
-        sheet.line([[left, y], [left + wide, y]], sheet.color("line"))
-        told = (
-            percent(value) if view.get("unit") == "percent" else number(value) if log else tick(value, step)
-        )
-        sheet.text(left - 5, y + 4, told, size=SMALL, anchor="end", fill=sheet.color("soft"))
-    foot = tall + 8
-    if named:
-        skip = max(1, math.ceil(len(xs) * 13 / wide))
-        shown = [n for n in range(len(xs)) if n % skip == 0]
-        for n in shown:
-            sheet.text(
-                place(places[n], low)[0] + 4,
-                foot,
-                cut(xs[n], LABEL),
-                size=SMALL,
-                mono=True,
-                turn=True,
-                anchor="end",
-            )
-        foot += max((width_of(cut(xs[n], LABEL), SMALL) for n in shown), default=0) + 4
+def _known(one: Spec) -> dict[int, float]:
+    """The values of a series that are not null, by their place."""
+    return {at: value for at, value in enumerate(one["values"]) if value is not None}
+
+
+def _rulers(sheet: Sheet, view: Spec, axes: Axes) -> None:
+    """Lines across at round values, with their numbers."""
+    if axes.log:
+        powers = range(math.floor(axes.bottom), math.ceil(axes.top) + 1)
+        values, step = [ten(power) for power in powers], 1.0
     else:
-        shown_x, step = ticks(first, last, 6)
-        for x in shown_x:
-            sheet.text(
-                place(x, low)[0],
-                foot + 10,
-                tick(x, step),
-                size=SMALL,
-                anchor="middle",
-                fill=sheet.color("soft"),
-            )
-        foot += 14
-    for n, one in enumerate(series):
-        stroke = color.SERIES[theme][n % len(color.SERIES[theme])]
-        points = [(x, value) for x, value in zip(places, one["values"], strict=True) if value is not None]
-        look = {"width": 2, "keys": [f"s{n}"], **({"dash": True} if n % 2 else {})}
-        sheet.line([place(x, value) for x, value in points], stroke, **look)
-        for x, value in points if len(points) <= 64 else []:
-            px, py = place(x, value)
-            where = xs[places.index(x)] if named else number(x)
-            tip = f"{one['name']}, {where}: {written(value, view.get('unit'))}"
-            sheet.rect(px - 2.5, py - 2.5, 5, 5, stroke, tip=tip, keys=[f"s{n}", f"x{places.index(x)}"])
-    if len(series) > 1:
-        final = [
-            next((value for value in reversed(one["values"]) if value is not None), low) for one in series
-        ]
-        ends = sorted((place(last, value)[1], n) for n, value in enumerate(final))
-        y = -math.inf
-        for wanted, n in ends:
-            y = max(wanted, y + SMALL + 2)
-            stroke = color.SERIES[theme][n % len(color.SERIES[theme])]
-            sheet.text(
-                left + wide + 8,
-                y + 4,
-                cut(series[n]["name"], LABEL),
-                size=SMALL,
-                fill=stroke,
-                bold=True,
-                keys=[f"s{n}"],
-            )
-    for what, x, y in (
-        (view.get("x_title"), left + wide, foot + SMALL + 4),
-        (view.get("y_title"), left + wide, -4),
-    ):
-        if what:
-            sheet.text(x, y + (0 if y > 0 else 6), what, size=SMALL, anchor="end", fill=sheet.color("soft"))
-    sheet.reach(left + wide + 8, foot + 4)
-    return sheet
+        values, step = ticks(axes.bottom, axes.top)
+
+    for value in values:
+        if not axes.bottom - 1e-9 <= axes.scaled(value) <= axes.top + 1e-9:
+            continue
+        shown = _on_axis(view, value, step)
+        y = axes.y(value)
+        right = axes.left + axes.wide
+        sheet.line([[axes.left, y], [right, y]], "line")
+        sheet.note(axes.left - 5, y + 4, text=shown, anchor="end")
 
 
-def sparks(view: Spec, room: float, theme: str) -> Sheet:
+def _on_axis(view: Spec, value: float, step: float) -> str:
+    """A round number as it stands on an axis."""
+    if view.get("unit") == "percent":
+        return percent(value)
+    return number(value) if view.get("log") else tick(value, step)
+
+
+def _names_below(sheet: Sheet, view: Spec, axes: Axes) -> float:
+    """The names of x, upright, as many as there is room for; where they end."""
+    foot = axes.tall + 8
+    skip = max(1, math.ceil(len(view["x"]) * UPRIGHT / axes.wide))
+    longest = 0.0
+    for n in range(0, len(view["x"]), skip):
+        label = cut(view["x"][n], LABEL)
+        x = axes.x(n) + 4
+        sheet.text(x, foot, text=label, size=SMALL, mono=True, turn=True, anchor="end")
+        longest = max(longest, width_of(label, SMALL))
+    return foot + longest + 4
+
+
+def _numbers_below(sheet: Sheet, axes: Axes) -> float:
+    """Round numbers of x; where they end."""
+    foot = axes.tall + 8
+    shown, step = ticks(axes.first, axes.last, count=6)
+    for x in shown:
+        sheet.note(axes.x(x), foot + 10, text=tick(x, step), anchor="middle")
+    return foot + 14
+
+
+def _line(sheet: Sheet, view: Spec, axes: Axes, n: int) -> None:
+    """One line; its points are marked where they are few."""
+    one = view["series"][n]
+    stroke = color.series(n)
+    places = _places(view)
+    known = _known(one)
+
+    dash = {"dash": True} if n % 2 else {}
+    points = {at: (axes.x(places[at]), axes.y(value)) for at, value in known.items()}
+    sheet.line(list(points.values()), stroke, width=2, keys=[f"s{n}"], **dash)
+    if len(known) > DOTS:
+        return
+    for at, (x, y) in points.items():
+        name = view["x"][at] if _named(view) else number(places[at])
+        shown = quantity(known[at], view.get("unit"))
+        tip = f"{one['name']}, {name}: {shown}"
+        keys = [f"s{n}", f"x{at}"]
+        sheet.rect(x - 2.5, y - 2.5, size=(5, 5), fill=stroke, tip=tip, keys=keys)
+
+
+def _line_names(sheet: Sheet, view: Spec, axes: Axes) -> None:
+    """The names of lines where they end, moved down where two would meet."""
+    ends = []
+    lowest = 6.0 if axes.down else axes.tall + 6
+    for n, one in enumerate(view["series"]):
+        known = list(_known(one).values())
+        end = axes.y(known[-1]) if known else lowest
+        ends.append((end, n))
+
+    y = -math.inf
+    for wanted, n in sorted(ends):
+        y = max(wanted, y + SMALL + 2)
+        name = cut(view["series"][n]["name"], LABEL)
+        x = axes.left + axes.wide + 8
+        shade = color.series(n)
+        sheet.text(x, y + 4, text=name, size=SMALL, fill=shade, bold=True, keys=[f"s{n}"])
+
+
+def sparks(view: Spec, room: float) -> Sheet:
     """One small curve a row, all over the same tokens."""
-    sheet, series, labels = Sheet(theme), view["series"], view["tokens"]
-    left = max((width_of(cut(one["name"], LABEL), TEXT) for one in series), default=0) + 10
+    sheet = Sheet()
+    series, labels = view["series"], view["tokens"]
+    shown = [cut(one["name"], LABEL) for one in series]
+    left = max((width_of(name, TEXT) for name in shown), default=0) + 10
     step = min(22.0, (room - left) / max(1, len(labels)))
-    high, y = 30.0, 0.0
-    for n, one in enumerate(series):
-        stroke = color.SERIES[theme][n % len(color.SERIES[theme])]
-        there = [(at, value) for at, value in enumerate(one["values"]) if value is not None]
-        most = max((value for _, value in there), default=0) or 1.0
-        points = [[left + (at + 0.5) * step, y + high - value / most * (high - 4)] for at, value in there]
-        area = [[points[0][0], y + high], *points, [points[-1][0], y + high]] if points else []
-        sheet.text(
-            left - 8,
-            y + high - 8,
-            cut(one["name"], LABEL),
-            anchor="end",
-            fill=stroke,
-            bold=True,
-            keys=[f"s{n}"],
-        )
-        sheet.line(area, stroke, fill=stroke, width=1.2, keys=[f"s{n}"])
-        for at, value in there:
-            tip = f"{one['name']}, {at} {labels[at]}: {number(value)}"
-            sheet.rect(left + at * step, y, step, high, "none", tip=tip, keys=[f"s{n}", f"t{at}"])
+    high = 30.0
+    y = 0.0
+    for n in range(len(series)):
+        _spark(sheet, view, n, corner=(left, y), size=(step, high))
         y += high + 8
-    skip = max(1, math.ceil(13 / step))
-    shown = [at for at in range(len(labels)) if at % skip == 0]
-    for at in shown:
-        sheet.text(
-            left + (at + 0.5) * step + 4,
-            y,
-            cut(labels[at], LABEL),
-            mono=True,
-            turn=True,
-            anchor="end",
-            keys=[f"t{at}"],
-        )
-    sheet.reach(
-        left + step * len(labels),
-        y + max((width_of(cut(labels[at], LABEL), TEXT) for at in shown), default=0) + 4,
-    )
+
+    longest = 0.0
+    skip = max(1, math.ceil(UPRIGHT / step))
+    for at in range(0, len(labels), skip):
+        label = cut(labels[at], LABEL)
+        x = left + (at + 0.5) * step + 4
+        sheet.text(x, y, text=label, mono=True, turn=True, anchor="end", keys=[f"t{at}"])
+        longest = max(longest, width_of(label, TEXT))
+    sheet.reach(left + step * len(labels), y + longest + 4)
     return sheet
+
+
+def _spark(
+    sheet: Sheet, view: Spec, n: int, *, corner: tuple[float, float], size: tuple[float, float]
+) -> None:
+    """One small curve, filled to its ground; every token has a place that says its value."""
+    (left, y), (step, high) = corner, size
+    one = view["series"][n]
+    known = _known(one)
+    most = max(known.values(), default=0) or 1.0
+    ground = y + high
+    area = []
+    for at, value in known.items():
+        x = left + (at + 0.5) * step
+        area.append([x, ground - value / most * (high - 4)])
+    if area:
+        first, last = area[0][0], area[-1][0]
+        area = [[first, ground], *area, [last, ground]]
+
+    stroke = color.series(n)
+    keys = [f"s{n}"]
+    name = cut(one["name"], LABEL)
+    sheet.text(left - 8, ground - 8, text=name, anchor="end", fill=stroke, bold=True, keys=keys)
+    sheet.line(area, stroke, fill=stroke, width=1.2, keys=keys)
+    for at, value in known.items():
+        token = view["tokens"][at]
+        tip = f"{one['name']}, {at} {token}: {number(value)}"
+        sheet.rect(left + at * step, y, size=(step, high), tip=tip, keys=[*keys, f"t{at}"])

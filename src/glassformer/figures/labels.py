@@ -2,7 +2,7 @@
 
 import math
 import unicodedata
-from itertools import takewhile
+from functools import lru_cache
 
 MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 WIDE = (  # two columns: East Asian scripts and emoji
@@ -13,47 +13,61 @@ WIDE = (  # two columns: East Asian scripts and emoji
 
 def visible(piece: str) -> str:
     """A token's text with its blanks, control characters and other invisible ones made visible."""
-    shown = "".join(
-        MARKS.get(char) or (char if char.isprintable() else f"‹U+{ord(char):04X}›") for char in piece
-    )
-    return "◌" + shown if shown and unicodedata.category(shown[0]).startswith("M") else shown
+    shown = "".join(_visible(char) for char in piece)
+    # A combining mark at the start would sit on whatever stands before the label.
+    alone = shown and unicodedata.category(shown[0]).startswith("M")
+    return "◌" + shown if alone else shown
+
+
+def _visible(char: str) -> str:
+    if char in MARKS:
+        return MARKS[char]
+    return char if char.isprintable() else f"‹U+{ord(char):04X}›"
 
 
 def readable(text: str) -> str:
     """A sentence in one line: blanks stay blanks, and what could do harm on a terminal or a page is shown by its number."""
-    return " ".join(
-        "".join(char if char.isprintable() else visible(char) for char in word) for word in text.split()
-    )
+    return " ".join(_printable(word) for word in text.split())
 
 
+def _printable(word: str) -> str:
+    return "".join(char if char.isprintable() else visible(char) for char in word)
+
+
+@lru_cache(maxsize=4096)  # a long text asks for the same few characters again and again
 def width(char: str) -> int:
     """Columns of one character: 0, 1 or 2."""
     if unicodedata.category(char) in ("Mn", "Me"):
         return 0
-    return 2 if any(low <= ord(char) <= high for low, high in WIDE) else 1
+    return 2 if is_wide(char) else 1
+
+
+def is_wide(char: str) -> bool:
+    """Whether a character takes two columns."""
+    return any(low <= ord(char) <= high for low, high in WIDE)
 
 
 def cells(text: str) -> int:
     """Columns of a text."""
-    return sum(map(width, text))
+    return len(text) if text.isascii() else sum(map(width, text))
 
 
 def cut(text: str, room: int) -> str:
-    """A text in at most so many columns; where something is left out there stands "…"."""
+    """A text in at most `room` columns; where something is left out there stands "…"."""
     if cells(text) <= room:
         return text
-    taken = 0
 
-    def fits(char: str) -> bool:
-        nonlocal taken
+    kept, taken = "", 0
+    for char in text:
         taken += width(char)
-        return taken < room
-
-    return "".join(takewhile(fits, text)) + "…"
+        if taken >= room:  # the last column is for the "…"
+            break
+        kept += char
+    return kept + "…"
 
 
 def wrap(text: str, room: int) -> list[str]:
-    """A text in lines of at most so many columns, broken at blanks; a word that is longer is cut."""
+    """A text in lines of at most `room` columns, broken at blanks; a word that is longer is cut."""
     lines = [""]
     for word in text.split():
         word = cut(word, room)
@@ -64,19 +78,38 @@ def wrap(text: str, room: int) -> list[str]:
     return lines
 
 
+def quantity(value: float, unit: str | None) -> str:
+    """A value in its unit."""
+    return percent(value) if unit == "percent" else number(value)
+
+
 def number(value: float) -> str:
     """A number as it stands in a picture: about three digits."""
     size = abs(value)
     sign = "−" if value < 0 else ""
     if 0 < size < 0.0005:
         power = math.floor(math.log10(size))
-        return f"{sign}{int(size * ten(-power) + 0.5)}e−{-power}"
+        digit = int(size * ten(-power) + 0.5)
+        return f"{sign}{digit}e−{-power}"
+    if math.isinf(value):
+        return sign + "∞"
     if size >= 1e15:
-        return sign + "∞" if math.isinf(value) else f"{sign}1e{math.floor(math.log10(size))}"
-    decimals = 0 if size >= 100 or value == int(value) else 1 if size >= 10 else 2 if size >= 1 else 3
-    power_of = 10.0**decimals
-    rounded = int(size * power_of + 0.5) / power_of
+        return f"{sign}1e{math.floor(math.log10(size))}"
+
+    decimals = _decimals(value)
+    # `int(x + 0.5)`, not `round`: views.js rounds halves up, and both must write the same digits.
+    rounded = int(size * 10.0**decimals + 0.5) / 10.0**decimals
     return (sign if rounded else "") + f"{rounded:,.{decimals}f}"
+
+
+def _decimals(value: float) -> int:
+    """How many digits stand behind the point."""
+    size = abs(value)
+    if size >= 100 or value == int(value):
+        return 0
+    if size >= 10:
+        return 1
+    return 2 if size >= 1 else 3
 
 
 def percent(value: float) -> str:
@@ -84,8 +117,11 @@ def percent(value: float) -> str:
     tenths = int(abs(value) * 1000 + 0.5)
     if not tenths and value:
         return number(value * 100) + " %"
-    whole = f"{tenths // 10:,}" if tenths % 10 == 0 else f"{tenths // 10:,}.{tenths % 10}"
-    return ("−" if value < 0 else "") + whole + " %"
+
+    sign = "−" if value < 0 else ""
+    whole = f"{tenths // 10:,}"
+    fraction = f".{tenths % 10}" if tenths % 10 else ""
+    return f"{sign}{whole}{fraction} %"
 
 
 def ten(power: int) -> float:
@@ -95,13 +131,12 @@ def ten(power: int) -> float:
 
 def tick(value: float, step: float) -> str:
     """A round number on an axis, with as many decimals as its steps need."""
-    decimals = next(
-        (
-            n
-            for n in range(15)
-            if step * ten(n) > 0.5 and abs(step * ten(n) - int(step * ten(n) + 0.5)) < 1e-6
-        ),
-        0,
-    )
+    decimals = next((n for n in range(15) if _is_whole(step * ten(n))), 0)
     rounded = int(abs(value) * ten(decimals) + 0.5) / ten(decimals)
-    return ("−" if value < 0 and rounded else "") + f"{rounded:,.{decimals}f}"
+    sign = "−" if value < 0 and rounded else ""
+    return sign + f"{rounded:,.{decimals}f}"
+
+
+def _is_whole(value: float) -> bool:
+    """Whether a number is a whole one above 0, but for the error of floats."""
+    return value > 0.5 and abs(value - int(value + 0.5)) < 1e-6

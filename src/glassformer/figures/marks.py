@@ -1,17 +1,25 @@
-"""A sheet of marks: rectangles, texts, lines and arcs at their places. Both renderers make the same ones."""
+"""A sheet of marks: rectangles, texts, lines, arcs and grids at their places. Renderers only play them.
 
+`docs/views.md` ("What marks are") and `marks.schema.json` say what is in each.
+"""
+
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from glassformer.figures.color import THEMES
-from glassformer.figures.labels import cells, number, percent
+from glassformer.figures.color import PALETTES, Color, Scale
+from glassformer.figures.labels import MARKS, cells, is_wide
 
 Mark = dict[str, Any]
 Spec = dict[str, Any]  # a view, as JSON has it
+Point = Sequence[float]
+VERSION = 1
 TEXT, SMALL = 11.0, 10.0  # sizes
 LABEL = 18  # columns of a label, at most
 EM = 0.61  # a column of text, in its size
+COORDINATES = ("x", "y", "w", "h", "size", "width", "lift", "press", "head", "note")
+MONOSPACED = set(MARKS.values()) | set("…–—−·×÷√∞→“”‘’‹›◌")  # that monospaced fonts have in one column
 
 
 def width_of(text: str, size: float) -> float:
@@ -19,74 +27,127 @@ def width_of(text: str, size: float) -> float:
     return cells(text) * size * EM
 
 
-def written(value: float, unit: str | None) -> str:
-    """A value with its unit."""
-    return percent(value) if unit == "percent" else number(value)
+def press(text: str, size: float) -> float:
+    """The width into which a monospaced text is pressed; 0 where it fits in any font.
+
+    Some scripts come from a font that the reader's machine chose, whose letters may be wider than planned, and are
+    set to the planned width. That would also stretch what is narrower, so it is done only where it may be needed:
+    European, Hebrew and Arabic letters fit into one column, East Asian ones into the two that they get.
+    """
+    sure = all(ord(char) < 0x900 or char in MONOSPACED or _is_east_asian(char) for char in text)
+    return 0.0 if sure else tenth(width_of(text, size))
+
+
+def _is_east_asian(char: str) -> bool:
+    return is_wide(char) and not 0x1F300 <= ord(char) <= 0x1FAFF  # emoji are wider than two columns
+
+
+def tenth(value: float) -> float:
+    """A coordinate, to a tenth of a unit; halves go up, as in views.js."""
+    return math.floor(value * 10 + 0.5) / 10
+
+
+def shade(scale: Scale, value: float) -> Color:
+    """The color of a value."""
+    return {"scale": scale, "value": value}
+
+
+def ink_over(scale: Scale, value: float) -> Color:
+    """The color of a text on the color of a value."""
+    return {"scale": scale, "value": value, "ink": True}
 
 
 @dataclass
 class Sheet:
     """Marks, and how far they reach."""
 
-    theme: str
     width: float = 0
     height: float = 0
     marks: list[Mark] = field(default_factory=list)
-
-    def color(self, name: str) -> str:
-        """A color of the theme."""
-        return THEMES[self.theme][name]
+    scales: list[Scale] = field(default_factory=list)  # that colors name by number, once the sheet is settled
 
     def reach(self, x: float, y: float) -> None:
         """Make room up to here."""
-        self.width, self.height = max(self.width, x), max(self.height, y)
+        self.width = max(self.width, x)
+        self.height = max(self.height, y)
 
-    def rect(self, x: float, y: float, w: float, h: float, fill: str, **more: Any) -> None:
-        """A rectangle. More: stroke, hatch; tip (what it says when asked), keys (what it belongs to)."""
+    def rect(self, x: float, y: float, *, size: Point, fill: Color = "none", **more: Any) -> None:
+        """A rectangle. More: stroke; tip (what it says when it is pointed at), keys (what it belongs to)."""
+        w, h = size
         self.marks.append({"mark": "rect", "x": x, "y": y, "w": w, "h": h, "fill": fill, **more})
         self.reach(x + w, y + h)
 
-    def text(
-        self, x: float, y: float, text: str, *, size: float = 11, anchor: str = "start", **more: Any
-    ) -> None:
-        """A text on its base line; `turn` stands it up. More: fill, bold, mono, keys."""
-        mark = {
-            "mark": "text",
-            "x": x,
-            "y": y,
-            "text": text,
-            "size": size,
-            "anchor": anchor,
-            "fill": self.color("ink"),
-        }
-        self.marks.append(mark | more)
-        long = width_of(text, size)
-        if not more.get("turn"):
-            self.reach(x + {"start": long, "middle": long / 2, "end": 0.0}[anchor], y + size * 0.25)
+    def text(self, x: float, y: float, *, text: str, **more: Any) -> None:
+        """A text on its base line. More: size, anchor, fill, bold, mono, turn (stands up), keys."""
+        mark = {"mark": "text", "x": x, "y": y, "text": text, "size": TEXT, "fill": "ink", **more}
+        size = mark["size"]
+        pressed = press(text, size) if mark.get("mono") else 0.0
+        self.marks.append(mark | ({"press": pressed} if pressed else {}))
+        if not mark.get("turn"):
+            long = width_of(text, size)
+            ahead = {"start": long, "middle": long / 2, "end": 0.0}[mark.get("anchor", "start")]
+            self.reach(x + ahead, y + size * 0.25)
 
-    def line(self, points: Sequence[Sequence[float]], stroke: str, **more: Any) -> None:
+    def note(self, x: float, y: float, *, text: str, **more: Any) -> None:
+        """A small text in a soft color."""
+        self.text(x, y, text=text, **{"size": SMALL, "fill": "soft", **more})
+
+    def line(self, points: Sequence[Point], stroke: Color, **more: Any) -> None:
         """A line through points. More: width, dash, fill, tip, keys."""
-        self.marks.append(
-            {"mark": "line", "points": [list(point) for point in points], "stroke": stroke, **more}
-        )
+        path = [list(point) for point in points]
+        self.marks.append({"mark": "line", "points": path, "stroke": stroke, **more})
         for x, y in points:
             self.reach(x, y)
 
-    def arc(
-        self, start: Sequence[float], end: Sequence[float], lift: float, stroke: str, **more: Any
-    ) -> None:
+    def arc(self, start: Point, end: Point, *, lift: float, stroke: Color, **more: Any) -> None:
         """A bow from one place to another: upward, or with `right` to that side. More: width, tip, keys."""
-        self.marks.append(
-            {"mark": "arc", "points": [list(start), list(end)], "lift": lift, "stroke": stroke, **more}
-        )
+        ends = [list(start), list(end)]
+        self.marks.append({"mark": "arc", "points": ends, "lift": lift, "stroke": stroke, **more})
 
-    def add(self, other: "Sheet", x: float, y: float) -> None:
-        """Put another sheet on this one."""
-        for mark in other.marks:
-            moved = dict(mark)
-            if "points" in mark:
-                moved["points"] = [[px + x, py + y] for px, py in mark["points"]]
-            else:
-                moved |= {"x": mark["x"] + x, "y": mark["y"] + y}
-            self.marks.append(moved)
+    def add(self, other: "Sheet", *, x: float, y: float) -> None:
+        """Put another sheet on this one, with its corner here."""
+        self.marks.extend(_moved(mark, x, y) for mark in other.marks)
         self.reach(x + other.width, y + other.height)
+
+    def settled(self) -> "Sheet":
+        """The same sheet as JSON can have it: coordinates to a tenth, scales by their number."""
+        scales: list[Scale] = []
+        marks = [_settled(mark, scales) for mark in self.marks]
+        return Sheet(tenth(self.width), tenth(self.height), marks, scales)
+
+    def to_json(self) -> Spec:
+        """The sheet as plain data, with the colors of both themes."""
+        size = {"version": VERSION, "width": self.width, "height": self.height}
+        return {**size, "palettes": PALETTES, "scales": self.scales, "marks": self.marks}
+
+
+def _moved(mark: Mark, x: float, y: float) -> Mark:
+    if "points" in mark:
+        return {**mark, "points": [[px + x, py + y] for px, py in mark["points"]]}
+
+    moved = {**mark, "x": mark["x"] + x, "y": mark["y"] + y}
+    if "overview" in mark:
+        moved["overview"] = _moved(mark["overview"], x, y)
+    return moved
+
+
+def _settled(mark: Mark, scales: list[Scale]) -> Mark:
+    made = dict(mark)
+    for key in COORDINATES:
+        if key in mark:
+            made[key] = tenth(mark[key])
+    for key in ("fill", "stroke"):
+        if isinstance(mark.get(key), dict):
+            made[key] = _numbered(mark[key], scales)
+    if "points" in mark:
+        made["points"] = [[tenth(x), tenth(y)] for x, y in mark["points"]]
+    if "overview" in mark:
+        made["overview"] = _settled(mark["overview"], scales)
+    return made
+
+
+def _numbered(named: Mark, scales: list[Scale]) -> Mark:
+    """A color with the number of its scale in place of the scale."""
+    if named["scale"] not in scales:
+        scales.append(named["scale"])
+    return {**named, "scale": scales.index(named["scale"])}

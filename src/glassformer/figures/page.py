@@ -3,7 +3,7 @@
 import json
 from html import escape
 
-from glassformer.figures.layout import figure
+from glassformer.figures.layout import figure, layouts
 from glassformer.figures.marks import Spec
 from glassformer.figures.svg import svg
 from glassformer.figures.view import script
@@ -14,9 +14,7 @@ RULES = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inlin
 def page(view: Spec, theme: str | None = None) -> str:
     """HTML that draws a view live."""
     options = json.dumps({} if theme is None else {"theme": theme})
-    data = json.dumps(view, ensure_ascii=False, allow_nan=False)
-    for char in "<>&\u2028\u2029":  # nothing in a text can end the script that it stands in
-        data = data.replace(char, f"\\u{ord(char):04x}")
+    still = svg(figure(view), view)
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -29,8 +27,8 @@ def page(view: Spec, theme: str | None = None) -> str:
 </head>
 <body>
 <main id="view"></main>
-<noscript>{svg(figure(view), view["sentence"])}</noscript>
-<script type="application/json" id="data">{data}</script>
+<noscript>{still}</noscript>
+<script type="application/json" id="data">{_inline({"view": view, "layouts": layouts(view)})}</script>
 <script type="module">
 {script()}
 draw(document.getElementById("view"), JSON.parse(document.getElementById("data").textContent), {options});
@@ -38,3 +36,11 @@ draw(document.getElementById("view"), JSON.parse(document.getElementById("data")
 </body>
 </html>
 """
+
+
+def _inline(data: Spec) -> str:
+    """JSON that can stand in a page: nothing in a text can end the script element that it stands in."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return text

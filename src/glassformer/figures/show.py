@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from glassformer.figures.layout import layouts
 from glassformer.figures.view import View, script
 
 WIDTH = 720  # of the still picture in a notebook
@@ -43,9 +44,9 @@ def live(view: View) -> Any:
 
     class Live(anywidget.AnyWidget):
         _esm = script()
-        view = traitlets.Dict().tag(sync=True)
+        drawing = traitlets.Dict().tag(sync=True)
 
-    return Live(view=view.spec)
+    return Live(drawing={"view": view.spec, "layouts": layouts(view.spec)})
 
 
 def _in_notebook() -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 
 from glassformer.figures.labels import visible
 from glassformer.figures.marks import Spec
-from glassformer.figures.view import packed, short
+from glassformer.figures.packing import packed, short
 
 
 def names(tokens: Sequence[str]) -> list[str]:
@@ -16,7 +16,7 @@ def names(tokens: Sequence[str]) -> list[str]:
     return [visible(token) for token in tokens]
 
 
-def matrix(rows: Sequence[str], columns: Sequence[str], values: Any, scale: Spec, **more: Any) -> Spec:
+def matrix(rows: Sequence[str], columns: Sequence[str], *, values: Any, scale: Spec, **more: Any) -> Spec:
     """Rows by columns."""
     return {
         "kind": "matrix",
@@ -38,7 +38,7 @@ def bars(labels: Sequence[str], values: Any, **more: Any) -> Spec:
     return {"kind": "bars", "labels": list(labels), "series": [{"name": "", "values": plain(values)}], **more}
 
 
-def strip(tokens: Sequence[str], values: Any, scale: Spec, **more: Any) -> Spec:
+def strip(tokens: Sequence[str], values: Any, *, scale: Spec, **more: Any) -> Spec:
     """Tokens in colors."""
     return {"kind": "tokens", "tokens": names(tokens), "values": plain(values), "scale": scale, **more}
 

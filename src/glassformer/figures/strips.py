@@ -1,152 +1,290 @@
-"""Tokens in a row, and what belongs to each: a color, a bar, a bow to another one, the pieces that it is made of."""
+"""Tokens in a row, and what belongs to each: a color, a bar, an arc to another one, the pieces that it is made of."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 
 from glassformer.figures import color
-from glassformer.figures.labels import cut
-from glassformer.figures.marks import LABEL, SMALL, TEXT, Sheet, Spec, width_of, written
+from glassformer.figures.labels import cut, quantity
+from glassformer.figures.marks import LABEL, SMALL, TEXT, Point, Sheet, Spec, ink_over, shade, width_of
+
+SIZE = 12.0  # of a token's text
+LINE = 25.0  # from one line of tokens to the next
+PITCH = 19.0  # from one token to the next in a column
+ARROW = 24.0  # room for the arrow before a label
 
 
-def tokens(view: Spec, room: float, theme: str) -> Sheet:
+def tokens(view: Spec, room: float) -> Sheet:
     """A text, each token in the color of its value."""
-    sheet, x, y = Sheet(theme), 0.0, 0.0
-    size, high = 12.0, 22.0
-    for at, (token, value) in enumerate(zip(view["tokens"], view["values"], strict=True)):
-        shown = cut(token, int((room - 8) / width_of("x", size)))
-        wide = width_of(shown, size) + 6
+    sheet = Sheet()
+    x = y = 0.0
+    columns = int((room - 8) / width_of("x", SIZE))
+    for at, token in enumerate(view["tokens"]):
+        shown = cut(token, columns)
+        wide = width_of(shown, SIZE) + 6
         if x and x + wide > room:
-            x, y = 0.0, y + high + 3
-        fill = color.at(view["scale"], value, theme) if value is not None else "none"
-        tip = f"{at} {token}" + (f": {written(value, view.get('unit'))}" if value is not None else "")
-        edge = {"stroke": sheet.color("line")} if value is not None else {}
-        sheet.rect(x, y, wide, high, fill, **edge, tip=tip, keys=[f"t{at}"])
-        ink = sheet.color("soft") if fill == "none" else color.ink_on(fill)
-        sheet.text(x + 3, y + 15, shown, size=size, mono=True, fill=ink)
+            x = 0.0
+            y += LINE
+        _token(sheet, view, at, text=shown, corner=(x, y))
         x += wide + 2
         if token.endswith("⏎"):
-            x, y = 0.0, y + high + 3
+            x = 0.0
+            y += LINE
     return sheet
 
 
-def bars(view: Spec, room: float, theme: str) -> Sheet:
-    """Values one below the other, of one series or several; behind the cut stands what could not be drawn."""
-    sheet, series = Sheet(theme), view["series"]
+def _token(sheet: Sheet, view: Spec, at: int, *, text: str, corner: Point) -> None:
+    """A token in a box of its color; one without a value has no color and no edge."""
+    x, y = corner
+    scale, value = view["scale"], view["values"][at]
+    box: Spec = {"size": (width_of(text, SIZE) + 6, LINE - 3), "keys": [f"t{at}"]}
+    tip = f"{at} {view['tokens'][at]}"
+    if value is None:
+        sheet.rect(x, y, **box, tip=tip)
+        sheet.text(x + 3, y + 15, text=text, size=SIZE, mono=True, fill="soft")
+        return
+
+    tip += f": {quantity(value, view.get('unit'))}"
+    sheet.rect(x, y, **box, fill=shade(scale, value), stroke="line", tip=tip)
+    ink = ink_over(scale, value)
+    sheet.text(x + 3, y + 15, text=text, size=SIZE, mono=True, fill=ink)
+
+
+@dataclass(frozen=True)
+class Ruler:
+    """Where bars begin, and how long they are."""
+
+    left: float  # of the room for bars
+    long: float  # room for bars
+    low: float  # the smallest value, at most 0
+    unit: float  # length of a bar of 1
+    thick: float  # of one bar
+
+    @property
+    def zero(self) -> float:
+        """Where a bar of 0 is."""
+        return self.left - self.low * self.unit
+
+
+def bars(view: Spec, room: float) -> Sheet:
+    """Values one below the other, of one series or several; after the cut come the candidates that are left out."""
+    sheet, series = Sheet(), view["series"]
     labels = [cut(label, LABEL + 6) for label in view["labels"]]
-    every = [0.0, *(value for one in series for value in one["values"] if value is not None)]
-    low, high = min(every), max(every)
-    left = max((width_of(label, TEXT) for label in labels), default=0) + 8
-    long = max(60.0, min(room - left - 64, 320.0))
-    unit = long / ((high - low) or 1.0)
-    zero = left + (-low) * unit
-    thick = 14.0 if len(series) == 1 else 10.0
-    deep = len(series) * thick + 5
-    y = 0.0
-    if len(series) > 1:
-        x = left
-        for n, one in enumerate(series):
-            sheet.rect(x, 1, 10, 10, color.SERIES[theme][n])
-            sheet.text(x + 14, 10, one["name"], size=SMALL, fill=sheet.color("soft"))
-            x += width_of(one["name"], SMALL) + 28
-        y = 18.0
+    ruler = _ruler(view, labels, room)
+    deep = len(series) * ruler.thick + 5
+    y = _names(sheet, view, ruler.left) if len(series) > 1 else 0.0
+
     after = view.get("cut", {}).get("after", len(labels))
     for at, label in enumerate(labels):
         faint = at >= after
         if at == after:
-            sheet.line([[0, y + 2], [left + long + 60, y + 2]], sheet.color("mark"), dash=True)
-            sheet.text(left, y + 13, view["cut"]["label"], size=SMALL, fill=sheet.color("mark"))
+            right = ruler.left + ruler.long + 60
+            sheet.line([[0, y + 2], [right, y + 2]], "mark", dash=True)
+            sheet.note(ruler.left, y + 13, text=view["cut"]["label"], fill="mark")
             y += 16
-        ink = sheet.color("soft" if faint else "ink")
-        sheet.text(left - 6, y + deep / 2 + 2, label, anchor="end", mono=True, fill=ink)
-        for n, one in enumerate(series):
-            value = one["values"][at]
-            if value is None:
-                continue
-            fill = sheet.color("line") if faint else color.SERIES[theme][n]
-            tip = f"{view['labels'][at]}: {written(value, view.get('unit'))}" + (
-                f" {one['name']}" if len(series) > 1 else ""
-            )
-            x, w = (zero, value * unit) if value >= 0 else (zero + value * unit, -value * unit)
-            top = y + 2 + n * thick
-            sheet.rect(x, top, w, thick - 1, fill, tip=tip, keys=[f"t{at}"])
-            end = zero + value * unit + 4 if value >= 0 else zero + 4
-            sheet.text(end, top + thick - 3, written(value, view.get("unit")), size=SMALL, fill=ink)
+        ink = "soft" if faint else "ink"
+        middle = y + deep / 2
+        sheet.text(ruler.left - 6, middle + 2, text=label, anchor="end", mono=True, fill=ink)
+        for n in range(len(series)):
+            _bar(sheet, view, ruler, which=(n, at), y=y, faint=faint)
         y += deep
-    if low < 0:
-        sheet.line([[zero, 0], [zero, y]], sheet.color("ink"))
+
+    if ruler.low < 0:
+        sheet.line([[ruler.zero, 0], [ruler.zero, y]], "ink")
     sheet.reach(0, y)
     return sheet
 
 
-def arcs(view: Spec, room: float, theme: str) -> Sheet:
-    """Tokens in a line, or where that is too long in a column, and bows from each to where it looks."""
-    sheet, size = Sheet(theme), 12.0
-    labels = [cut(token, LABEL) for token in view["tokens"]]
-    widths = [width_of(label, size) + 6 for label in labels]
-    flat = sum(widths) + 4 * len(widths) <= room
+def _ruler(view: Spec, labels: list[str], room: float) -> Ruler:
+    every = [0.0]
+    for one in view["series"]:
+        every += [value for value in one["values"] if value is not None]
+    low, high = min(every), max(every)
+    left = max((width_of(label, TEXT) for label in labels), default=0) + 8
+    long = max(60.0, min(room - left - 64, 320.0))
+    return Ruler(
+        left=left,
+        long=long,
+        low=low,
+        unit=long / ((high - low) or 1.0),
+        thick=14.0 if len(view["series"]) == 1 else 10.0,
+    )
+
+
+def _names(sheet: Sheet, view: Spec, x: float) -> float:
+    """Which color is which series; how high that is."""
+    for n, one in enumerate(view["series"]):
+        sheet.rect(x, 1, size=(10, 10), fill=color.series(n))
+        sheet.note(x + 14, 10, text=one["name"])
+        x += width_of(one["name"], SMALL) + 28
+    return 18.0
+
+
+def _bar(sheet: Sheet, view: Spec, ruler: Ruler, *, which: tuple[int, int], y: float, faint: bool) -> None:
+    """One bar with its number; none where there is no value."""
+    n, at = which
+    one = view["series"][n]
+    value = one["values"][at]
+    if value is None:
+        return
+
+    shown = quantity(value, view.get("unit"))
+    tip = f"{view['labels'][at]}: {shown}"
+    if len(view["series"]) > 1:
+        tip += f" {one['name']}"
+    top = y + 2 + n * ruler.thick
+    end = ruler.zero + value * ruler.unit
+    size = abs(end - ruler.zero), ruler.thick - 1
+    fill = "line" if faint else color.series(n)
+    sheet.rect(min(ruler.zero, end), top, size=size, fill=fill, tip=tip, keys=[f"t{at}"])
+
+    # The number of a negative bar stands on the other side of zero, where there is room.
+    behind = max(ruler.zero, end) + 4
+    ink = "soft" if faint else "ink"
+    sheet.note(behind, top + ruler.thick - 3, text=shown, fill=ink)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Tokens in a line (`flat`) or, where that is too long, in a column."""
+
+    flat: bool
+    labels: list[str]
+    widths: list[float]
+    starts: list[float]
+    left: float  # of a column: where the labels end
+
+    def middle(self, at: int) -> float:
+        """The middle of a token, along the row."""
+        return self.starts[at] + self.widths[at] / 2 if self.flat else at * PITCH + 9
+
+    def lift(self, source: int, target: int) -> float:
+        """How far an arc stands out."""
+        if source == target:
+            return 16.0
+        return 14 + abs(self.middle(source) - self.middle(target)) * 0.5
+
+
+def arcs(view: Spec, room: float) -> Sheet:
+    """Tokens, and arcs from each to those that it attends to."""
+    sheet = Sheet()
+    row = _row(view, room)
     edges = sorted(view["edges"], key=lambda edge: edge[2])  # the strongest on top
-    far = max((abs(edge[0] - edge[1]) for edge in edges), default=0)
-    left = max(widths, default=0)
-    starts = [sum(widths[:n]) + 4 * n for n in range(len(widths))]
-    most = 200.0 if flat else min(200.0, room - left - 4)
-    lifts = [min(most, lift_of(edge, starts, widths, flat)) for edge in edges]
-    base = max(lifts, default=0) * 0.76 + 8 if flat and far else 0.0
-    for (source, target, weight), lift in zip(edges, lifts, strict=True):
-        tip = f"{view['tokens'][source]} → {view['tokens'][target]}: {written(weight, view.get('unit'))}"
-        look = {
-            "width": 0.6 + 4 * min(1.0, weight / view["scale"]["high"]),
-            "tip": tip,
-            "keys": [f"t{source}", f"t{target}"],
-            "right": not flat,
-        }
-        ends = [
-            [starts[at] + widths[at] / 2, base] if flat else [left + 2, at * 19 + 9]
-            for at in (source, target)
-        ]
-        if source == target:  # a loop
-            ends[0][not flat] -= 5
-            ends[1][not flat] += 5
-        sheet.arc(ends[0], ends[1], lift, color.at(view["scale"], weight, theme), **look)
-        sheet.reach(0 if flat else left + 2 + lift, 0)
-    for at, label in enumerate(labels):
-        x, y = (starts[at], base) if flat else (left - widths[at], at * 19.0)
-        box = {"stroke": sheet.color("line"), "tip": view["tokens"][at], "keys": [f"t{at}"]}
-        sheet.rect(x, y, widths[at], 18, sheet.color("paper"), **box)
-        sheet.text(x + 3, y + 13, label, size=size, mono=True)
+    most = 200.0 if row.flat else min(200.0, room - row.left - 4)
+    lifts = [min(most, row.lift(int(source), int(target))) for source, target, _ in edges]
+
+    base = 0.0
+    if row.flat and any(source != target for source, target, _ in edges):
+        base = max(lifts) * 0.76 + 8  # a curve reaches about three quarters of the way to its handles
+    for edge, lift in zip(edges, lifts, strict=True):
+        _arc(sheet, view, row, edge=edge, lift=lift, base=base)
+
+    for at, label in enumerate(row.labels):
+        wide = row.widths[at]
+        x, y = (row.starts[at], base) if row.flat else (row.left - wide, at * PITCH)
+        token = view["tokens"][at]
+        sheet.rect(x, y, size=(wide, 18), fill="paper", stroke="line", tip=token, keys=[f"t{at}"])
+        sheet.text(x + 3, y + 13, text=label, size=SIZE, mono=True)
     return sheet
 
 
-def lift_of(edge: Sequence[float], starts: Sequence[float], widths: Sequence[float], flat: bool) -> float:
-    """How far a bow stands out."""
-    a, b = int(edge[0]), int(edge[1])
-    if a == b:
-        return 16.0
-    long = abs(starts[a] + widths[a] / 2 - starts[b] - widths[b] / 2) if flat else abs(a - b) * 19.0
-    return 14 + long * 0.5
+def _row(view: Spec, room: float) -> Row:
+    labels = [cut(token, LABEL) for token in view["tokens"]]
+    widths = [width_of(label, SIZE) + 6 for label in labels]
+    starts = []
+    x = 0.0
+    for wide in widths:
+        starts.append(x)
+        x += wide + 4
+    longest = max(widths, default=0.0)
+    return Row(flat=x <= room, labels=labels, widths=widths, starts=starts, left=longest)
 
 
-def boxes(view: Spec, room: float, theme: str) -> Sheet:
-    """Rows of pieces, each with a note: what a word is made of, step by step. The new piece of a row is filled."""
-    sheet, size, y = Sheet(theme), 12.0, 0.0
-    left = max((width_of(row["note"], SMALL) for row in view["rows"]), default=0) + 12
+def _arc(sheet: Sheet, view: Spec, row: Row, *, edge: Point, lift: float, base: float) -> None:
+    """An arc, the wider the more weight it has."""
+    source, target = int(edge[0]), int(edge[1])
+    weight, scale = edge[2], view["scale"]
+    start, end = row.middle(source), row.middle(target)
+    if source == target:  # a loop
+        start -= 5
+        end += 5
+
+    names = f"{view['tokens'][source]} → {view['tokens'][target]}"
+    more: Spec = {
+        "lift": lift,
+        "stroke": shade(scale, weight),
+        "width": 0.6 + 4 * min(1.0, weight / scale["high"]),
+        "tip": f"{names}: {quantity(weight, view.get('unit'))}",
+        "keys": [f"t{source}", f"t{target}"],
+    }
+    if row.flat:
+        sheet.arc([start, base], [end, base], **more)
+        return
+    x = row.left + 2
+    sheet.arc([x, start], [x, end], right=True, **more)
+    sheet.reach(x + lift, 0)
+
+
+def boxes(view: Spec, room: float) -> Sheet:
+    """Rows of pieces, each with a note: what a word is made of, or features and the label that follows them.
+
+    The new piece of a row (`made`) is filled, a `label` stands behind an arrow.
+    """
+    sheet = Sheet()
+    y = 0.0
+    notes = [width_of(row["note"], SMALL) for row in view["rows"]]
+    left = max(notes, default=0) + 12
+    column = _label_column(view, left, room)
     for n, row in enumerate(view["rows"]):
-        sheet.text(left - 8, y + 14, row["note"], size=SMALL, anchor="end", fill=sheet.color("soft"))
+        sheet.note(left - 8, y + 14, text=row["note"], anchor="end")
         x = left
         for at, piece in enumerate(row["pieces"]):
-            shown = cut(piece, int((room - left) / width_of("x", size)) - 1)
-            wide = width_of(shown, size) + 8
+            shown, wide = _piece(piece, room - left)
             if x > left and x + wide > room:
-                x, y = left, y + 23
-            fill = color.HUES["v"] if at == row.get("made") else "none"
-            sheet.rect(x, y, wide, 20, fill, stroke=sheet.color("line"), tip=piece, keys=[f"r{n}", f"p{at}"])
-            sheet.text(
-                x + 4,
-                y + 14,
-                shown,
-                size=size,
-                mono=True,
-                fill="#000000" if fill != "none" else sheet.color("ink"),
-            )
+                x = left
+                y += 23
+            hue = "v" if at == row.get("made") else ""
+            _box(sheet, (x, y), shown, tip=piece, keys=[f"r{n}", f"p{at}"], hue=hue)
             x += wide + 3
+        if row.get("label") is not None:
+            y = _label(sheet, row["label"], (column or x, y), n=n, edges=(left, room))
         y += 26
     sheet.reach(0, y)
     return sheet
+
+
+def _piece(piece: str, room: float) -> tuple[str, float]:
+    """A piece as it is shown, and the width of its box."""
+    shown = cut(piece, int(room / width_of("x", SIZE)) - 1)
+    return shown, width_of(shown, SIZE) + 8
+
+
+def _box(sheet: Sheet, corner: Point, text: str, *, tip: str, keys: list[str], hue: str) -> None:
+    x, y = corner
+    wide = width_of(text, SIZE) + 8
+    sheet.rect(x, y, size=(wide, 20), fill=hue or "none", stroke="line", tip=tip, keys=keys)
+    sheet.text(x + 4, y + 14, text=text, size=SIZE, mono=True, fill="black" if hue else "ink")
+
+
+def _label_column(view: Spec, left: float, room: float) -> float:
+    """Where all labels stand below each other; 0 where some row is too long for that."""
+    end = longest = 0.0
+    for row in view["rows"]:
+        if row.get("label") is None:
+            continue
+        widths = [_piece(piece, room - left)[1] + 3 for piece in row["pieces"]]
+        _, label = _piece(row["label"], room - left)
+        end = max(end, left + sum(widths))
+        longest = max(longest, label)
+    return end if end + ARROW + longest <= room else 0.0
+
+
+def _label(sheet: Sheet, label: str, corner: Point, *, n: int, edges: tuple[float, float]) -> float:
+    """An arrow and the label of a row; on a new line where there is no room. The y of that line."""
+    (x, y), (left, right) = corner, edges
+    shown, wide = _piece(label, right - left - ARROW)
+    if x + ARROW + wide > right:
+        x = left
+        y += 23
+    sheet.line([[x + 3, y + 10], [x + 17, y + 10]], "soft", width=1.5)
+    sheet.line([[x + 13, y + 6], [x + 17, y + 10], [x + 13, y + 14]], "soft", width=1.5)
+    _box(sheet, (x + ARROW - 3, y), shown, tip=label, keys=[f"r{n}", "label"], hue="k")
+    return y

@@ -3,99 +3,122 @@
 from collections.abc import Iterator
 from html import escape
 
-from glassformer.figures.labels import cells, readable
-from glassformer.figures.marks import EM, Mark, Sheet
+from glassformer.figures.cells import flat
+from glassformer.figures.color import PALETTES, resolve
+from glassformer.figures.labels import readable
+from glassformer.figures.marks import Mark, Sheet, Spec
 
 SANS = "Inter, 'Segoe UI', Roboto, Helvetica, Arial, 'DejaVu Sans', 'Noto Sans', sans-serif"
 MONO = "ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', 'Noto Sans Mono', monospace"
 TIPS = 4000  # marks that say what they are; more would only make the file large
+Attributes = dict[str, str]
 
 
-def svg(sheet: Sheet, sentence: str) -> str:
+def svg(sheet: Sheet, view: Spec, *, theme: str = "light") -> str:
     """The picture, with a sentence for those who cannot see it."""
-    size = f'width="{_n(sheet.width)}" height="{_n(sheet.height)}" viewBox="0 0 {_n(sheet.width)} {_n(sheet.height)}"'
-    told = sum("tip" in mark for mark in sheet.marks) <= TIPS
+    marks = list(flat(sheet, view))
+    with_tips = sum("tip" in mark for mark in marks) <= TIPS
+    colors, sentence = PALETTES[theme], _text(view["sentence"])
+    width, height = _number(sheet.width), _number(sheet.height)
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     hatch = (
         '<pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
-        f'<path d="M0 0V5" stroke="{sheet.color("hatch")}" stroke-width="1" opacity=".55"/></pattern>'
+        f'<path d="M0 0V5" stroke="{colors["hatch"]}" stroke-width="1" opacity=".55"/></pattern>'
     )
+    about = f'role="img" aria-label="{sentence}" font-family="{SANS}"'
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{_text(sentence)}" font-family="{SANS}">',
-        f"<title>{_text(sentence)}</title><defs>{hatch}</defs>",
-        f'<rect width="100%" height="100%" fill="{sheet.color("paper")}"/>',
-        *(_mark(mark, told) for mark in sheet.marks),
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} {about}>',
+        f"<title>{sentence}</title><defs>{hatch}</defs>",
+        f'<rect width="100%" height="100%" fill="{colors["paper"]}"/>',
+        *_elements(marks, sheet, theme, with_tips),
         "</svg>\n",
     ]
     return "\n".join(lines)
 
 
-def _mark(mark: Mark, told: bool) -> str:
-    name, attributes = {"rect": _rect, "text": _written, "line": _line, "arc": _arc}[mark["mark"]](mark)
-    inside = (
-        _text(mark["text"])
-        if name == "text"
-        else f"<title>{_text(mark['tip'])}</title>"
-        if told and "tip" in mark
-        else ""
-    )
-    start = f"<{name} " + " ".join(f'{key}="{value}"' for key, value in attributes)
-    return f"{start}>{inside}</{name}>" if inside else f"{start}/>"
+def _elements(marks: list[Mark], sheet: Sheet, theme: str, with_tips: bool) -> Iterator[str]:
+    """Every mark as an element, in its colors."""
+    for mark in marks:
+        colored = dict(mark)
+        for key in ("fill", "stroke"):
+            if key in mark:
+                colored[key] = resolve(mark[key], sheet.scales, theme=theme)
+        yield _element(colored, with_tips)
 
 
-Attributes = tuple[str, Iterator[tuple[str, str]]]
+def _element(mark: Mark, with_tips: bool) -> str:
+    name, draw = ELEMENTS[mark["mark"]]
+    attributes = " ".join(f'{key}="{value}"' for key, value in draw(mark).items())
+    inside = ""
+    if name == "text":
+        inside = _text(mark["text"])
+    elif with_tips and "tip" in mark:
+        inside = f"<title>{_text(mark['tip'])}</title>"
+    return f"<{name} {attributes}>{inside}</{name}>" if inside else f"<{name} {attributes}/>"
 
 
 def _rect(mark: Mark) -> Attributes:
-    given = {"x": mark["x"], "y": mark["y"], "width": mark["w"], "height": mark["h"]}
-    more = {"stroke": mark["stroke"]} if mark.get("stroke") else {}
-    clear = {"pointer-events": "all"} if mark["fill"] == "none" and "tip" in mark else {}
-    fill = "url(#hatch)" if mark.get("hatch") else mark["fill"]
-    return "rect", iter(
-        [*((key, _n(value)) for key, value in given.items()), ("fill", fill), *(more | clear).items()]
-    )
+    names = {"x": "x", "y": "y", "w": "width", "h": "height"}
+    given = {name: _number(mark[key]) for key, name in names.items()}
+    given["fill"] = "url(#hatch)" if mark.get("hatch") else mark["fill"]
+    if "stroke" in mark:
+        given["stroke"] = mark["stroke"]
+    if given["fill"] == "none" and "tip" in mark:
+        given["pointer-events"] = "all"  # what is not filled is not pointed at, otherwise
+    return given
 
 
-def _written(mark: Mark) -> Attributes:
-    """Where a text may be wider in another font than it was planned, it is pressed into its place."""
-    x, y = _n(mark["x"]), _n(mark["y"])
-    given = {"x": x, "y": y, "font-size": _n(mark["size"]), "fill": mark["fill"]}
-    given |= {"text-anchor": mark["anchor"]} if mark["anchor"] != "start" else {}
-    given |= {"font-weight": "600"} if mark.get("bold") else {}
-    given |= {"font-family": MONO, "xml:space": "preserve"} if mark.get("mono") else {}
-    given |= {"transform": f"rotate(-90 {x} {y})"} if mark.get("turn") else {}
-    if mark.get("mono") and not mark["text"].isascii():
-        given |= {
-            "textLength": _n(cells(mark["text"]) * mark["size"] * EM),
-            "lengthAdjust": "spacingAndGlyphs",
-        }
-    return "text", iter(given.items())
+def _lettering(mark: Mark) -> Attributes:
+    x, y = _number(mark["x"]), _number(mark["y"])
+    given = {"x": x, "y": y, "font-size": _number(mark["size"]), "fill": mark["fill"]}
+    if mark.get("anchor", "start") != "start":
+        given["text-anchor"] = mark["anchor"]
+    if mark.get("bold"):
+        given["font-weight"] = "600"
+    if mark.get("mono"):
+        given |= {"font-family": MONO, "xml:space": "preserve"}
+    if mark.get("turn"):
+        given["transform"] = f"rotate(-90 {x} {y})"
+    if "press" in mark:
+        given |= {"textLength": _number(mark["press"]), "lengthAdjust": "spacingAndGlyphs"}
+    return given
 
 
 def _line(mark: Mark) -> Attributes:
-    path = "M" + "L".join(f"{_n(x)} {_n(y)}" for x, y in mark["points"]) if mark["points"] else ""
+    places = [f"{_number(x)} {_number(y)}" for x, y in mark["points"]]
     given = {
-        "d": path,
+        "d": "M" + "L".join(places) if places else "",
         "stroke": mark["stroke"],
-        "stroke-width": _n(mark.get("width", 1)),
+        "stroke-width": _number(mark.get("width", 1)),
         "fill": mark.get("fill", "none"),
     }
-    given |= {"stroke-dasharray": "5 3"} if mark.get("dash") else {}
-    given |= {"fill-opacity": ".25"} if "fill" in mark else {}
-    return "path", iter(given.items())
+    if mark.get("dash"):
+        given["stroke-dasharray"] = "5 3"
+    if "fill" in mark:
+        given["fill-opacity"] = ".25"
+    return given
 
 
 def _arc(mark: Mark) -> Attributes:
-    (x1, y1), (x2, y2) = mark["points"]
-    lift = mark["lift"]
-    bow = [(x1 + lift, y1), (x2 + lift, y2)] if mark.get("right") else [(x1, y1 - lift), (x2, y2 - lift)]
-    path = f"M{_n(x1)} {_n(y1)}C" + " ".join(f"{_n(x)} {_n(y)}" for x, y in [*bow, (x2, y2)])
-    return "path", iter(
-        {"d": path, "stroke": mark["stroke"], "stroke-width": _n(mark["width"]), "fill": "none"}.items()
-    )
+    """A curve whose two handles stand out as far as it is lifted."""
+    lift, right = mark["lift"], mark.get("right")
+    handles = [(x + lift, y) if right else (x, y - lift) for x, y in mark["points"]]
+    start, end = mark["points"]
+    bow = " ".join(f"{_number(x)} {_number(y)}" for x, y in [*handles, end])
+    path = f"M{_number(start[0])} {_number(start[1])}C{bow}"
+    return {"d": path, "stroke": mark["stroke"], "stroke-width": _number(mark["width"]), "fill": "none"}
 
 
-def _n(value: float) -> str:
-    """A place, to a tenth."""
+ELEMENTS = {
+    "rect": ("rect", _rect),
+    "text": ("text", _lettering),
+    "line": ("path", _line),
+    "arc": ("path", _arc),
+}
+
+
+def _number(value: float) -> str:
+    """A coordinate, to a tenth."""
     return f"{round(value, 1):g}" if abs(value) < 1e5 else f"{value:.0f}"
 
 

@@ -1,6 +1,5 @@
 """A view: plain data that says what a picture shows. It can be drawn, shown and saved."""
 
-import base64
 import csv
 import io
 import json
@@ -12,31 +11,38 @@ from typing import Any
 import numpy as np
 
 from glassformer.errors import InputError
-from glassformer.figures.grids import FLOATS, numbers
 from glassformer.figures.layout import KINDS, ROOM, figure
 from glassformer.figures.marks import Spec
+from glassformer.figures.packing import packed, short, unpacked
 from glassformer.figures.svg import svg
 
-VERSION = 1
+__all__ = [
+    "PICTURES",
+    "VERSION",
+    "View",
+    "check_format",
+    "csv_text",
+    "frame",
+    "packed",
+    "script",
+    "short",
+    "write",
+]
+
+VERSION = 1  # of the JSON of a view; marks have their own
 PICTURES = (".svg", ".png", ".pdf", ".html")
-MANY = 4096  # numbers that are packed
+NUMBERS = (".json", ".csv")
+REQUIRED = {"kind", "title", "sentence", "caption", "table"}
 SCALE = 2.0  # pixels of a PNG for one of the drawing
 
 
-def packed(values: "np.ndarray[Any, Any]") -> Any:
-    """Rows of numbers as a view holds them: four digits each, or as halves in base64 if they are many; null is masked."""
-    values = np.asarray(values, dtype=np.float64)
-    values = np.where(np.isfinite(values), values, np.nan)
-    if values.size > MANY:
-        kind = "half" if np.nanmax(np.abs(values), initial=0) < 65504 else "single"
-        data = base64.b64encode(values.astype(FLOATS[kind]).tobytes()).decode()
-        return {"shape": list(values.shape), kind: data}
-    return [[None if value != value else short(value) for value in row] for row in values.tolist()]
-
-
-def short(value: float) -> float:
-    """A number with four digits; a whole one as it is."""
-    return value if value == int(value) else float(f"{value:.4g}")
+def check_format(path: str | Path) -> str:
+    """The suffix of a file that a picture or its numbers can be saved as, in small letters; else one sentence."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in PICTURES + NUMBERS:
+        pictures, numbers = ", ".join(PICTURES), " or ".join(NUMBERS)
+        raise InputError(f"{path}: a picture is saved as {pictures}, numbers as {numbers}")
+    return suffix
 
 
 @dataclass(frozen=True)
@@ -46,14 +52,18 @@ class View:
     spec: Spec
 
     def to_svg(self, *, width: float = ROOM, theme: str = "light") -> str:
-        """A vector picture that is at most so wide."""
-        return svg(figure(self.spec, _width(width), _theme(theme)), self.spec["sentence"])
+        """A vector picture of at most this width."""
+        return svg(figure(self.spec, _width(width)), self.spec, theme=_theme(theme))
+
+    def to_marks(self, *, width: float = ROOM) -> Spec:
+        """The picture laid out in at most this width, as plain data that `views.js` draws beside the view."""
+        return figure(self.spec, _width(width)).to_json()
 
     def to_text(self, width: int = 80, *, color: bool = True) -> str:
-        """The drawing for a terminal of so many columns; with escape codes, or with other marks in their place."""
+        """The drawing for a terminal of `width` columns; with escape codes, or with digits in their place."""
         from glassformer.figures.terminal import drawn
 
-        return drawn(self.spec, width, color)
+        return drawn(self.spec, width, colored=color)
 
     def to_html(self, *, theme: str | None = None) -> str:
         """One page that needs nothing else: the live drawing, its table, no network. Without a theme: in the reader's colors."""
@@ -75,22 +85,17 @@ class View:
         A page is as wide as its window, and in the reader's colors unless a theme is named; other pictures are light.
         """
         path = Path(path)
-        kind = path.suffix.lower()
-        if kind == ".html":
+        suffix = check_format(path)
+        if suffix == ".html":
             _width(width)
-            data = self.to_html(theme=theme).encode()
-        elif kind == ".csv":
-            data = csv_text(self.spec["table"]["columns"], self.spec["table"]["rows"]).encode()
-        elif kind == ".json":
-            data = (json.dumps(self.spec, ensure_ascii=False, allow_nan=False) + "\n").encode()
-        elif kind in PICTURES:
-            made = getattr(self, f"to_{kind[1:]}")(width=width, theme=theme or "light")
-            data = made.encode() if isinstance(made, str) else made
+            data = self.to_html(theme=theme)
+        elif suffix == ".csv":
+            data = csv_text(self.spec["table"]["columns"], self.spec["table"]["rows"])
+        elif suffix == ".json":
+            data = json.dumps(self.spec, ensure_ascii=False, allow_nan=False) + "\n"
         else:
-            raise InputError(
-                f"{path}: a picture is saved as {', '.join(PICTURES)}, its table as .csv, the view as .json"
-            )
-        write(path, data)
+            data = getattr(self, f"to_{suffix[1:]}")(width=width, theme=theme or "light")
+        write(path, data.encode() if isinstance(data, str) else data)
         return path
 
     def to_frame(self) -> Any:
@@ -121,12 +126,14 @@ class View:
             raise InputError(f"{path}: cannot be read ({error.strerror})") from None
         except ValueError:
             raise InputError(f"{path}: is not JSON") from None
-        spec = (
-            spec.get("view", spec) if isinstance(spec, dict) and isinstance(spec.get("view"), dict) else spec
-        )  # of an answer
-        whole = isinstance(spec, dict) and {"kind", "title", "sentence", "caption", "table"} <= set(spec)
-        if not whole or spec.get("view") != VERSION or spec["kind"] not in KINDS:
+        if isinstance(spec, dict) and isinstance(spec.get("view"), dict):
+            spec = spec["view"]  # the file is that of an answer, which holds its view
+        if not isinstance(spec, dict) or not set(spec) >= REQUIRED or spec["kind"] not in KINDS:
             raise InputError(f"{path}: is not a view that this version can draw")
+        if spec.get("view") != VERSION:
+            raise InputError(
+                f"{path}: is a view of version {spec.get('view')!r}; this one draws version {VERSION}"
+            )
         return cls(spec)
 
 
@@ -137,7 +144,7 @@ def drawn_numbers(spec: Spec) -> Any:
     if "series" in spec:
         return {one["name"]: np.array(one["values"], dtype=float) for one in spec["series"]}
     if spec["kind"] == "matrix":
-        return np.array(numbers(spec["values"]), dtype=float)
+        return unpacked(spec["values"])
     return np.array(spec.get("values", spec.get("edges", [])), dtype=float)
 
 

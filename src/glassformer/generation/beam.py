@@ -39,7 +39,7 @@ def beam_search(
 
     Options and prompts are checked now, before the first result is asked for.
     """
-    rooms = check_prompts(model, prompts, options)
+    rooms = check_prompts(model, prompts, options=options)
     search = _Search(model, options, frozenset(ends), known)
     return (search.run(prompt, room, cancelled) for prompt, room in zip(prompts, rooms, strict=True))
 

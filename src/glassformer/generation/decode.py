@@ -75,7 +75,7 @@ def generate(
     is asked before every step. The consumer ends a continuation by `event.continuation.stop()`. Options and prompts
     are checked now, before the first token is asked for.
     """
-    rooms = check_prompts(model, prompts, options)
+    rooms = check_prompts(model, prompts, options=options)
     continuations = [
         Continuation(which, choice, prompt)
         for which, prompt in enumerate(prompts)
@@ -84,7 +84,7 @@ def generate(
     return _Loop(model, options, frozenset(ends), known).run(continuations, rooms, cancelled)
 
 
-def check_prompts(model: Stepper, prompts: Sequence[Sequence[int]], options: Options) -> list[int]:
+def check_prompts(model: Stepper, prompts: Sequence[Sequence[int]], *, options: Options) -> list[int]:
     """How many tokens may follow each prompt; raises if one is empty, has unknown ids or does not fit the context."""
     unknown = next((id for id in options.logit_bias if id >= model.vocab), None)
     if unknown is not None:
@@ -183,7 +183,7 @@ def prefill(
     capacity = width + max(max_new_tokens - len(one.tokens) for one in continuations)
     if model.context is not None:
         capacity = min(capacity, model.context + int(padding.max()))
-    cache: Cache = model.new_cache(len(distinct), capacity, padding)
+    cache: Cache = model.new_cache(len(distinct), capacity, padding=padding)
     logits = model.step(ids, cache)
     rows = [distinct.index(window) for window in windows]
     if rows == list(range(len(distinct))):

@@ -68,8 +68,8 @@ def candidates(logits: Row, options: Options) -> tuple[Ids, Row]:
     """The tokens that may be drawn, in order, and their weights: temperature, then the three filters."""
     ids = best(logits, options.top_k)
     weights = warm(logits[ids] if len(ids) < len(logits) else logits, options.temperature)
-    ids, weights = keep_top_p(ids, weights, options.top_p)
-    return keep_min_p(ids, weights, options.min_p)
+    ids, weights = keep_top_p(ids, weights, p=options.top_p)
+    return keep_min_p(ids, weights, p=options.min_p)
 
 
 def warm(logits: Row, temperature: float) -> Row:
@@ -94,7 +94,7 @@ def best(logits: Row, k: int) -> Ids:
     return np.asarray(ids[scores >= limit])
 
 
-def keep_top_p(ids: Ids, weights: Row, p: float) -> tuple[Ids, Row]:
+def keep_top_p(ids: Ids, weights: Row, *, p: float) -> tuple[Ids, Row]:
     """The fewest best tokens whose probabilities reach p together; at least one."""
     if p >= 1.0:
         return ids, weights
@@ -111,7 +111,7 @@ def keep_top_p(ids: Ids, weights: Row, p: float) -> tuple[Ids, Row]:
     return ids[kept], weights[kept]
 
 
-def keep_min_p(ids: Ids, weights: Row, p: float) -> tuple[Ids, Row]:
+def keep_min_p(ids: Ids, weights: Row, *, p: float) -> tuple[Ids, Row]:
     """The tokens that are at least p times as likely as the likeliest."""
     if p <= 0.0:
         return ids, weights
@@ -119,7 +119,7 @@ def keep_min_p(ids: Ids, weights: Row, p: float) -> tuple[Ids, Row]:
     return ids[kept], weights[kept]
 
 
-def uniform(seed: int, choice: int, position: int) -> float:
+def uniform(seed: int, *, choice: int, position: int) -> float:
     """The draw of one position of one choice: a number in [0, 1) that depends on these three alone."""
     generator = np.random.Philox(key=np.array([seed, choice], dtype=np.uint64), counter=[position, 0, 0, 0])
     return float(generator.random_raw() >> 11) * 2.0**-53
@@ -131,5 +131,5 @@ def choose(logits: Row, options: Options, *, choice: int, position: int) -> int:
         return int(logits.argmax())
     ids, weights = candidates(logits, options)
     rising = weights.cumsum()
-    draw = uniform(options.seed, choice, position) * rising[-1]
+    draw = uniform(options.seed, choice=choice, position=position) * rising[-1]
     return int(ids[np.searchsorted(rising, draw, side="right")])

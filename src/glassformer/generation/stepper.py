@@ -36,7 +36,7 @@ class Stepper(Protocol):
     def vocab(self) -> int:
         """The number of tokens it scores."""
 
-    def new_cache(self, rows: int, capacity: int, padding: Ids | None = None) -> Any:
+    def new_cache(self, rows: int, capacity: int, *, padding: Ids | None = None) -> Any:
         """An empty cache; `padding` is the number of padding positions at the left of each row."""
 
     def cache_size(self, rows: int, capacity: int) -> int:

@@ -37,7 +37,7 @@ class Stepping(nn.Module):
         """How many positions the model can read at once; None where there is no limit."""
         return None
 
-    def new_cache(self, rows: int, capacity: int, padding: Array | None = None) -> KVCache:
+    def new_cache(self, rows: int, capacity: int, *, padding: Array | None = None) -> KVCache:
         """An empty cache for `rows` sequences of up to `capacity` positions.
 
         `padding` (B,) says how many positions at the left of each row are void.

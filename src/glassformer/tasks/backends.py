@@ -49,16 +49,19 @@ class TorchBackend:
 
     @property
     def name(self) -> str:
+        """`torch`, and the type of the weights."""
         return str(self.net.tokens.weight.dtype).replace(".", " ")
 
     @property
     def threads(self) -> int:
+        """The threads that torch computes with."""
         import torch
 
         return torch.get_num_threads()
 
     @property
     def context(self) -> int | None:
+        """The number of tokens that the model can attend to."""
         context: int | None = self.net.context
         return context
 
@@ -66,9 +69,9 @@ class TorchBackend:
     def vocab(self) -> int:
         return int(self.net.vocab)
 
-    def new_cache(self, rows: int, capacity: int, padding: Ids | None = None) -> Any:
+    def new_cache(self, rows: int, capacity: int, *, padding: Ids | None = None) -> Any:
         """An empty cache."""
-        return self.net.new_cache(rows, capacity, padding)
+        return self.net.new_cache(rows, capacity, padding=padding)
 
     def cache_size(self, rows: int, capacity: int) -> int:
         """The bytes of such a cache."""

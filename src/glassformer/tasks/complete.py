@@ -8,7 +8,6 @@ import numpy as np
 
 from glassformer import machine
 from glassformer.answers import ask
-from glassformer.answers.answer import Text
 from glassformer.errors import InputError
 from glassformer.generation.beam import Beam, beam_search
 from glassformer.generation.decode import Event, check_prompts, generate
@@ -16,15 +15,16 @@ from glassformer.generation.options import Options
 from glassformer.generation.sampling import log_softmax, restrict
 from glassformer.generation.stepper import Logits
 from glassformer.tasks.backends import Backend, TorchBackend, fingerprint, has_hooks
-from glassformer.tasks.completion import Candidate, Completion
+from glassformer.tasks.completion import Completion
 from glassformer.tasks.model import Model, Prompt
 from glassformer.tokenizers import TextStream, Tokenizer
 
 if TYPE_CHECKING:
+    from glassformer.answers.answer import Text
     from glassformer.answers.diff import Diff
     from glassformer.answers.edits import Edits, Sweep
     from glassformer.answers.neurons import Examples, Promotes
-    from glassformer.answers.tokens import Embedding, Merges, Tokens, Top
+    from glassformer.answers.tokens import Candidate, Embedding, Merges, Tokens, Top
     from glassformer.answers.training import TrainingRows, Update
     from glassformer.engine.native import Engine
 
@@ -150,8 +150,10 @@ class LanguageModel(Model):
         backend, row = self.backend, np.array([list(ids)], dtype=np.int64)
         return np.asarray(backend.step(row, backend.new_cache(1, len(ids)))[0])
 
-    def candidates(self, logits: "np.ndarray[Any, Any]", k: int) -> list[Candidate]:
+    def candidates(self, logits: "np.ndarray[Any, Any]", k: int) -> "list[Candidate]":
         """The k likeliest tokens of one row of logits."""
+        from glassformer.answers.tokens import Candidate
+
         if type(k) is not int or k < 1:
             raise InputError(f"k must be a whole number of at least 1, not {k!r}")
         logp = log_softmax(restrict(logits))
@@ -161,59 +163,69 @@ class LanguageModel(Model):
 
     # Questions: see `glassformer.answers.QUESTIONS`.
 
+    def _text(self, ids: list[int]) -> "Text":
+        from glassformer.answers.answer import Text  # here: generating needs no answers, and starts faster
+
+        return Text(self, ids)
+
+    def _ask(self, name: str, *about: Any, **how: Any) -> Any:
+        return ask(name, *about, **how)
+
     def top(self, prompt: Prompt = "", k: int = 10, **options: Any) -> "Top":
         """The k likeliest next tokens, also as a picture; with options, which of them may be drawn. See `Options`."""
         ids = self.encode(prompt)
-        check_prompts(self.backend, [ids], Options())
+        check_prompts(self.backend, [ids], options=Options())
         chosen = check_options({"temperature": 1.0, "top_k": 0} | options)
-        found: Top = ask("top", Text(self, ids), k=k, options=chosen)
+        found: Top = self._ask("top", self._text(ids), k=k, options=chosen)
         return found
 
     def tokens(self, text: str) -> "Tokens":
         """The tokens that a text is made of."""
-        found: Tokens = ask("tokens", self._vocabulary(), text)
+        found: Tokens = self._ask("tokens", self._vocabulary(), text)
         return found
 
     def merges(self, text: str) -> "Merges":
         """How the words of a text become tokens, merge by merge."""
-        found: Merges = ask("merges", self._vocabulary(), text)
+        found: Merges = self._ask("merges", self._vocabulary(), text)
         return found
 
     def embedding(self, text: Prompt) -> "Embedding":
         """What goes into the first block: the row of each token, and that of its position."""
-        found: Embedding = ask("embedding", Text(self, self.encode(text)))
+        found: Embedding = self._ask("embedding", self._text(self.encode(text)))
         return found
 
     def diff(self, other: "LanguageModel", text: Prompt) -> "Diff":
         """This model and another one on a text, token by token."""
-        found: Diff = ask("diff", self, text, other=other)
+        found: Diff = self._ask("diff", self, text, other=other)
         return found
 
-    def sweep(self, clean: str, broken: str, *, answer: str | int, foil: str | int, **how: Any) -> "Sweep":
-        """Which places carry what tells two texts apart: each `sites` and position is patched from one into the other."""
-        found: Sweep = ask("sweep", self, clean, broken=broken, answer=answer, foil=foil, **how)
+    def sweep(
+        self, clean: Prompt, broken: Prompt, *, answer: str | int, foil: str | int, **how: Any
+    ) -> "Sweep":
+        """Which `sites` and positions carry what tells two texts apart: each is patched into the other text."""
+        found: Sweep = self._ask("sweep", self, clean, broken=broken, answer=answer, foil=foil, **how)
         return found
 
     def promotes(self, layer: int, neuron: int, *, k: int = 10) -> "Promotes":
         """The tokens that a neuron makes likelier when it fires."""
-        found: Promotes = ask("promotes", self, layer=layer, neuron=neuron, k=k)
+        found: Promotes = self._ask("promotes", self, layer=layer, neuron=neuron, k=k)
         return found
 
     def examples(
         self, texts: Iterable[str], *, layer: int, neuron: int, k: int = 5, **how: Any
     ) -> "Examples":
         """Where in many texts a neuron fires most."""
-        found: Examples = ask("examples", self, texts, layer=layer, neuron=neuron, k=k, **how)
+        found: Examples = self._ask("examples", self, texts, layer=layer, neuron=neuron, k=k, **how)
         return found
 
     def training_rows(self, text: str, *, window: int = 8) -> "TrainingRows":
         """The rows of features and label that a text becomes for training."""
-        found: TrainingRows = ask("training_rows", self._vocabulary(), text, window=window)
+        found: TrainingRows = self._ask("training_rows", self._vocabulary(), text, window=window)
         return found
 
-    def update(self, text: Prompt, *, lr: float = 0.01, k: int = 5) -> "Update":
-        """One training step toward the last token of a text, with its numbers; the model itself is not changed."""
-        found: Update = ask("update", Text(self, self.encode(text)), lr=lr, k=k)
+    def update(self, text: Prompt, *, lr: float = 0.001, k: int = 5) -> "Update":
+        """One training step toward the last token of a text, on a copy: the model itself is not changed."""
+        found: Update = self._ask("update", self._text(self.encode(text)), lr=lr, k=k)
         return found
 
     def _run(

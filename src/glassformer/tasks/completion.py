@@ -1,6 +1,6 @@
 """What a model generated, which can be asked how it came about. Every answer is an `Answer`.
 
-A question replays the text once, as it was generated; inside `with lm.edit(…)` it is answered with the edits.
+A question replays the text once, as it was generated; inside `with lm.edit(…)` with the edits.
 """
 
 from collections.abc import Sequence
@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glassformer.answers import ask
-from glassformer.answers.answer import Progress, Text, silent
-from glassformer.answers.tokens import Candidate as Candidate
-from glassformer.answers.tokens import Probabilities
 from glassformer.errors import InputError
 from glassformer.generation.sampling import log_softmax
 
@@ -22,6 +19,7 @@ if TYPE_CHECKING:
     from glassformer.answers.lens import Attribution, Lens, Rankings, Residual, WatchedRankings
     from glassformer.answers.neurons import Clusters, Factors, Neurons
     from glassformer.answers.saliency import Saliency
+    from glassformer.answers.tokens import Candidate, Probabilities
     from glassformer.tasks.complete import LanguageModel
 
 Array = np.ndarray[Any, Any]
@@ -85,7 +83,7 @@ class Completion:
         }
 
     def made(self) -> str:
-        """How this came about: how tokens were chosen, by which backend, and how near torch, which explains, is to it."""
+        """How this came about: how tokens were chosen, by which backend, and how near torch is to that."""
         how = f"generated: {self.settings}"
         if self.lm.engine is None or self.engine != self.lm.engine.name:
             return how
@@ -94,9 +92,9 @@ class Completion:
         return f"{how}, {self.engine}{near}"
 
     def gap(self) -> float | None:
-        """The largest distance between the log-probabilities of the generated tokens and those that torch gives them.
+        """The largest distance between the log-probabilities of the generated tokens and torch's.
 
-        None where that is not known: nothing was generated, the text outgrew the context, or the model is edited.
+        None if it is unknown: nothing was generated, the text outgrew the context, or the model is edited.
         """
         backend = self.lm.backend
         fits = backend.context is None or len(self.ids) - 1 <= backend.context
@@ -118,13 +116,15 @@ class Completion:
         return chosen
 
     def _ask(self, name: str, **how: Any) -> Any:
+        from glassformer.answers.answer import Text  # here: generating needs no answers, and starts faster
+
         text = Text(self.lm, self.ids, len(self.prompt_tokens), self.logprobs)
         found = ask(name, text, **how)
         return replace(found, made=self.made()) if self.settings else found
 
     # Questions: see `glassformer.answers.QUESTIONS`.
 
-    def top(self, k: int = 10) -> list[list[Candidate]]:
+    def top(self, k: int = 10) -> "list[list[Candidate]]":
         """For every token of the answer, the k likeliest tokens at its place: one replay of the whole text."""
         if not self.tokens:
             return []
@@ -133,7 +133,7 @@ class Completion:
             raise InputError("top(): this text outgrew the context and cannot be replayed as a whole")
         return [self.lm.candidates(row, k) for row in self._replayed_logits()]
 
-    def probabilities(self) -> Probabilities:
+    def probabilities(self) -> "Probabilities":
         """How sure the model was of every token that it generated."""
         found: Probabilities = self._ask("probabilities")
         return found
@@ -185,7 +185,7 @@ class Completion:
         return found
 
     def rankings_watch(self, watch: Sequence[Word], *, position: int = -1) -> "WatchedRankings":
-        """Some words against each other after a position (the last of the text): at which rank every layer had them."""
+        """Some words against each other after a position: at which rank every layer had them."""
         found: WatchedRankings = self._ask("rankings_watch", watch=watch, position=position)
         return found
 
@@ -202,23 +202,16 @@ class Completion:
         found: Residual = self._ask("residual", position=position)
         return found
 
-    def saliency(
-        self,
-        method: str = "grad_x_input",
-        *,
-        foil: Word | None = None,
-        progress: Progress = silent,
-        **how: Any,
-    ) -> "Saliency":
+    def saliency(self, method: str = "grad_x_input", *, foil: Word | None = None, **how: Any) -> "Saliency":
         """Which tokens made each generated one likely, or likelier than a foil, with the test of the answer.
 
-        How: `steps` of integrated gradients, `by_word`, `tested` (False: no test, which is faster).
+        How: `steps` of integrated gradients, `by_word`, `tested` (False: no test, which is faster), `progress` (a function).
         """
-        found: Saliency = self._ask("saliency", method=method, foil=foil, progress=progress, **how)
+        found: Saliency = self._ask("saliency", method=method, foil=foil, **how)
         return found
 
     def neurons(self, layers: Sequence[int] | None = None, *, k: int = 5) -> "Neurons":
-        """Which neurons fire at which tokens; `.factors(8)` and `.clusters(8)` say what they have in common."""
+        """Which neurons fire at which tokens; `.factors(8)` and `.clusters(8)` group them."""
         found: Neurons = self._ask("neurons", layers=layers, k=k)
         return found
 

@@ -89,7 +89,9 @@ def evaluate(
         ]
         protocol = _describe(len(rows), characters)
     strides = {"without overlap": context, f"stride {stride}": stride}
-    total = sum(len(list(windows(len(row), context, step))) for row in rows for step in strides.values())
+    total = sum(
+        len(list(windows(len(row), context, stride=step))) for row in rows for step in strides.values()
+    )
     done = 0
     for name, step in strides.items():
         score = Score()
@@ -107,7 +109,7 @@ def _describe(documents: int, characters: int) -> str:
     return f"{each}{cut}, from <|endoftext|> on"
 
 
-def windows(length: int, context: int, stride: int) -> Iterator[tuple[int, int, int]]:
+def windows(length: int, context: int, *, stride: int) -> Iterator[tuple[int, int, int]]:
     """(begin, end, first): tokens begin … end are read, those from `first` on are scored; no token is scored twice."""
     scored = 0
     for begin in range(0, length, stride):
@@ -138,7 +140,7 @@ def _score(
     score: Score,
 ) -> Iterator[int]:
     """Add the windows of all rows to the score, some at a time; yields their number."""
-    todo = ((row, *window) for row in rows for window in windows(len(row), windows_of, stride))
+    todo = ((row, *window) for row in rows for window in windows(len(row), windows_of, stride=stride))
     while group := list(islice(todo, ROWS)):
         longest = max(end - begin for _, begin, end, _ in group)
         ids = np.zeros((len(group), longest), dtype=np.int64)

@@ -1,0 +1,126 @@
+"""glass attention"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from glassformer.answers import ask
+from glassformer.cli import flags
+from glassformer.cli.flags import TEXT, option, switch
+from glassformer.cli.question import Request, question
+from glassformer.errors import InputError
+
+if TYPE_CHECKING:
+    from glassformer.answers.answer import Answer
+
+
+@dataclass(frozen=True)
+class Which:
+    """Which question about attention."""
+
+    layer: int | None
+    head: int | None
+    steps: str | None
+    find_heads: tuple[str, str] | None
+    source: str | None  # --from and --to, the former way to say --find-heads
+    target: str | None
+    values: bool
+    rollout: bool
+    by_word: bool
+    cache: int
+    robot: bool
+
+    @property
+    def pair(self) -> tuple[str, str] | None:
+        """From which word to which one attention is searched for."""
+        if self.source is None or self.target is None:
+            return self.find_heads
+        return self.source, self.target
+
+    def check(self, text: str | None) -> None:
+        """Refuse flags that do not go together, before anything is loaded."""
+        flags.at_least("--cache", self.cache, least=0)
+        if self.robot:
+            given = {"TEXT": text, "--layer": self.layer, "--head": self.head, "--steps": self.steps}
+            flags.only("--robot", "is a table of its own", others=given)
+        if (self.source is None) != (self.target is None):
+            raise InputError("--from and --to belong together")
+        flags.one_question(
+            {
+                "--steps": self.steps,
+                "--find-heads": self.pair,
+                "--rollout": self.rollout,
+                "--cache": self.cache,
+                "--values": self.values,
+            }
+        )
+        self._check_layer()
+        if self.by_word and not (self.rollout or (self.layer is not None and not self.steps)):
+            raise InputError("--words joins the tokens of one layer: it goes with --layer or --rollout")
+
+    def _check_layer(self) -> None:
+        if self.steps is not None and (self.layer is None or self.head is None):
+            raise InputError("--steps needs --layer and --head")
+        if self.layer is None and (self.head is not None or self.values):
+            raise InputError(f"{'--head' if self.head is not None else '--values'} needs --layer")
+        every = self.pair is not None or self.cache
+        if self.head is not None and (self.rollout or every):
+            raise InputError("--head goes with --layer alone, with --steps or with --values")
+        if every:
+            flag = "--cache" if self.cache else "--find-heads"
+            flags.only(flag, "is about all layers", others={"--layer": self.layer})
+
+
+@flags.verb
+@flags.layer
+@flags.head
+@option(
+    "--steps",
+    former=["--query"],
+    type=TEXT,
+    help="The five steps of this query (a position, or a word's last) in --layer and --head.",
+)
+@option(
+    "--find-heads",
+    nargs=2,
+    type=TEXT,
+    metavar="FROM TO",
+    help="Which heads attend from one word (or position) to another.",
+)
+@option("--from", "source", type=TEXT, hidden=True)
+@option("--to", "target", type=TEXT, hidden=True)
+@switch("--values", help="Weigh attention by the values that it moves.")
+@switch("--rollout", help="Through all layers, or up to --layer.")
+@flags.by_word
+@option("--cache", default=0, help="Generate N tokens, and see which keys and values are reused.")
+@switch("--robot", help="The article's table: 'robot must obey orders'.")
+@question
+@flags.collect(Which, "which")
+def attention(request: Request, which: Which) -> "Answer":
+    """Where heads attend.
+
+    \b
+    glass attention "The cat sat. The cat"               what kind of head each is, on this text
+    glass attention -l 2 --head 1 "The cat sat"          where one head attends
+    glass attention -l 2 --head 1 --steps sat "The cat sat"   q·k, ÷ √K, mask, softmax, values
+    glass attention --find-heads it robot "A robot obeys; it must"   the heads that attend there most
+    glass attention --rollout --words "The cat sat"      through all layers, word by word
+    glass attention --cache 8 "Once upon a time"         what each step computes, and what it finds in the cache
+    glass attention --robot                              the article's table, with its missing step
+    glass attention -l 2 --head 1 --as arcs -o arcs.svg "The cat sat"   a picture, with arcs from token to token
+    """
+    which.check(request.text)
+    if which.robot:
+        return ask("robot")
+    about, layer, head, by_word = request.about, which.layer, which.head, which.by_word
+    if which.cache:
+        return request.lm.generate(request.prompt, max_new_tokens=which.cache, temperature=0).cache()
+    if which.pair is not None:
+        source, target = which.pair
+        return ask("find_heads", about, source=source, target=target)
+    if which.steps is not None:
+        return ask("steps", about, layer=layer, head=head, position=about.positions(which.steps)[-1])
+    if which.rollout:
+        return ask("rollout", about, layer=layer, by_word=by_word)
+    if layer is None:
+        return ask("heads", about)
+    return ask("attention", about, layer=layer, head=head, by_word=by_word, values=which.values)

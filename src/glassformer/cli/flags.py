@@ -1,0 +1,259 @@
+"""Flags that several verbs share, as decorators, and groups of them that reach a verb as one argument."""
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from glassformer.cli.printing import log
+from glassformer.errors import InputError
+
+if TYPE_CHECKING:
+    from glassformer.tasks.complete import LanguageModel
+
+DEFAULT_MODEL = "storyteller"
+
+Function = Callable[..., Any]
+Decorator = Callable[[Function], Function]
+
+
+# What click has, with a little more
+
+
+class Command(click.Command):
+    """A verb. Its help begins with its arguments, each with its own sentence."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The arguments, then the options."""
+        shown = [(one.make_metavar(ctx), one.note) for one in self.params if isinstance(one, Argument)]
+        if shown:
+            with formatter.section("Arguments"):
+                formatter.write_dl(shown)
+        super().format_options(ctx, formatter)
+
+
+class Argument(click.Argument):
+    """An argument with a sentence for the help; click itself has that since 8.5 only."""
+
+    def __init__(self, names: Sequence[str], *, note: str, **how: Any) -> None:
+        super().__init__(names, **how)
+        self.note = note
+
+
+class Option(click.Option):
+    """An option that still takes its former names, which its help does not show."""
+
+    def __init__(self, names: Sequence[str], *, former: Sequence[str] = (), **how: Any) -> None:
+        super().__init__([*names, *former], **how)
+        self.former = former
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """The line of the help."""
+        every = self.opts
+        self.opts = [name for name in every if name not in self.former]
+        record = super().get_help_record(ctx)
+        self.opts = every
+        return record
+
+
+class Text(click.types.StringParamType):
+    """Text of an argument, which may be any bytes: those that are not UTF-8 become U+FFFD."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """As text that can be encoded."""
+        text: str = super().convert(value, param, ctx)
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+TEXT = Text()
+PATH = click.Path(path_type=Path)
+
+
+def verb(function: Function) -> click.Command:
+    """Make a function with flags a verb."""
+    settings = {"help_option_names": ["-h", "--help"], "show_default": True}
+    return click.command(cls=Command, context_settings=settings)(function)
+
+
+def argument(name: str, note: str, **how: Any) -> Decorator:
+    """An argument, with a sentence about it."""
+    return click.argument(name, cls=Argument, note=note, **how)
+
+
+def option(*names: str, former: Sequence[str] = (), **how: Any) -> Decorator:
+    """An option; `former` names are taken and not shown."""
+    return click.option(*names, cls=Option, former=former, **how)
+
+
+def switch(*names: str, **how: Any) -> Decorator:
+    """An option without a value."""
+    return option(*names, is_flag=True, default=False, **how)
+
+
+def collect(kind: type[Any], name: str = "flags") -> Decorator:
+    """Hand the flags that are fields of a dataclass to the function as one argument."""
+    own = {one.name for one in fields(kind)}
+
+    def decorate(function: Function) -> Function:
+        @functools.wraps(function)
+        def collected(*first: Any, **given: Any) -> Any:
+            mine = {key: given.pop(key) for key in own & given.keys()}
+            return function(*first, **given, **{name: kind(**mine)})
+
+        return collected
+
+    return decorate
+
+
+def group(kind: type[Any], name: str, *options: Decorator) -> Decorator:
+    """Several flags that reach the function as one dataclass."""
+
+    def decorate(function: Function) -> Function:
+        function = collect(kind, name)(function)
+        for one in reversed(options):  # click puts the decorator that is applied last first
+            function = one(function)
+        return function
+
+    return decorate
+
+
+# A text
+
+
+text = argument("text", "The text; '-' or a pipe reads stdin.", type=TEXT, required=False)
+file = option("-f", "--file", type=PATH, help="Read the text from a file.")
+
+
+def read_text(text: str | None, file: Path | None) -> str:
+    """A text from the argument, from a file, or from stdin (named "-", or piped in)."""
+    if text is not None and file is not None:
+        raise InputError("give a text or --file, not both")
+    try:
+        if file is not None:
+            return _without_last_line_end(file.read_bytes().decode("utf-8"))
+        piped = text is None and sys.stdin is not None and not sys.stdin.isatty()
+        if text == "-" or piped:
+            return _without_last_line_end(sys.stdin.buffer.read().decode("utf-8"))
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read ({error.strerror})") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{file or 'stdin'}: not UTF-8 text") from None
+    return text or ""
+
+
+def _without_last_line_end(text: str) -> str:
+    """Editors and `echo` put one line end at the end of a text."""
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+# A model
+
+
+@dataclass(frozen=True)
+class Loading:
+    """Which model to load, and how."""
+
+    model: str = DEFAULT_MODEL
+    engine: str = "torch"
+    device: str = "cpu"
+    dtype: str = "float32"
+    revision: str | None = None
+    offline: bool = False
+
+    def load(self, name: str | None = None) -> "LanguageModel":
+        """The model, or another one in the same way; messages go to stderr."""
+        from glassformer.tasks.load import load
+
+        how = {key: value for key, value in vars(self).items() if key != "model"}
+        return load(self.model if name is None else name, say=log, **how)
+
+
+MODEL = "A shipped name, a folder, a hub id (owner/name@revision) or a name kept at home."
+ENGINE = "What computes: native (int8, fast), torch (exact), or auto: native where it runs the model."
+model = option("-m", "--model", default=DEFAULT_MODEL, help=MODEL)
+engine = option("--engine", default="auto", help=ENGINE)
+device = option("--device", default="cpu", help="Where to compute: cpu, cuda, mps.")
+dtype = option("--dtype", default="float32", help="float32, float64, bfloat16 or float16.")
+revision = option("--revision", help="Which revision of a hub model.")
+offline = switch("--offline", help="Never use the network.")
+
+loading = functools.partial(group, Loading, "loading")
+loading_by_any_engine = loading(model, engine, device, dtype, revision, offline)
+
+
+# A result
+
+
+@dataclass(frozen=True)
+class Picture:
+    """How a result is shown: printed, printed as JSON, or saved."""
+
+    output: Path | None = None
+    drawing: str | None = None
+    dark: bool = False
+    width: int = 960
+    as_json: bool = False
+
+    def check_format(self) -> None:
+        """Refuse a file that is neither a picture nor numbers, before anything is computed."""
+        if self.output is not None:
+            from glassformer.figures.view import check_format
+
+            check_format(self.output)
+
+    def check(self) -> None:
+        """Refuse what cannot be done, before anything is computed."""
+        self.check_format()
+        if self.as_json and self.output is not None:
+            raise InputError("--json prints and -o saves; give one of them")
+
+
+OUTPUT = "Save a picture (.svg, .png, .pdf, .html) or the numbers (.json, .csv)."
+WIDTH = "How wide a saved picture may be; 360 suits one column of a paper."
+output = option("-o", "--output", type=PATH, help=OUTPUT)
+drawing = option(
+    "--as", "drawing", help="Another drawing of the answer, where there are several: arcs, rank …"
+)
+dark = switch("--dark", help="Save the picture on a dark ground.")
+width = option("--width", default=960, help=WIDTH)
+as_json = switch("--json", "as_json", help="Print the result as JSON.")
+
+picture = functools.partial(group, Picture, "picture")
+picture_of_any_drawing = picture(output, drawing, dark, width, as_json)
+
+
+# What one looks at
+
+
+layer = option("-l", "--layer", type=int, help="One layer, counted from 0.")
+head = option("--head", type=int, help="One head, counted from 0.")
+by_word = switch("--words", "by_word", help="Join the tokens of a word.")
+seed = option("-s", "--seed", default=0, help="Of what is sampled: same seed, same result.")
+temperature = option("--temperature", default=0.0, help="0 takes the likeliest token; higher is wilder.")
+
+
+# Which flags go together
+
+
+def only(flag: str, why: str, *, others: dict[str, Any]) -> None:
+    """Refuse flags that have no meaning beside another one."""
+    given = next((name for name, value in others.items() if value not in (None, ())), None)
+    if given is not None:
+        raise InputError(f"{given} does not go with {flag}, which {why}")
+
+
+def at_least(flag: str, value: int, *, least: int) -> None:
+    """Refuse a number that is too small."""
+    if value < least:
+        raise InputError(f"{flag} must be at least {least}, not {value}")
+
+
+def one_question(questions: dict[str, Any]) -> None:
+    """Refuse several questions at once."""
+    given = [name for name, value in questions.items() if value not in (None, False, 0, ())]
+    if len(given) > 1:
+        raise InputError(f"{' and '.join(given)} are {len(given)} questions; ask one at a time")

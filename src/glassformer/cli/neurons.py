@@ -1,0 +1,109 @@
+"""glass neurons"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from glassformer.answers import ask
+from glassformer.cli import flags
+from glassformer.cli.flags import PATH, option
+from glassformer.cli.question import Request, question
+from glassformer.errors import InputError
+
+if TYPE_CHECKING:
+    from glassformer.answers.answer import Answer
+
+
+@dataclass(frozen=True)
+class Which:
+    """Which question about neurons."""
+
+    layers: tuple[str, ...]
+    k: int
+    factors: int
+    clusters: int
+    promotes: str | None
+    examples: str | None
+    corpus: tuple[Path, ...]
+    seed: int
+
+    def check(self, request: Request) -> None:
+        """Refuse flags that do not go together, before anything is loaded."""
+        flags.one_question(
+            {
+                "--factors": self.factors,
+                "--clusters": self.clusters,
+                "--promotes": self.promotes,
+                "--examples": self.examples,
+            }
+        )
+        if bool(self.corpus) != bool(self.examples):
+            raise InputError("--examples LAYER.NEURON and --corpus belong together")
+        flags.at_least("-k", self.k, least=1)
+        if self.promotes or self.examples:
+            flag = "--promotes" if self.promotes else "--examples"
+            given = {"TEXT": request.text, "--file": request.file, "--layer": self.layers}
+            flags.only(flag, "is one neuron on any text", others=given)
+
+
+@flags.verb
+@option("-l", "--layer", "layers", multiple=True, help="Only this layer, or 2-4; repeatable.")
+@option("-k", default=3, help="Neurons per token; tokens of --promotes, or texts of --examples.")
+@option("--factors", default=0, help="Instead: N factors (NMF) over all these neurons.")
+@option("--clusters", default=0, help="Instead: N groups (k-means) that fire alike.")
+@option("--promotes", former=["--neuron"], help="LAYER.NEURON: which tokens this one makes likelier.")
+@option("--examples", help="LAYER.NEURON: where in the texts of --corpus this one fires most.")
+@option("--corpus", multiple=True, type=PATH, help="With --examples: text files or folders; repeatable.")
+@flags.seed
+@question
+@flags.collect(Which, "which")
+def neurons(request: Request, which: Which) -> "Answer":
+    """Which neurons fire at which tokens.
+
+    \b
+    glass neurons "The little dog ran"               the strongest at every token
+    glass neurons -l 0 -k 10 "The little dog ran"    ten of the first layer
+    glass neurons --factors 4 "1, 2, 3, 4, 5"        what they have in common
+    glass neurons --promotes 3.17                    the tokens that one neuron makes likelier
+    glass neurons --examples 3.17 --corpus tales.jsonl.gz     where it fires most
+    """
+    which.check(request)
+    if which.promotes:
+        layer, neuron = parse_neuron("--promotes", which.promotes)
+        return ask("promotes", request.lm, layer=layer, neuron=neuron, k=which.k)
+    if which.examples:
+        return _examples(request, which)
+
+    layers = [layer for given in which.layers for layer in parse_layers(given)] or None
+    if which.factors:
+        return ask("factors", request.about, count=which.factors, layers=layers, seed=which.seed)
+    if which.clusters:
+        return ask("clusters", request.about, count=which.clusters, layers=layers, seed=which.seed)
+    return ask("neurons", request.about, layers=layers, k=which.k)
+
+
+def _examples(request: Request, which: Which) -> "Answer":
+    from glassformer.answers.neurons import read_corpus
+    from glassformer.cli.progress import progress_bar
+
+    layer, neuron = parse_neuron("--examples", which.examples or "")
+    texts = read_corpus(which.corpus)
+    with progress_bar("tokens read") as progress:
+        return ask("examples", request.lm, texts, layer=layer, neuron=neuron, k=which.k, progress=progress)
+
+
+def parse_layers(given: str) -> range:
+    """A layer, or a range of them such as 2-4."""
+    first, dash, last = given.partition("-")
+    numbers = first.isdecimal() and (last.isdecimal() or not dash)
+    if not numbers or (dash and int(last) < int(first)):
+        raise InputError(f"--layer {given!r} is neither a layer nor a range such as 2-4")
+    return range(int(first), int(last or first) + 1)
+
+
+def parse_neuron(flag: str, given: str) -> tuple[int, int]:
+    """Layer and number of a neuron."""
+    layer, _, number = given.partition(".")
+    if not (layer.isdecimal() and number.isdecimal()):
+        raise InputError(f"{flag} {given!r} is not LAYER.NEURON, as in 3.17")
+    return int(layer), int(number)

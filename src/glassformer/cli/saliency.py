@@ -1,0 +1,51 @@
+"""glass saliency"""
+
+from typing import TYPE_CHECKING, Any
+
+from glassformer.cli import flags
+from glassformer.cli.flags import TEXT, option
+from glassformer.cli.question import Request, question
+from glassformer.errors import InputError
+
+if TYPE_CHECKING:
+    from glassformer.answers.answer import Answer
+
+SAMPLING = ("max_new_tokens", "temperature", "seed")
+
+
+@flags.verb
+@option("-n", "--max-new-tokens", default=5, help="Generate N tokens first, and explain those.")
+@option(
+    "--method",
+    default="grad_x_input",
+    help="grad_x_input, gradient, integrated_gradients, occlusion or rollout.",
+)
+@option("--not", "foil", type=TEXT, help="Why not this token instead (' are')?")
+@flags.by_word
+@option("--steps", default=32, help="Of integrated gradients: more of them, and the gap closes.")
+@option("--test/--no-test", "tested", default=True, help="Deletion, insertion, agreement with other methods.")
+@flags.temperature
+@flags.seed
+@question
+def saliency(request: Request, method: str, foil: str | None, **given: Any) -> "Answer":
+    """Which earlier tokens made the next ones likely.
+
+    \b
+    glass saliency -n 3 "The little dog was very"          three tokens, and what each is owed to
+    glass saliency --method occlusion "Once upon a"        by taking tokens away
+    glass saliency -n 1 --not " are" "The keys to the"     why this one and not that one
+
+    A share below 0 is evidence against the token. Gap: how far integrated gradients are from adding up. Deletion:
+    how much of the token's probability is left on average while the tokens named are taken away (low is good).
+    Insertion: how much is there on average while they are put back (high is good). Both are means over eleven
+    points: of a few tokens they are coarse, and they exceed 1 where taking a token away helps.
+    """
+    from glassformer.cli.progress import progress_bar
+
+    if foil is not None and method == "rollout":
+        raise InputError("--not has no meaning for rollout, which knows no next token")
+    sampling = {name: given.pop(name) for name in SAMPLING}
+    prompt = request.prompt  # before the model, which takes longer to load
+    completion = request.lm.generate(prompt, **sampling)
+    with progress_bar(method) as progress:
+        return completion.saliency(method, foil=foil, progress=progress, **given)

@@ -1,0 +1,120 @@
+"""glass show"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from glassformer.answers import ask
+from glassformer.cli import flags
+from glassformer.cli.flags import DEFAULT_MODEL, TEXT, Loading, Picture, option, switch
+from glassformer.cli.printing import out, print_answer, print_json, size
+from glassformer.errors import InputError
+
+if TYPE_CHECKING:
+    from glassformer.answers.answer import Answer
+    from glassformer.tasks.library import Row, Table
+
+GPT2_SMALL = 124_439_808
+NOTE_124M = """
+Why 124M and not 117M: OpenAI's first release note and the paper's table say 117M, a miscount that was corrected
+later. Counted from this file it is 124,439,808: 12 blocks of 7,087,872, a token matrix of 50,257 × 768, a position
+matrix of 1,024 × 768 and the last layer norm. The output matrix is the token matrix once more and counts once.
+(The Illustrated GPT-2's own table sums to 124,410,624: it gives the feed-forward layer's first bias as 768 instead
+of 3,072 in each block, and leaves out the last layer norm.)"""
+
+
+@dataclass(frozen=True)
+class Which:
+    """What to show of a model instead of its parameters."""
+
+    curve: bool
+    training_rows: str | None
+    window: int
+    update: str | None
+    lr: float
+
+
+@flags.verb
+@flags.argument("model", "A shipped name, a folder, a hub id or a name kept at home.", default=DEFAULT_MODEL)
+@switch("--curve", help="Instead: the loss of a training (its folder or metrics.jsonl).")
+@option("--training-rows", type=TEXT, help="Instead: the rows of features and label that this text becomes.")
+@option("--window", default=8, help="With --training-rows: tokens of a row, at most.")
+@option("--update", type=TEXT, help="Instead: one training step toward this text's last token, in numbers.")
+@option("--lr", default=0.001, help="With --update: the learning rate.")
+@flags.loading(flags.revision, flags.offline)
+@flags.picture(flags.output, flags.dark, flags.width, flags.as_json)
+@flags.collect(Which, "which")
+def show(loading: Loading, picture: Picture, which: Which) -> None:
+    """A model's parameters: per tensor, per block, in total, counted from its file.
+
+    \b
+    glass show                    the model that ships
+    glass show gpt2               GPT-2 small, and why it says 124M and not 117M
+    glass show -o parameters.svg  a picture of where they are
+    glass show --curve runs/mine  how a training went; with -o as a picture
+    glass show --training-rows "A robot must obey"    features and label, as training sees a text
+    glass show --update "A robot must obey"           one update: predict, error, weights, predict again
+    """
+    from glassformer.tasks import library
+
+    picture.check_format()
+    flags.one_question(
+        {"--curve": which.curve, "--training-rows": which.training_rows, "--update": which.update}
+    )
+    answer = about_training(loading, which)
+    if answer is not None:
+        print_answer(answer, picture)
+        return
+
+    table = library.describe(loading.model, revision=loading.revision, offline=loading.offline)
+    if picture.output is not None:
+        print_answer(ask("parameters", table), picture)
+    elif picture.as_json:
+        print_json(table.to_dict())
+    else:
+        print_parameters(loading.model, table)
+
+
+def about_training(loading: Loading, which: Which) -> "Answer | None":
+    """The answer to a question about training, if one is asked."""
+    if which.curve:
+        return ask("curve", [metrics_of(loading.model)])
+    if which.training_rows is not None:
+        from glassformer.tasks.tokenize import load_tokenizer
+
+        tokenizer = load_tokenizer(loading.model, revision=loading.revision, offline=loading.offline)
+        return ask("training_rows", tokenizer, which.training_rows, window=which.window)
+    if which.update is not None:
+        return loading.load().update(which.update, lr=which.lr)
+    return None
+
+
+def metrics_of(name: str) -> Path:
+    """The log of a training: the file itself, or the one in its folder."""
+    path = Path(name)
+    file = path / "metrics.jsonl" if path.is_dir() else path
+    if not file.is_file():
+        raise InputError(f"{file}: there is no such log of a training")
+    return file
+
+
+def print_parameters(name: str, table: "Table") -> None:
+    """Every tensor outside of the blocks, one block, and the total."""
+    width = max(len(row.name) for row in [*table.whole, *table.block]) + 2
+    out(f"{name}  ({table.folder})", "")
+    out(*(line_of(row, width) for row in table.whole[:2]))
+    out(f"{table.blocks} blocks, each:")
+    out(*("  " + line_of(row, width - 2) for row in table.block))
+    out(f"  {'one block':<{width + 16}}{table.block_total:>15,}")
+    out(f"{f'{table.blocks} blocks':<{width + 18}}{table.block_total * table.blocks:>15,}")
+    out(*(line_of(row, width) for row in table.whole[2:]))
+    out(f"{'total':<{width + 18}}{table.total:>15,}")
+    out("", f"{size(table.size)} on disk, {table.dtype}")
+    if table.total == GPT2_SMALL:
+        out(NOTE_124M)
+
+
+def line_of(row: "Row", width: int) -> str:
+    """Name, shape and number of a tensor's parameters."""
+    shape = " × ".join(f"{n:,}" for n in row.shape)
+    return f"{row.name:<{width}}{shape:>18}{row.parameters:>15,}"

@@ -1,0 +1,128 @@
+"""glass top"""
+
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from glassformer.cli import flags
+from glassformer.cli.flags import TEXT, Loading, Picture, option, switch
+from glassformer.cli.printing import log, out, print_json, save_answer, stdout
+from glassformer.errors import InputError
+
+if TYPE_CHECKING:
+    from glassformer.answers.tokens import Top
+    from glassformer.tasks.complete import LanguageModel
+
+BAR = 40  # columns
+
+
+@dataclass(frozen=True)
+class Choosing:
+    """Among which tokens one would be drawn."""
+
+    temperature: float
+    top_k: int
+    top_p: float
+
+
+@flags.verb
+@flags.argument(
+    "text", "The text; '-' or a pipe reads stdin. None: a text's first word.", type=TEXT, required=False
+)
+@flags.file
+@option("-k", default=10, help="How many tokens to show.")
+@switch("-i", "--interactive", help="Pick one and go on.")
+@option("--temperature", default=1.0, help="As generate would: above 0; 1 is the model's own opinion.")
+@option("--top-k", default=0, help="Show the cut after the k likeliest; 0: none.")
+@option("--top-p", default=1.0, help="Show the cut after those that reach p together; 1: none.")
+@flags.loading_by_any_engine
+@flags.picture_of_any_drawing
+@flags.collect(Choosing, "choosing")
+def top(
+    text: str | None,
+    file: Path | None,
+    k: int,
+    choosing: Choosing,
+    loading: Loading,
+    picture: Picture,
+    **mode: Any,
+) -> None:
+    """The ten likeliest next tokens, with their probabilities.
+
+    \b
+    glass top "Once upon a"                  ten tokens with bars
+    glass top -k 3 --json "The dragon"       three, as data
+    glass top --top-p 0.9 "Once upon a time, there was a"    and those that would be cut off
+    glass top -o top.svg "Once upon a"       a picture
+    glass top --engine torch "Once upon a"   exact: the native engine computes in int8
+    glass top --interactive "One day"        pick a token by its number, go on, 0 to go back
+    """
+    from glassformer.tasks.complete import check_options
+
+    interactive = mode["interactive"]
+    prompt = "" if interactive and text is None and file is None else flags.read_text(text, file)
+    flags.at_least("-k", k, least=1)
+    picture.check()
+    options = asdict(choosing)
+    check_options(options)  # what is wrong is said before the model is loaded
+
+    lm = loading.load()
+    if interactive:
+        explore(lm, prompt, k=k, options=options)
+        return
+    found = lm.top(prompt, k, **options)
+    if picture.as_json:
+        print_json({"text": prompt, "next": rows_of(found)})
+    elif picture.output is not None:
+        save_answer(found, picture)
+    else:
+        print_top(found)
+
+
+def rows_of(found: "Top") -> list[dict[str, Any]]:
+    """Every candidate as data."""
+    return [{**vars(one), "kept": kept} for one, kept in zip(found, found.kept, strict=True)]
+
+
+def print_top(found: "Top") -> None:
+    """Every candidate with its probability as a bar; what would be cut off is dim."""
+    from glassformer.figures.labels import cells, visible
+    from glassformer.figures.terminal import bar
+
+    console = stdout()
+    shown = [visible(token) for token in found.tokens]
+    width = max(map(cells, shown))
+    for rank, (token, one, kept) in enumerate(zip(shown, found, found.kept, strict=True), start=1):
+        padded = token + " " * (width - cells(token))
+        line = f"{rank:>3}  {padded}  {one.probability:>6.1%}  {bar(one.probability, BAR)}".rstrip()
+        console.print(line if kept else f"{line}  (cut off)", style="" if kept else "dim")
+
+
+def explore(lm: "LanguageModel", prompt: str, *, k: int, options: dict[str, Any]) -> None:
+    """Show, let a person pick, go on; 0 takes the last token back, an empty line or Ctrl-D ends."""
+    start = lm.encode(prompt)
+    picked: list[int] = []
+    while True:
+        text = prompt + lm.text_of(picked)
+        out(f"\n{text}▏")
+        try:
+            found = lm.top([*start, *picked], k, **options)
+        except InputError as edge:  # the end of the context
+            log(f"glass: {edge}")
+            print(text)
+            return
+
+        print_top(found)
+        sys.stderr.write(f"1–{len(found)} picks, 0 goes back, Enter ends: ")
+        sys.stderr.flush()
+        given = sys.stdin.readline().strip()
+        if not given:
+            print(text)
+            return
+        if given == "0":
+            del picked[-1:]
+        elif given.isdecimal() and 1 <= int(given) <= len(found):
+            picked.append(found[int(given) - 1].token)
+        else:
+            log(f"{given!r} is not a number from 0 to {len(found)}")

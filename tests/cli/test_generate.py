@@ -1,0 +1,203 @@
+"""glass generate: from prompts to text, streamed or whole."""
+
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import fields
+from pathlib import Path
+
+from glassformer.generation.options import Options
+
+
+def test_generate_is_reproducible(glass, model: str) -> None:
+    """Same seed, same text; another seed, another text; the prompt stands first."""
+    first = glass("generate", "-m", model, "-n", "20", "-s", "5", "Once upon")
+    assert first == glass("generate", "-m", model, "-n", "20", "-s", "5", "Once upon")
+    assert first[0] == 0
+    assert first[1].startswith("Once upon")
+    assert first[1] != glass("generate", "-m", model, "-n", "20", "-s", "6", "Once upon")[1]
+
+
+def test_streamed_or_not_it_is_the_same_text(glass, model: str) -> None:
+    """Stream, whole and JSON agree."""
+    arguments = ("generate", "-m", model, "-n", "20", "-s", "5", "Once")
+    streamed = glass(*arguments)[1]
+    assert streamed == glass(*arguments, "--no-stream")[1]
+    data = json.loads(glass(*arguments, "--json")[1])
+    assert data["prompt"] + data["text"] + "\n" == streamed
+    assert data["finish_reason"] in ("length", "stop")
+    assert len(data["tokens"]) == len(data["logprobs"]) == len(data["pieces"]) <= 20
+
+
+def test_prompts_come_from_everywhere(glass, model: str, tmp_path: Path) -> None:
+    """Argument, pipe, dash and file give the same text."""
+    (tmp_path / "p.txt").write_text("Once\n")
+    options = ("-m", model, "-n", "8", "-s", "1")
+    texts = {
+        glass("generate", *options, "Once")[1],
+        glass("generate", *options, stdin="Once\n")[1],
+        glass("generate", *options, "-", stdin="Once")[1],
+        glass("generate", *options, "-f", str(tmp_path / "p.txt"))[1],
+    }
+    assert len(texts) == 1
+
+
+def test_nothing_at_all_starts_a_text(glass, model: str) -> None:
+    """An unconditional sample."""
+    code, out, err = glass("generate", "-m", model, "-n", "5", "-s", "1")
+    assert (code, err) == (0, "")
+    assert out.strip()
+
+
+def test_several_answers_and_beams(glass, model: str) -> None:
+    """As many as were asked for."""
+    data = json.loads(
+        glass("generate", "-m", model, "-n", "5", "-s", "1", "--num-return-sequences", "3", "--json", "Once")[
+            1
+        ]
+    )
+    assert [one["choice"] for one in data] == [0, 1, 2]
+    assert len({one["text"] for one in data}) > 1
+    code, out, _ = glass("generate", "-m", model, "-n", "5", "--num-beams", "3", "--json", "Once")
+    assert code == 0
+    assert len(json.loads(out)["tokens"]) <= 5
+
+
+def test_a_prompt_that_does_not_fit(glass, model: str) -> None:
+    """The error says by how much; sliding is a choice."""
+    code, _, err = glass("generate", "-m", model, "x" * 70)
+    assert code == 2
+    assert re.search(r"\d+ tokens, \d+ more than the model's context of 64", err)
+    assert (
+        glass("generate", "-m", model, "-n", "80", "--min-new-tokens", "80", "-s", "1", "--slide", "x" * 70)[
+            0
+        ]
+        == 0
+    )
+
+
+def test_a_conversation_on_a_terminal(model: str) -> None:
+    """Prompt, text, prompt, end: on a real terminal."""
+    parent, child = pty.openpty()
+    command = [sys.executable, "-m", "glassformer.cli", "generate", "-m", model, "-i", "-n", "4", "-s", "1"]
+    with subprocess.Popen(command, stdin=child, stdout=child, stderr=child) as process:
+        os.close(child)
+        said, sent, deadline = "", 0, time.time() + 60
+        while time.time() < deadline and (process.poll() is None or select.select([parent], [], [], 0)[0]):
+            if select.select([parent], [], [], 0.2)[0]:
+                try:
+                    said += os.read(parent, 4096).decode(errors="replace")
+                except OSError:
+                    break
+            if said.count("> ") > sent and sent < 3:
+                os.write(parent, [b"Once\n", b"upon\n", b"\x04"][sent])
+                sent += 1
+        assert process.wait(30) == 0
+    os.close(parent)
+    assert "Once" in said
+    assert "upon" in said
+    assert "Traceback" not in said
+
+
+def test_a_prompt_of_any_bytes(glass, model: str) -> None:
+    """An argument that is no text is read as far as it is one."""
+    code, out, err = glass("generate", "-m", model, "-n", "3", "-s", "1", "abc \udcff")
+    assert (code, err) == (0, "")
+    assert out.startswith("abc \ufffd")
+
+
+def test_defaults_in_the_help_are_those_of_the_package(glass) -> None:
+    """They are written by hand, so that the help imports nothing."""
+    text = " ".join(glass("generate", "--help")[1].split())
+    for one in fields(Options):
+        flag = f"--{one.name.replace('_', '-')}"
+        shown = re.search(rf"{flag} (?:INTEGER|FLOAT) [^\[]*\[([\d.]+)\]", text)
+        if shown and one.name != "seed":
+            assert float(shown[1]) == one.default, flag
+    assert len(re.findall(r"\[[\d.]+\]", text)) == 12
+
+
+def test_a_model_has_defaults_of_its_own(glass, model: str, tmp_path: Path) -> None:
+    """Its generation_config.json goes before the package's defaults; what is typed goes before both."""
+    folder = tmp_path / "own"
+    shutil.copytree(model, folder)
+    (folder / "generation_config.json").write_text('{"do_sample": false, "max_new_tokens": 7}')
+    first = json.loads(glass("generate", "-m", str(folder), "--json", "Once")[1])
+    assert len(first["tokens"]) == 7
+    assert first["tokens"] == json.loads(glass("generate", "-m", str(folder), "--json", "Once")[1])["tokens"]
+    typed = json.loads(glass("generate", "-m", str(folder), "--json", "-n", "3", "Once")[1])
+    assert typed["tokens"] == first["tokens"][:3]
+    hot = ("generate", "-m", str(folder), "--json", "--temperature", "5", "--top-k", "0", "Once")
+    assert len({tuple(json.loads(glass(*hot)[1])["tokens"]) for _ in range(4)}) > 1
+
+
+def test_zero_is_a_value(glass, model: str) -> None:
+    """Of a temperature, a number of tokens and a seed."""
+    cold = ("generate", "-m", model, "-n", "8", "--temperature", "0", "Once")
+    assert glass(*cold) == glass(*cold)
+    assert glass("generate", "-m", model, "-n", "0", "Once")[1] == "Once\n"
+    assert json.loads(glass("generate", "-m", model, "-n", "1", "-s", "0", "--json", "Once")[1])["seed"] == 0
+
+
+def test_examples_go_before_the_question(glass, model: str, tmp_path: Path) -> None:
+    """Only question and answer are printed; the answer ends with its line; streamed, whole and JSON agree."""
+    (tmp_path / "e.txt").write_text("a b\n\nc d\n")
+    command = ("generate", "-m", model, "-n", "12", "-s", "3", "--examples", str(tmp_path / "e.txt"), "e f")
+    code, streamed, err = glass(*command)
+    assert (code, err) == (0, "")
+    assert streamed.startswith("e f")
+    assert streamed == glass(*command, "--no-stream")[1]
+    data = json.loads(glass(*command, "--json")[1])
+    assert data["prompt"] == "a b\nc d\ne f"
+    assert (data["examples_used"], data["examples_dropped"]) == (2, 0)
+    assert streamed == f"e f{data['text']}\n"
+    assert "\n" not in data["text"]
+    plain = json.loads(glass("generate", "-m", model, "-n", "12", "-s", "3", "--json", "e f")[1])
+    assert "examples_used" not in plain
+
+
+def test_an_answer_to_examples_ends_where_it_is_said(glass, model: str, tmp_path: Path) -> None:
+    """At a line end; with --stop, there."""
+    (tmp_path / "e.txt").write_text("a\n\nb")
+    command = ("generate", "-m", model, "-n", "40", "--examples", str(tmp_path / "e.txt"), "--json", "c")
+    ids = json.loads(glass("tokenize", "-m", model, "--json", "\n")[1])["tokens"]
+    newline = ("--logit-bias", f"{ids[0]['id']}=1000")
+    assert json.loads(glass(*command, *newline)[1])["text"] == ""
+    assert json.loads(glass(*command, *newline, "--stop", "zzz")[1])["text"] == "\n" * 40
+    code, _, err = glass(*command, "--num-beams", "2")
+    assert code == 2
+    assert "--examples" in err
+    assert "--num-beams" in err
+
+
+def test_examples_that_do_not_fit_are_named(glass, model: str, tmp_path: Path) -> None:
+    """The first are dropped, as few as possible; how many is said on stderr, and in the data."""
+    lines = [json.dumps({"prompt": f"{n} x x x", "completion": " y"}) for n in range(30)]
+    (tmp_path / "e.jsonl").write_text("\n".join(lines))
+    command = ("generate", "-m", model, "-s", "1", "--examples", str(tmp_path / "e.jsonl"), "31 x")
+    code, out, err = glass(*command)
+    assert code == 0
+    assert out.startswith("31 x")
+    assert re.fullmatch(r"\d+ of 30 examples do not fit the context and were dropped, the first ones\n", err)
+    few = json.loads(glass(*command, "--json")[1])
+    assert few["examples_used"] + few["examples_dropped"] == 30
+    assert few["prompt"].startswith(f"{few['examples_dropped']} x x x y\n")
+    assert len(few["prompt_tokens"]) <= 48  # a quarter of the context of 64 is left for the answer
+    more = json.loads(glass(*command, "--json", "-n", "2")[1])
+    assert more["examples_used"] > few["examples_used"]  # -n needs less room
+    (tmp_path / "none.txt").write_text("\n\n")
+    assert "none.txt holds no text" in glass(*command[:-2], str(tmp_path / "none.txt"), "x")[2]
+
+
+def test_examples_for_every_prompt_of_a_conversation(glass, model: str, tmp_path: Path) -> None:
+    """Each line that is typed is a question."""
+    (tmp_path / "e.txt").write_text("a b\n\nc d")
+    how = ("-m", model, "-n", "6", "-s", "3", "--examples", str(tmp_path / "e.txt"))
+    once = glass("generate", *how, "e f")[1]
+    assert glass("generate", *how, "-i", stdin="e f\ne f\n")[1] == once * 2

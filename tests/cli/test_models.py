@@ -1,0 +1,38 @@
+"""glass models, pull, rm, convert."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+
+def test_models_lists_what_ships(glass) -> None:
+    """The storyteller is there; what could be pulled is named."""
+    code, out, _ = glass("models")
+    assert code == 0
+    assert "storyteller" in out
+    assert "gpt2-xl" in out
+
+
+def test_convert_keeps_under_a_name(
+    glass, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a name the folder's own is taken; it is listed, used and removed by it. A shipped name is taken already."""
+    import torch
+    from small import hugging_face
+
+    (tmp_path / "gem").mkdir()
+    monkeypatch.chdir(tmp_path / "gem")
+    source = hugging_face()
+    source.config.save_pretrained(".")
+    torch.save(source.state_dict(), "pytorch_model.bin")
+    assert glass("convert", "pytorch_model.bin", "storyteller")[0] == 2
+    code, out, err = glass("convert", "pytorch_model.bin", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out) == {"folder": str(home / "models" / "gem")}
+    assert glass("convert", "pytorch_model.bin")[0] == 2  # it is there already
+    monkeypatch.chdir(tmp_path)
+    assert "gem" in glass("models")[1]
+    assert glass("generate", "-m", "gem", "x")[0] == 2  # it has no vocabulary, and says so
+    assert glass("rm", "gem", "-y")[0] == 0
+    assert not (home / "models" / "gem").exists()

@@ -1,0 +1,225 @@
+"""The verbs that look inside: tables for people, numbers for programs, one sentence for mistakes."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+TEXT = "The cat sat. The cat"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["attention", TEXT], ["layer", "previous", "induction"]),
+        (["attention", "-l", "1", TEXT], ["mean of all heads", "attends to 1"]),
+        (["attention", "-l", "1", "--head", "0", "--words", TEXT], ["layer 1, head 0", "␣sat"]),
+        (["attention", "-l", "1", "--head", "0", "--steps", "sat", TEXT], ["q·k", "softmax", "−∞"]),
+        (["attention", "--find-heads", "sat", "cat", TEXT], ["from 'sat' to 'cat'"]),
+        (["attention", "--robot"], ["obey", "0.481"]),
+        (["lens", TEXT], ["embed", "blocks.0.mid", "divergence"]),
+        (["lens", "-p", "all", "-w", " mat", TEXT], ["rank of ' mat'"]),
+        (["saliency", "-n", "1", TEXT], ["because of", "deletion"]),
+        (["saliency", "-n", "1", "--method", "occlusion", "--not", " dog", "--no-test", TEXT], ["occlusion"]),
+        (["neurons", "-k", "1", TEXT], ["activation"]),
+        (["neurons", "--factors", "2", "-l", "0", TEXT], ["2 factors"]),
+        (["diff", "storyteller", "storyteller", TEXT], ["difference", "0.000"]),
+        (["attention", "--rollout", "-l", "1", TEXT], ["through layers 0 to 1"]),
+        (["attention", "-l", "1", "--values", TEXT], ["length of what is handed over"]),
+        (["attention", "--cache", "3", TEXT], ["computed", "reused", "bytes a layer"]),
+        (
+            ["lens", "--attribution", "--token", " dog", "--not", " cat", TEXT],
+            ["the logit of ' dog' less that of ' cat'", "blocks.0.mlp"],
+        ),
+        (["lens", "--rankings", "2", TEXT], ["ranks of the generated tokens", "blocks.1.mid"]),
+        (["saliency", "-n", "1", "--words", "--no-test", TEXT], ["␣sat"]),
+        (["neurons", "--clusters", "2", "-l", "0", TEXT], ["2 clusters"]),
+        (["neurons", "--promotes", "1.17", "-k", "4"], ["what neuron 17 of layer 1 promotes"]),
+        (["show", "--training-rows", TEXT], ["features", "label", "␣sat"]),
+        (["show", "--update", TEXT], ["one update toward ' cat'", "gradient norm", "logit after"]),
+        (
+            ["edit", "--zero", "blocks.*.attn", "-n", "3", TEXT],
+            ["nats apart", f"before {TEXT}", f"after {TEXT}", "difference"],
+        ),
+        (
+            [
+                "edit",
+                "--scale",
+                "blocks.0.mlp.neurons[3]=5",
+                "--mean",
+                "blocks.1.attn.mix[0]",
+                "-n",
+                "0",
+                TEXT,
+            ],
+            ["nats apart"],
+        ),
+        (
+            ["edit", "--patch", "blocks.1.out", "--from", "The girl", "--at", "1", "-n", "0", "The boy"],
+            ["nats apart"],
+        ),
+        (
+            ["edit", "--toward", "so happy", "--away", "so sad", "--by", "2", "-n", "0", "He was"],
+            ["nats apart"],
+        ),
+        (
+            [
+                "edit",
+                "--sweep",
+                "--from",
+                "The girl lost",
+                "--answer",
+                " her",
+                "--not",
+                " his",
+                "The boy lost",
+            ],
+            ["restored", "1.000"],
+        ),
+    ],
+)
+def test_tables(arguments: list[str], words: list[str], said) -> None:
+    """Each says what it shows, and cuts nothing in a pipe."""
+    shown = said(*arguments)
+    for word in words:
+        assert word in shown
+    assert "…" not in shown
+    assert "(0.000 nats apart)" not in shown  # an edit that does nothing
+
+
+def test_numbers(tmp_path: Path, said) -> None:
+    """As JSON on stdout, as JSON or CSV in a file."""
+    found = json.loads(said("lens", "--json", TEXT))
+    assert len(found["values"]["ranks"][0]) == len(found["tokens"])
+    said("lens", TEXT, "-o", str(tmp_path / "lens.json"))
+    saved = json.loads((tmp_path / "lens.json").read_text())
+    assert saved.pop("view")["kind"] == "matrix"
+    assert saved == found
+    said("lens", "-p", "all", TEXT, "-o", str(tmp_path / "lens.csv"))
+    lines = list(csv.reader(io.StringIO((tmp_path / "lens.csv").read_text())))
+    assert len(lines) == 1 + len(found["tokens"]) * len(found["values"]["stages"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["attention", "--head", "1", TEXT], "--head needs --layer"),
+        (["attention", "--steps", "cat", TEXT], "--steps needs --layer and --head"),
+        (["attention", "--find-heads", "cat"], "requires 2 arguments"),
+        (["attention", "-l", "99", TEXT], "layer 99 is out of range"),
+        (
+            ["attention", "--find-heads", "cat", "The", "-l", "1", TEXT],
+            "--layer does not go with --find-heads, which is about all",
+        ),
+        (["attention", "--cache", "2", "-l", "0", TEXT], "--layer does not go with --cache"),
+        (["attention", "--cache", "-1", TEXT], "--cache must be at least 0, not -1"),
+        (["attention", "--robot", TEXT], "TEXT does not go with --robot"),
+        (["attention", "--json", "-o", "x.json", TEXT], "--json prints and -o saves; give one of them"),
+        (
+            ["attention", "-l", "1", "--as", "pie", "-o", "x.svg", TEXT],
+            "'pie' is not a drawing of attention; there is matrix",
+        ),
+        (["lens", "--rankings", "2", "-p", "0", TEXT], "--position does not go with --rankings"),
+        (["lens", "--rankings", "-3", TEXT], "--rankings must be at least 0, not -3"),
+        (
+            ["lens", "--attribution", "--token", " her", "--not", " her", TEXT],
+            "the foil is the token itself",
+        ),
+        (
+            ["lens", "-w", " unbelievable", TEXT],
+            "is not one token but ' un' + 'b' + 'el' + 'ie' + 'v' + 'able'\n",
+        ),
+        (["neurons", "--promotes", "1.17", TEXT], "TEXT does not go with --promotes"),
+        (["neurons", "--promotes", "1.17", "-k", "0"], "-k must be at least 1, not 0"),
+        (["edit", "--zero", "blocks.0.mlp", "--from", "x", TEXT], "--from needs --patch or --sweep"),
+        (["edit", "--zero", "blocks.0.mlp", "--answer", "x", TEXT], "--answer does not go with an edit"),
+        (
+            ["edit", "--zero", "blocks.0.mlp", "--site", "x", TEXT],
+            "--site needs --toward and --away, or --sweep",
+        ),
+        (
+            ["edit", "--sweep", "--from", TEXT, "--answer", "a", "--not", "b", "--at", "1", TEXT],
+            "--at does not go with --sweep",
+        ),
+        (["edit", "--zero", "blocks.0.mlp", "--save", "/nowhere/x.json", TEXT], "cannot be written"),
+        (["lens", ""], "the text is empty"),
+        (["lens", "-p", "dragon", TEXT], "the word 'dragon' is not in the text"),
+        (
+            ["lens", TEXT, "-o", "x.doc"],
+            "x.doc: a picture is saved as .svg, .png, .pdf, .html, numbers as .json or .csv",
+        ),
+        (["lens", TEXT, "-o", "/nowhere/x.csv"], "cannot be written"),
+        (["saliency", "--method", "magic", TEXT], "method 'magic' is none of"),
+        (["saliency", "-n", "0", TEXT], "there is no token to explain"),
+        (["neurons", "--factors", "99", TEXT], "factors must be between 1 and the"),
+        (["neurons", "--factors", "2", "--clusters", "2", TEXT], "ask one at a time"),
+        (["neurons", "--clusters", "0", "--corpus", "x", TEXT], "--examples and --corpus belong together"),
+        (["neurons", "--examples", "1.17"], "--examples and --corpus belong together"),
+        (["neurons", "--promotes", "17"], "'17' is not LAYER.NEURON"),
+        (["neurons", "--promotes", "1.99999"], "neuron 99999 is out of range"),
+        (["neurons", "--examples", "1.2", "--corpus", "/nowhere"], "/nowhere: there is no such file"),
+        (["attention", "--values", TEXT], "--values needs --layer"),
+        (["lens", "--token", " cat", TEXT], "--token needs --attribution"),
+        (["lens", "--attribution", "-p", "all", TEXT], "--attribution needs one --position"),
+        (["lens", "--residual", "-p", "all", TEXT], "--residual needs one --position"),
+        (["edit", TEXT], "name an edit: --zero"),
+        (["edit", "--sweep", "--zero", "embed", TEXT], "--sweep and an edit are 2 questions"),
+        (["attention", "--rollout", "--cache", "2", TEXT], "--rollout and --cache are 2 questions"),
+        (["attention", "--words", TEXT], "--words joins the tokens of one layer"),
+        (["attention", "-l", "1", "--head", "0", "--rollout", TEXT], "--head goes with"),
+        (["attention", "-l", "1", "--head", "0", "--steps=--5", TEXT], "the word '--5' is not in the text"),
+        (["lens", "--rankings", "2", "-w", " cat", TEXT], "--rankings and --watch are 2 questions"),
+        (["show", "--curve", "--update", TEXT], "--curve and --update are 2 questions"),
+        (["show", "--update", "The"], "at least two tokens"),
+        (["show", "--training-rows", TEXT, "--window", "0"], "window must be a whole number of at least 1"),
+        (["saliency", "--method", "rollout", "--not", " cat", TEXT], "--not has no meaning for rollout"),
+        (["neurons", "-l", "3-1", TEXT], "neither a layer nor a range"),
+        (["neurons", "--clusters", "2", "Once"], "clusters must be between 1 and the 1 ways"),
+        (["edit", "--zero", "blocks.99.mlp", TEXT], "no site matches 'blocks.99.mlp'"),
+        (["edit", "--zero", "blocks.0.attn.mix[99]", TEXT], "entries, counted from 0"),
+        (["edit", "--zero", "blocks.0.out[1]", TEXT], "take an index"),
+        (["edit", "--scale", "blocks.0.mlp", TEXT], "is not ADDRESS=NUMBER"),
+        (["edit", "--patch", "blocks.0.mlp", TEXT], "--patch needs --from"),
+        (["edit", "--patch", "blocks.0.mlp", "--from", "A", TEXT], "has not as many tokens as"),
+        (["edit", "--toward", "good", TEXT], "--toward and --away belong together"),
+        (["edit", "--sweep", TEXT], "--sweep needs --from, --answer and --not"),
+        (
+            ["edit", "--sweep", "--from", "A", "--answer", " a", "--not", " the", TEXT],
+            "as many tokens as each other",
+        ),
+        (["edit", "--edit", "/nowhere.json", TEXT], "/nowhere.json: cannot be read"),
+        (["generate", "--edit", "/nowhere.json", TEXT], "/nowhere.json: cannot be read"),
+    ],
+)
+def test_mistakes(arguments: list[str], words: str, said) -> None:
+    """One sentence, exit code 2."""
+    shown = said(*arguments, code=2)
+    assert words in shown
+    assert shown.count("\n") <= 2
+
+
+def test_pictures(tmp_path: Path, said) -> None:
+    """Every verb that looks inside saves what it draws; so do generate, top, tokenize and show."""
+    for name, arguments in {
+        "attention.svg": ["attention", "-l", "1", TEXT],
+        "arcs.svg": ["attention", "-l", "1", "--as", "arcs", "--dark", TEXT],
+        "lens.html": ["lens", "--as", "rank", TEXT],
+        "watch.png": ["lens", "-w", " is", "-w", " was", TEXT],
+        "residual.svg": ["lens", "--residual", TEXT],
+        "saliency.pdf": ["saliency", "-n", "1", "--no-test", TEXT],
+        "neurons.svg": ["neurons", "--width", "400", TEXT],
+        "edit.svg": ["edit", "--zero", "blocks.0.attn", "-n", "2", TEXT],
+        "diff.svg": ["diff", "storyteller", "storyteller", TEXT],
+        "story.svg": ["generate", "-n", "4", "-s", "1", TEXT],
+        "top.svg": ["top", "--top-k", "3", TEXT],
+        "merges.svg": ["tokenize", "--merges", TEXT],
+        "embedding.csv": ["tokenize", "--embedding", TEXT],
+        "tokens.svg": ["tokenize", TEXT],
+        "rows.svg": ["show", "--training-rows", TEXT],
+        "update.svg": ["show", "--update", TEXT],
+        "parameters.svg": ["show"],
+    }.items():
+        said(*arguments, "-o", str(tmp_path / name))
+        assert (tmp_path / name).stat().st_size > 200, name

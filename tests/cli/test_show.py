@@ -1,0 +1,68 @@
+"""glass show: parameters counted from the file, and the curve of a training."""
+
+import json
+from pathlib import Path
+
+import pytest
+from small import small_model
+
+
+def test_show_counts_from_the_file(glass, model: str) -> None:
+    """The total is the sum of what is shown, and the model's own count."""
+    data = json.loads(glass("show", "--json", model)[1])
+    assert data["total"] == data["blocks"] * data["block_total"] + sum(
+        row["parameters"] for row in data["whole"]
+    )
+    assert data["total"] == small_model(vocab=300, context=64).config.parameters
+    assert f"{data['total']:,}" in glass("show", model)[1]
+
+
+def test_show_says_why_124m(glass, tmp_path: Path) -> None:
+    """On GPT-2 small itself: the exact count, block by block, and the note."""
+    import torch
+
+    from glassformer.models.gpt import GPT, PRESETS
+
+    with torch.device("meta"):
+        names = GPT(PRESETS["gpt2"])
+    folder = tmp_path / "gpt2"
+    write_sparse_gpt2(folder, names)
+    out = glass("show", str(folder))[1]
+    for figure in ("124,439,808", "7,087,872", "38,597,376", "124M and not 117M", "124,410,624"):
+        assert figure in out
+
+
+def write_sparse_gpt2(folder: Path, model: object) -> None:
+    """A file with GPT-2 small's header and a hole where the numbers would be."""
+    from glassformer.hub.gpt2 import NAMES, write_config
+
+    folder.mkdir()
+    header, at = {}, 0
+    for name, parameter in model.named_parameters():  # type: ignore[attr-defined]
+        shape = list(parameter.shape)[:: -1 if NAMES.is_transposed(name) else 1]
+        header[NAMES.theirs(name)] = {
+            "dtype": "F32",
+            "shape": shape,
+            "data_offsets": [at, at + 4 * parameter.numel()],
+        }
+        at += 4 * parameter.numel()
+    text = json.dumps(header).encode()
+    with (folder / "model.safetensors").open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + at)
+    (folder / "config.json").write_text(json.dumps(write_config(model.config)))  # type: ignore[attr-defined]
+
+
+def test_the_curve_of_a_training(tmp_path: Path, said) -> None:
+    """On the terminal and as data, also while the last line is being written."""
+    lines = [json.dumps({"step": n, "loss": 9 - n / 10, "tokens": 100 * n}) for n in range(1, 60)]
+    (tmp_path / "metrics.jsonl").write_text(
+        "\n".join([*lines, '{"step": 59, "held_out": 3.5}', '{"step": 60, "lo'])
+    )
+    assert "–" in said("show", "--curve", str(tmp_path))
+    assert json.loads(said("show", "--curve", str(tmp_path), "--json"))["rows"][-1] == pytest.approx(
+        [0.0059, 3.1, 3.5]
+    )
+    assert "there is no such log" in said("show", "--curve", str(tmp_path / "nowhere"), code=2)
+    (tmp_path / "metrics.jsonl").write_text("a text\n")
+    assert "is not the metrics.jsonl of a training" in said("show", "--curve", str(tmp_path), code=2)

@@ -1,0 +1,77 @@
+"""glass top: the likeliest next tokens."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from glassformer.engine.native import ways
+
+TEXT = "The cat sat. The cat"
+
+
+def test_top_shows_bars_that_fit_the_numbers(glass, model: str) -> None:
+    """Ten rows, falling; the data says the same."""
+    code, out, _ = glass("top", "-m", model, "Once upon")
+    assert code == 0
+    shown = [float(share) for share in re.findall(r"([\d.]+)%", out)]
+    data = json.loads(glass("top", "-m", model, "--json", "Once upon")[1])["next"]
+    assert len(shown) == len(data) == 10
+    assert shown == sorted(shown, reverse=True)
+    assert shown == pytest.approx([100 * one["probability"] for one in data], abs=0.051)
+
+
+def test_top_interactive_picks_and_goes_back(glass, model: str) -> None:
+    """Pick the first, pick the second, take it back, end."""
+    code, out, err = glass("top", "-m", model, "-i", "Once", stdin="1\n2\n0\nnine\n\n")
+    assert code == 0
+    best = json.loads(glass("top", "-m", model, "--json", "-k", "1", "Once")[1])["next"][0]["text"]
+    assert out.splitlines()[-1] == f"Once{best}".splitlines()[-1]
+    assert "'nine' is not a number" in err
+
+
+def test_interactive_top_starts_from_a_file(glass, model: str, tmp_path: Path) -> None:
+    """And `00` picks nothing."""
+    (tmp_path / "p.txt").write_text("Once upon")
+    code, out, err = glass("top", "-m", model, "-i", "-f", str(tmp_path / "p.txt"), stdin="00\n\n")
+    assert code == 0
+    assert out.splitlines()[-1] == "Once upon"
+    assert "'00' is not a number" in err
+
+
+def test_the_next_token_as_it_would_be_drawn(said) -> None:
+    """Temperature, cut and data are the same as in words."""
+    cold = json.loads(said("top", "--json", "--temperature", "0.2", "--top-k", "2", "-k", "4", TEXT))["next"]
+    warm = json.loads(said("top", "--json", "-k", "4", TEXT))["next"]
+    assert cold[0]["probability"] > warm[0]["probability"]
+    assert [one["kept"] for one in cold] == [True, True, False, False]
+    assert "--json prints and -o saves" in said("top", "--json", "-o", "x.svg", TEXT, code=2)
+
+
+@pytest.mark.skipif(not ways(), reason="no native engine was built here")
+@pytest.mark.parametrize(
+    "arguments",
+    [["top", "Once upon a"], ["generate", "-n", "2", "Once"], ["bench", "--rounds=1", "--no-cold"]],
+)
+def test_the_native_engine_needs_no_torch(arguments: list[str]) -> None:
+    """Importing it takes longer than all the rest."""
+    code = f"import sys; from glassformer.cli import run; assert run({arguments!r}) == 0; print('torch' in sys.modules)"
+    for _ in range(2):  # the first time, the model is quantized, which reads it in torch
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, stdin=subprocess.DEVNULL
+        )
+        assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_by_the_engine_that_is_asked_for(glass, model: str) -> None:
+    """Torch is exact, the native engine near it; a model that it cannot run is torch's."""
+    exact, near = (
+        json.loads(glass("top", "-m", model, "--json", "--engine", engine, "Once")[1])["next"]
+        for engine in ("torch", "auto")
+    )
+    assert {one["token"] for one in exact[:3]} & {one["token"] for one in near[:3]}
+    assert exact[0]["probability"] == pytest.approx(near[0]["probability"], rel=0.2)

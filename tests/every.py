@@ -1,0 +1,80 @@
+"""One answer of every kind, for the tests that hold all of them to the same promises."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from glassformer.answers import QUESTIONS, ask
+from glassformer.answers.answer import Answer, Text
+from glassformer.tasks import library
+from glassformer.tasks.complete import LanguageModel
+
+
+class Swept(NamedTuple):
+    """Two texts of as many tokens, and the token that each makes likelier than the other does."""
+
+    clean: str | list[int] = "The girl lost"
+    broken: str | list[int] = "The boy lost"
+    answer: str | int = " her"
+    foil: str | int = " his"
+
+
+GIRL_AND_BOY = Swept()
+
+
+def every(lm: LanguageModel, text: str, folder: Path, *, swept: Swept = GIRL_AND_BOY) -> dict[str, Answer]:
+    """An answer of every kind, by its kind."""
+    found = [*_about(lm, text), *_of_model(lm, text, swept), *_of_files(folder)]
+    by_kind = {one.kind: one for one in found}
+    assert set(by_kind) == set(QUESTIONS)
+    return by_kind
+
+
+def _about(lm: LanguageModel, text: str) -> list[Answer]:
+    """Asked of a generated text."""
+    out = lm.generate(text, max_new_tokens=3, temperature=0)
+    return [
+        out.attention(1, 0),
+        out.heads(),
+        out.find_heads(2, 1),
+        out.steps(1, 0, position=2),
+        out.rollout(),
+        out.lens(),
+        out.rankings(),
+        out.rankings_watch([5, 6, 7]),
+        out.attribution(0),
+        out.residual(),
+        out.saliency(tested=True),
+        out.neurons(),
+        out.factors(2, layers=[0]),
+        out.clusters(2, layers=[0]),
+        out.cache(),
+        out.probabilities(),
+    ]
+
+
+def _of_model(lm: LanguageModel, text: str, swept: Swept) -> list[Answer]:
+    """Asked of a model."""
+    other = LanguageModel(lm.net, lm.tokenizer, "the other")
+    off = [{"site": "blocks.0.attn", "do": "zero"}]
+    return [
+        lm.top(text, 12, top_k=5),
+        lm.tokens(text),
+        lm.merges(text),
+        lm.embedding(text),
+        lm.promotes(1, 3),
+        lm.examples([text], layer=1, neuron=3),
+        ask("edit", Text(lm, lm.encode(text)), edits=off, k=3, max_new_tokens=2),
+        lm.diff(other, text),
+        lm.sweep(swept.clean, swept.broken, answer=swept.answer, foil=swept.foil),
+        lm.training_rows(text),
+        lm.update(text),
+    ]
+
+
+def _of_files(folder: Path) -> list[Answer]:
+    """Asked of files, or of nothing."""
+    metrics = folder / "metrics.jsonl"
+    steps = [{"step": n, "loss": 6 - n / 20, "tokens": 1000 * n} for n in range(1, 60)]
+    metrics.write_text("".join(json.dumps(line) + "\n" for line in [*steps, {"step": 59, "held_out": 3.5}]))
+    return [ask("robot"), ask("parameters", library.describe("storyteller")), ask("curve", [metrics])]

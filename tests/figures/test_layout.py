@@ -1,0 +1,366 @@
+"""Views: what they hold, and where everything goes."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import jsonschema
+import numpy as np
+import pytest
+from drawn import drawings
+from gapped import PLAIN, with_gaps
+
+from glassformer.answers import QUESTIONS
+from glassformer.answers.answer import Answer as Look
+from glassformer.errors import InputError
+from glassformer.figures.cells import flat
+from glassformer.figures.color import HUES, SERIES, THEMES, at, ink_on, luminance, magnitude, resolve
+from glassformer.figures.curves import ticks
+from glassformer.figures.grids import strongest
+from glassformer.figures.labels import cells, cut, number, percent, tick, visible, wrap
+from glassformer.figures.layout import ROOMS, figure, layouts
+from glassformer.figures.marks import press, width_of
+from glassformer.figures.packing import numbers
+from glassformer.figures.svg import svg
+from glassformer.figures.view import View, packed
+from glassformer.tasks.complete import LanguageModel
+
+FIGURES = Path(__file__).parents[2] / "src/glassformer/figures"
+SCHEMA, MARKS = (json.loads((FIGURES / f"{name}.schema.json").read_text()) for name in ("view", "marks"))
+
+
+def marks(spec: dict[str, Any], room: float = 960.0) -> list[dict[str, Any]]:
+    """The marks of a view, its grids as what they consist of."""
+    return list(flat(figure(spec, room), spec))
+
+
+def test_every_kind_of_answer_is_drawn(looks: dict[str, Look]) -> None:
+    """None is forgotten here, and none has no picture."""
+    assert set(looks) == set(QUESTIONS)
+
+
+def test_views_keep_to_their_schema(
+    looks: dict[str, Look], hostile: dict[str, Look], long: dict[str, Look]
+) -> None:
+    """The JSON is what is documented."""
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    checker = jsonschema.Draft202012Validator(SCHEMA)
+    for name, spec in drawings(looks, hostile, long):
+        assert not [f"{name}: {error.json_path} {error.message[:200]}" for error in checker.iter_errors(spec)]
+        assert spec["sentence"]
+        assert "Glassformer" in spec["caption"]
+    broken = looks["attention"].view().spec | {"kind": "pie"}
+    assert list(checker.iter_errors(broken))
+
+
+def test_marks_keep_to_their_schema(
+    looks: dict[str, Look], hostile: dict[str, Look], long: dict[str, Look]
+) -> None:
+    """The laid out form is what is documented, wide and narrow."""
+    jsonschema.Draft202012Validator.check_schema(MARKS)
+    checker = jsonschema.Draft202012Validator(MARKS)
+    for room, group in ((960.0, hostile), (360.0, looks), (360.0, long)):
+        for name, spec in drawings(group):
+            made = json.loads(json.dumps(View(spec).to_marks(width=room), allow_nan=False))
+            made["marks"] = sample(made["marks"])
+            wrong = [f"{error.json_path} {error.message[:200]}" for error in checker.iter_errors(made)]
+            assert not wrong, name
+            colors = [mark[key] for mark in made["marks"] for key in ("fill", "stroke") if key in mark]
+            named = {color for color in colors if isinstance(color, str)} - {"none"}
+            assert named <= set(made["palettes"]["light"]) == set(made["palettes"]["dark"])
+    broken = View(looks["attention"].view().spec).to_marks()
+    assert list(checker.iter_errors(broken | {"marks": [{"mark": "pie"}]}))
+
+
+def sample(marks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One mark of every form: a thousand that have the same keys prove no more."""
+    return list({str(sorted(mark)) + mark["mark"]: mark for mark in marks}.values())
+
+
+def test_several_layouts_share_their_marks(looks: dict[str, Look]) -> None:
+    """A narrow layout says of most marks only where they are; put together they are its own."""
+    spec = looks["probabilities"].view().spec
+    spec = spec | {"tokens": spec["tokens"] * 4, "values": spec["values"] * 4}
+    made = layouts(spec)
+    assert [layout["width"] for layout in made] == [figure(spec, room).width for room in ROOMS]
+    assert made[0]["marks"] == figure(spec).marks
+    for layout, room in zip(made[1:], ROOMS[1:], strict=True):
+        assert sum("like" in mark for mark in layout["marks"]) > len(layout["marks"]) / 2
+        whole = [
+            made[0]["marks"][mark["like"]] | mark if "like" in mark else mark for mark in layout["marks"]
+        ]
+        alone = [{key: value for key, value in mark.items() if key != "like"} for mark in whole]
+        assert alone == figure(spec, room).marks
+    narrow = spec | {"tokens": ["a"], "values": [0.5], "caption": "short", "title": "short"}
+    assert len(layouts(narrow)) == 1  # it fits anywhere
+
+
+def test_a_view_of_version_1_is_still_drawn() -> None:
+    """One that was saved before marks had a form of their own."""
+    view = View.load(Path(__file__).parents[1] / "fixtures/view-1.json")
+    assert "␣time" in view.to_svg()
+    assert "␣time" in view.to_text(80)
+
+
+def test_a_view_of_the_future_is_refused(looks: dict[str, Look], tmp_path: Path) -> None:
+    """In one sentence that names both versions."""
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(looks["lens"].view().spec | {"view": 9}))
+    with pytest.raises(InputError, match="version 9; this one draws version 1"):
+        View.load(path)
+
+
+def texts(spec: dict[str, Any], room: float) -> Iterator[tuple[float, float, float, float, str]]:
+    """The boxes of all texts: left, top, right, bottom."""
+    for mark in marks(spec, room):
+        if mark["mark"] == "text" and mark["text"].strip():
+            long, size = width_of(mark["text"], mark["size"]), mark["size"]
+            back = {"start": 0.0, "middle": long / 2, "end": long}[mark.get("anchor", "start")]
+            x, y = mark["x"], mark["y"]
+            if mark.get("turn"):
+                yield x - size * 0.7, y - long + back, x, y + back, mark["text"]
+            else:
+                yield x - back, y - size * 0.7, x - back + long, y, mark["text"]
+
+
+@pytest.mark.parametrize("room", [960.0, 360.0])
+def test_labels_are_neither_clipped_nor_overlapping(
+    looks: dict[str, Look],
+    hostile: dict[str, Look],
+    scripts: dict[str, Look],
+    long: dict[str, Look],
+    room: float,
+) -> None:
+    """Every text lies inside the picture, and on no other text."""
+    wrong = []
+    for name, spec in drawings(looks, hostile, scripts, long):
+        sheet = figure(spec, room)
+        boxes = sorted(texts(spec, room))
+        for n, (left, top, right, bottom, text) in enumerate(boxes):
+            if left < -1 or top < -1 or right > sheet.width + 1 or bottom > sheet.height + 1:
+                wrong.append(f"{name}: {text!r} is clipped")
+            for other_left, other_top, _, other_bottom, other in boxes[n + 1 :]:
+                if other_left >= right - 1:
+                    break
+                if other_top < bottom - 1 and other_bottom > top + 1:
+                    wrong.append(f"{name}: {text!r} over {other!r}")
+    assert not wrong
+
+
+def test_svg_is_well_formed_and_text_stays_text(
+    looks: dict[str, Look], hostile: dict[str, Look], long: dict[str, Look]
+) -> None:
+    """No token becomes an element, an attribute or a script; a screen reader has a sentence."""
+    allowed = {"svg", "title", "defs", "pattern", "path", "rect", "text"}
+    for name, spec in drawings(looks, hostile, long):
+        drawn = svg(figure(spec), spec)
+        root = ElementTree.fromstring(drawn)
+        assert {one.tag.rpartition("}")[2] for one in root.iter()} <= allowed, name
+        assert not any(
+            key.lower().startswith("on") or "href" in key for one in root.iter() for key in one.attrib
+        ), name
+        assert root.attrib["aria-label"]
+        assert root.attrib["role"] == "img"
+        assert len(drawn) < 5e6, f"{name}: {len(drawn):,} characters"
+
+
+def test_a_long_text_is_pooled_and_shown_in_part(long: dict[str, Look]) -> None:
+    """1,024 tokens: an overview with a frame, and a part that can be read; under 5 MB in every form."""
+    look = long["0 attention"]
+    seen = marks(look.view().spec)
+    assert any("all 1024 × 1024" in mark.get("text", "") for mark in seen)
+    assert figure(look.view().spec).width <= 960
+    upright = sum(mark["mark"] == "text" and bool(mark.get("turn")) for mark in seen)
+    assert upright == 40  # columns one by one
+    moved = marks(look.view().spec | {"window": [100, 50]})
+    assert any("100–139, columns 50–89" in mark.get("text", "") for mark in moved)
+    for name, one in long.items():
+        assert len(one.to_html()) < 5e6, name
+
+
+def test_numbers_survive_the_packing() -> None:
+    """Few are kept with four digits, many as halves; what is masked stays so."""
+    rng = np.random.default_rng(0)
+    for shape in ((3, 4), (100, 101)):
+        values = rng.normal(size=shape)
+        values[0, 0] = np.nan
+        values[1, 1] = -np.inf
+        back = numbers(json.loads(json.dumps(packed(values))))
+        assert back[0][0] is None
+        assert back[1][1] is None
+        filled = np.array([[0 if one is None else one for one in row] for row in back])
+        np.testing.assert_allclose(filled, np.where(np.isfinite(values), values, 0), rtol=1e-3, atol=1e-6)
+    large = np.full((100, 100), 1e6)
+    assert numbers(packed(large))[0][0] == 1e6
+
+
+def test_patches_are_as_strong_as_their_strongest() -> None:
+    """Of either sign; what is masked is no value, and a patch at the edge may be smaller."""
+    values = np.array([[1.0, -3, np.nan], [2, 0, np.nan], [-5, 4, 0.5]])
+    pooled = strongest(values, down=2, across=2)
+    np.testing.assert_array_equal(pooled, [[-3, np.nan], [-5, 0.5]])
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(37, 23))
+    pooled = strongest(values, down=5, across=4)
+    for r in range(8):
+        for c in range(6):
+            patch = values[5 * r : 5 * r + 5, 4 * c : 4 * c + 4]
+            assert pooled[r, c] == max(patch.ravel(), key=abs)
+
+
+def test_colors_can_be_read() -> None:
+    """Whatever is written, on paper or on a cell, has at least 4.5 : 1 to what is behind it."""
+
+    def contrast(one: str, other: str) -> float:
+        dark, bright = sorted((luminance(one), luminance(other)))
+        return (bright + 0.05) / (dark + 0.05)
+
+    for theme, colors in THEMES.items():
+        for name in ("ink", "soft"):
+            assert contrast(colors[name], colors["paper"]) >= 4.5
+        for one in (*SERIES[theme], colors["mark"]):
+            assert contrast(one, colors["paper"]) >= 4.5
+    for hue in HUES.values():
+        assert contrast("#000000", hue) >= 4.5
+    for grey in range(0, 256, 5):
+        fill = "#" + f"{grey:02x}" * 3
+        assert contrast(ink_on(fill), fill) >= 4.5
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "width"),
+    [
+        (" girl", "␣girl", 5), ("\n\n", "⏎⏎", 2), ("\t", "⇥", 1), ("\u200b", "‹U+200B›", 8), ("\u202e", "‹U+202E›", 8),
+        ("机器", "机器", 4), ("\u0301", "◌\u0301", 1), ("שלום", "שלום", 4), ("\x00", "‹U+0000›", 8), ("👩", "👩", 2), ("", "", 0),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_seen_is_marked(text: str, shown: str, width: int) -> None:
+    assert visible(text) == shown
+    assert cells(visible(text)) == width
+
+
+def test_labels_and_numbers() -> None:
+    """Cut, wrapped and rounded."""
+    assert cut("abcdef", 4) == "abc…"
+    assert cut("机器人", 4) == "机…"
+    assert wrap("one two three", 7) == ["one two", "three"]
+    assert wrap("", 7) == [""]
+    assert [number(one) for one in (0, 1234.5, 12.34, 1.234, 0.1234, -0.5, -0.0001)] == [
+        "0", "1,235", "12.3", "1.23", "0.123", "−0.500", "−1e−4",
+    ]  # fmt: skip
+    assert [percent(one) for one in (0, 0.5, 0.999, 1, -0.0123)] == [
+        "0 %",
+        "50 %",
+        "99.9 %",
+        "100 %",
+        "−1.2 %",
+    ]
+    assert [tick(value, step) for value, step in ((0.2, 0.2), (1.5, 0.5), (100, 50), (1000, 500), (-0.5, 0.5))] == [
+        "0.2", "1.5", "100", "1,000", "−0.5",
+    ]  # fmt: skip
+    for low, high in ((2.311, 2.33), (100.2, 102.4), (0, 1), (1e-7, 9e-7), (0, 3e6)):
+        places, step = ticks(low, high)
+        assert len({tick(one, step) for one in places}) == len(places) >= 3
+    assert [number(one) for one in (8e-7, -8.123e-7, 1e20, -np.inf)] == ["8e−7", "−8e−7", "1e20", "−∞"]
+    assert percent(8e-7) == "8e−5 %"
+
+
+def test_views_with_gaps() -> None:
+    """Nothing, null, one point and equal values are drawn."""
+    for spec in with_gaps():
+        ElementTree.fromstring(View(spec).to_svg())
+        assert View(spec).to_text(80, color=False)
+    assert any(mark.get("text") == "–" for mark in marks(with_gaps()[-1]))
+
+
+def test_features_and_labels() -> None:
+    """Rows of features with the label that follows them: below each other where there is room."""
+    rows = [{"note": str(n), "pieces": ["robot"] * (n + 1), "label": "must"} for n in range(4)]
+    spec = {"view": 1, **PLAIN, "kind": "boxes", "rows": rows}
+    assert not list(jsonschema.Draft202012Validator(SCHEMA).iter_errors(spec))
+
+    found = [mark for mark in marks(spec) if "label" in mark.get("keys", ())]
+    assert [mark["tip"] for mark in found] == ["must"] * 4
+    assert len({mark["x"] for mark in found}) == 1
+    assert {mark["fill"] for mark in found} == {"k"}
+    narrow = figure(spec, 200.0)
+    assert narrow.width <= 200
+    ends = [mark["x"] + mark["w"] for mark in narrow.marks if "label" in mark.get("keys", ())]
+    assert len(ends) == 4
+    assert max(ends) <= 200
+    text = View(spec).to_text(80, color=False)
+    assert "robot robot → must" in text
+
+
+def test_columns_with_scales_of_their_own_keep_them_in_the_overview() -> None:
+    """A small share beside a large number is still to be seen."""
+    scales = [magnitude("a", 100.0), magnitude("b", 1.0)]
+    values = [[50.0, 0.0] for _ in range(300)]
+    values[7] = [50.0, 1.0]
+    spec = {
+        **PLAIN,
+        "kind": "matrix",
+        "rows": ["r"] * 300,
+        "columns": ["a", "b"],
+        "values": values,
+        "scale": scales[0],
+    }
+    drawn = marks(spec | {"scales": scales})
+    seen = [mark["fill"] for mark in drawn if "overview" in mark.get("keys", ())]
+    assert at(scales[1], 1.0, theme="light") in {resolve(fill, [], theme="light") for fill in seen}
+
+
+def test_one_column_of_a_paper(looks: dict[str, Look], long: dict[str, Look]) -> None:
+    """Every drawing can be had in 360 units."""
+    wide = {name: width for name, spec in drawings(looks, long) if (width := figure(spec, 360.0).width) > 361}
+    assert not wide
+
+
+def test_what_is_left_out_is_said(storyteller: LanguageModel) -> None:
+    """A picture that does not show all says so."""
+    out = storyteller.generate("Once upon a time", max_new_tokens=14, temperature=0)
+    assert out.saliency(tested=False).view().spec["title"].endswith("; the first 12 of 14 tokens")
+    assert "; the first 24 of " in out.attribution(0).view().spec["title"]
+    letters = storyteller.merges("believable" * 60).view()
+    assert "more steps" in letters.spec["rows"][-1]["pieces"][0]
+    assert len(letters.to_svg()) < 5e6
+
+
+def test_a_query_of_a_long_text_is_in_sight(storyteller: LanguageModel) -> None:
+    """The part that is shown ends at the query, and the title says where that is."""
+    out = storyteller.generate(
+        "One day a robot met a girl. They ran up the hill. " * 12, max_new_tokens=1, temperature=0
+    )
+    spec = out.steps(1, 0, position=60).view().spec
+    assert spec["title"].endswith("at 60")
+    assert any("rows 21–60" in mark.get("text", "") for mark in marks(spec))
+
+
+def test_a_prompt_does_not_look_unlikely(looks: dict[str, Look]) -> None:
+    """What was given has no box; what was written has one, however unlikely it was."""
+    rects = [
+        mark
+        for mark in marks(looks["probabilities"].view().spec)
+        if "t0" in mark.get("keys", ()) or "t12" in mark.get("keys", ())
+    ]
+    assert ["stroke" in mark for mark in rects] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("text", "pressed"),
+    [
+        ("girl", False),
+        ("␣girl", False),
+        ("Привет", False),
+        ("机器人", False),
+        ("…−·", False),
+        ("👩", True),
+        ("शब्द", True),
+        ("الروبوت", False),
+    ],
+)
+def test_only_what_may_be_too_wide_is_pressed(text: str, pressed: bool) -> None:
+    """A text that is set to a width is also stretched to it, where it is narrower."""
+    assert press(text, 10.0) == (pytest.approx(width_of(text, 10.0), abs=0.06) if pressed else 0)
