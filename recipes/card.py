@@ -52,8 +52,8 @@ def inside(lm: LanguageModel, data: Path) -> Iterator[str]:
     rows = torch.tensor([[lm.tokenizer.end, *ids[:120]] for ids in stories if len(ids) >= 120])  # type: ignore[union-attr]
     yield "## Inside\n"
     yield f"On {len(rows)} held-out stories, 120 tokens each:\n"
-    with gf.trace(lm.model, "blocks.*.attn.pattern", "blocks.*.out") as seen:
-        final = lm.model(rows)
+    with gf.trace(lm.net, "blocks.*.attn.pattern", "blocks.*.out") as seen:
+        final = lm.net(rows)
     for site, pattern in seen.items():
         if site.endswith("pattern"):
             before = pattern.diagonal(-1, dim1=2, dim2=3)[..., 1:].mean((0, 2))
@@ -61,8 +61,8 @@ def inside(lm: LanguageModel, data: Path) -> Iterator[str]:
             yield f"- {site}: previous token {shares(before)}; first token {shares(first)}"
     chosen = final.argmax(-1)
     yield "\n| after block | likeliest token is already the last block's | its probability | bits a token |\n|---|---|---|---|"
-    for layer in range(lm.model.config.layers):
-        logits = lm.model.head(lm.model.norm(seen[f"blocks.{layer}.out"]))
+    for layer in range(lm.net.config.layers):
+        logits = lm.net.head(lm.net.norm(seen[f"blocks.{layer}.out"]))
         same = (logits.argmax(-1) == chosen).float().mean()
         chance = logits.softmax(-1).gather(-1, chosen[..., None]).mean()
         bits = torch.nn.functional.cross_entropy(
@@ -70,7 +70,7 @@ def inside(lm: LanguageModel, data: Path) -> Iterator[str]:
         ) / torch.log(torch.tensor(2))
         yield f"| {layer} | {same:.0%} | {chance:.0%} | {bits:.2f} |"
     draw = torch.Generator().manual_seed(0)
-    random = torch.randint(0, lm.model.vocab - 1, (TRIES, REPEATED), generator=draw)
+    random = torch.randint(0, lm.net.vocab - 1, (TRIES, REPEATED), generator=draw)
     yield from twice(lm, random, f"{TRIES} rows of {REPEATED} tokens drawn at random")
     yield from twice(lm, rows[:, 1 : REPEATED + 1], f"The first {REPEATED} tokens of each story")
 
@@ -78,8 +78,8 @@ def inside(lm: LanguageModel, data: Path) -> Iterator[str]:
 def twice(lm: LanguageModel, rows: torch.Tensor, what: str) -> Iterator[str]:
     """Rows that are said twice: which heads look at what followed last time, and whether that helps."""
     both = torch.cat([rows, rows], 1)
-    with gf.trace(lm.model, "blocks.*.attn.pattern") as seen:
-        logits = lm.model(both)
+    with gf.trace(lm.net, "blocks.*.attn.pattern") as seen:
+        logits = lm.net(both)
     yield f"\n{what}, each said twice:\n"
     for site, pattern in seen.items():
         after = pattern.diagonal(1 - REPEATED, dim1=2, dim2=3)[..., 1:].mean(

@@ -146,13 +146,13 @@ class Saboteur:
             fsync(descriptor)
             self.synced.add(os.fstat(descriptor).st_ino)
 
-        def save(values: Any, path: Path) -> None:
+        def save(values: Any, path: Path, **how: Any) -> None:
             self.meet("save", str(path))
-            save_file(values, path)
+            save_file(values, path, **how)
 
-        def load(path: Path) -> Any:
+        def load(path: Path, **how: Any) -> Any:
             self.meet("load", str(path))
-            return load_file(path)
+            return load_file(path, **how)
 
         os.fsync, tensors.save_file, tensors.load_file = sync, save, load
 

@@ -111,9 +111,9 @@ def test_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     card.main()
     found = capsys.readouterr().out
     lm = gf.load("storyteller")
-    right = next(card.measure(lm, str(tmp_path / "tales_val.jsonl.gz"), characters=900))
+    right = next(card.evaluate(lm, str(tmp_path / "tales_val.jsonl.gz"), characters=900))
     assert f"| tales_val | {right.bits_per_byte:.4f} |" in found
-    layers = lm.model.config.layers
+    layers = lm.net.config.layers
     assert re.findall(r"^\| (\d+) \|", found, re.MULTILINE) == [str(layer) for layer in range(layers)]
     assert f"| {layers - 1} | 100% |" in found
     assert found.count(".attn.pattern: what followed last time") == 2 * layers  # random tokens and stories

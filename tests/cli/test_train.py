@@ -122,7 +122,7 @@ def test_finetune(how: list[str], text: str, tmp_path: Path, capsys: pytest.Capt
         config = json.loads((out / "model" / "adapter_config.json").read_text())
         assert config["base_model_name_or_path"] == "storyteller"
         assert config["r"] == (2 if len(how) > 1 else 8)
-    before, after = (lm.model.state_dict() for lm in (base, tuned))
+    before, after = (lm.net.state_dict() for lm in (base, tuned))
     assert torch.equal(before["tokens.weight"], after["tokens.weight"]) == (bool(how))
     assert not torch.equal(before["blocks.0.attn.proj.weight" if len(how) > 1 else "blocks.0.attn.qkv.weight"],
                            after["blocks.0.attn.proj.weight" if len(how) > 1 else "blocks.0.attn.qkv.weight"])  # fmt: skip
@@ -222,9 +222,9 @@ def test_another_kind_of_model(
     start = ["train", "--data", text, "--out", str(out), "--vocab=400", "--layers=2", *flags]
     assert glass([*start, "--kind", kind, *own, "--steps=6"]) == 0
     lm = gf.load(str(out), engine="torch")
-    assert lm.model.kind == kind
+    assert lm.net.kind == kind
     if own:
-        assert (lm.model.config.window, lm.model.config.head_width, lm.model.config.stride) == (4, 4, 3)
+        assert (lm.net.config.window, lm.net.config.head_width, lm.net.config.stride) == (4, 4, 3)
     recipe = Recipe.read(out / "recipe.toml")
     assert recipe.model.kind == kind
     capsys.readouterr()
