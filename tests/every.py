@@ -55,7 +55,7 @@ def _about(lm: LanguageModel, text: str) -> list[Answer]:
 
 def _of_model(lm: LanguageModel, text: str, swept: Swept) -> list[Answer]:
     """Asked of a model."""
-    other = LanguageModel(lm.net, lm.tokenizer, "the other")
+    other = LanguageModel(lm.net, lm.tokenizer, name="the other")
     off = [{"site": "blocks.0.attn", "do": "zero"}]
     return [
         lm.top(text, 12, top_k=5),

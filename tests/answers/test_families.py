@@ -22,7 +22,7 @@ SIZES: dict[str, dict[str, Any]] = {"gpt3": {"layers": 3, "window": 4, "head_wid
 def lm(request: pytest.FixtureRequest) -> LanguageModel:
     tokenizer = family(request.param).train_tokenizer([TEXT.lower()], 300)
     net: Any = small_net(request.param, 3, vocab=len(tokenizer), context=64, **SIZES.get(request.param, {}))
-    return LanguageModel(net, tokenizer, request.param)
+    return LanguageModel(net, tokenizer, name=request.param)
 
 
 @pytest.fixture(scope="module")

@@ -14,17 +14,17 @@ from glassformer.cli.printing import cell, parts
 TEXT = "The cat sat. The cat"
 
 
-def test_a_wide_table_inparts() -> None:
+def test_a_wide_table_in_parts() -> None:
     """Every part says which rows it has, and what belongs together stays so."""
     columns = [Column("position", "count", key=True), Column("token", "token", key=True)]
     for n in (1, 2):
         columns += [Column(f"attends to {n}", "token", group=n), Column(f"weight {n}", "share", group=n)]
-    assert parts(columns, [10] * 6, 60) == [[0, 1, 2, 3, 4, 5]]
-    assert parts(columns, [10] * 6, 59) == [[0, 1, 2, 3], [0, 1, 4, 5]]
-    assert parts(columns, [10] * 6, 10) == [[0, 1, 2, 3], [0, 1, 4, 5]]
+    assert parts(columns, [10] * 6, room=60) == [[0, 1, 2, 3, 4, 5]]
+    assert parts(columns, [10] * 6, room=59) == [[0, 1, 2, 3], [0, 1, 4, 5]]
+    assert parts(columns, [10] * 6, room=10) == [[0, 1, 2, 3], [0, 1, 4, 5]]
     heads = [Column("layer", key=True), Column("head", key=True), Column("previous"), Column("first")]
-    assert parts(heads, [8] * 4, 24) == [[0, 1, 2], [0, 1, 3]]
-    assert parts(heads[:2], [8] * 2, 10) == [[0, 1]]
+    assert parts(heads, [8] * 4, room=24) == [[0, 1, 2], [0, 1, 3]]
+    assert parts(heads[:2], [8] * 2, room=10) == [[0, 1]]
 
 
 def test_cells_are_shown_as_their_column_says() -> None:

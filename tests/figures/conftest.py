@@ -37,7 +37,7 @@ def long(storyteller: LanguageModel) -> dict[str, Answer]:
     torch.manual_seed(0)
     assert storyteller.tokenizer is not None
     model = GPT(Config(layers=2, heads=2, width=16, context=1024, vocab=len(storyteller.tokenizer))).eval()
-    lm = LanguageModel(model, storyteller.tokenizer, "random")
+    lm = LanguageModel(model, storyteller.tokenizer, name="random")
     ids = (storyteller.encode("One day a robot met a girl. They ran up the hill. ") * 100)[:1021]
     out = lm.generate(ids, max_new_tokens=3, temperature=0)
     assert len(out.ids) == 1024
