@@ -37,7 +37,7 @@ def glass(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture
 def said(capsys: pytest.CaptureFixture[str]):
-    """Run a command line that looks into the storyteller: what it printed, or its message if it fails by `code`."""
+    """Run a command line: what it printed, or its message if it ends with another `code`."""
 
     def call(*arguments: str, code: int = 0) -> str:
         assert run(list(arguments)) == code

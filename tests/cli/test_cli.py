@@ -124,7 +124,7 @@ def test_a_reader_that_leaves(model: str) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_of_a_verb_is_quick(verb: str) -> None:
-    """It explains itself with an example and imports neither torch nor NumPy; former names of flags are not shown."""
+    """It has an example and imports neither torch nor NumPy; former names of flags are not shown."""
     code = (
         f"import sys; from glassformer.cli import run; run([{verb!r}, '--help']);"
         "print([name for name in ('torch', 'numpy', 'rich') if name in sys.modules])"

@@ -1,4 +1,4 @@
-"""Shared flags: groups reach a verb as one argument, former names are taken, and which flags go together is checked."""
+"""Shared flags: groups reach a verb as one argument, former names are taken, combinations are checked."""
 
 from dataclasses import dataclass
 
@@ -67,8 +67,8 @@ def test_an_argument_of_any_bytes_is_text() -> None:
 def test_flags_that_do_not_go_together() -> None:
     """One sentence that names them."""
     with pytest.raises(InputError, match=r"^--b does not go with --a, which is alone$"):
-        flags.only("--a", "is alone", {"--none": None, "--empty": (), "--b": 0})
-    flags.only("--a", "is alone", {"--none": None, "--empty": ()})
+        flags.only("--a", "is alone", others={"--none": None, "--empty": (), "--b": 0})
+    flags.only("--a", "is alone", others={"--none": None, "--empty": ()})
     with pytest.raises(InputError, match=r"^--a and --c are 2 questions; ask one at a time$"):
         flags.one_question({"--a": "x", "--b": 0, "--c": True, "--d": (), "--e": None})
     with pytest.raises(InputError, match=r"^-k must be at least 1, not 0$"):

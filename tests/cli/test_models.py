@@ -17,7 +17,7 @@ def test_models_lists_what_ships(glass) -> None:
 def test_convert_keeps_under_a_name(
     glass, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a name the folder's own is taken; it is listed, used and removed by it. A shipped name is taken already."""
+    """Without a name the folder's own is taken; it is listed, used and removed by it. A shipped name is refused."""
     import torch
     from small import hugging_face
 

@@ -155,8 +155,11 @@ def test_numbers(tmp_path: Path, said) -> None:
         (["saliency", "-n", "0", TEXT], "there is no token to explain"),
         (["neurons", "--factors", "99", TEXT], "factors must be between 1 and the"),
         (["neurons", "--factors", "2", "--clusters", "2", TEXT], "ask one at a time"),
-        (["neurons", "--clusters", "0", "--corpus", "x", TEXT], "and --corpus belong together"),
-        (["neurons", "--examples", "1.17"], "and --corpus belong together"),
+        (
+            ["neurons", "--clusters", "0", "--corpus", "x", TEXT],
+            "--examples LAYER.NEURON and --corpus belong together",
+        ),
+        (["neurons", "--examples", "1.17"], "--examples LAYER.NEURON and --corpus belong together"),
         (["neurons", "--promotes", "17"], "'17' is not LAYER.NEURON"),
         (["neurons", "--promotes", "1.99999"], "neuron 99999 is out of range"),
         (["neurons", "--examples", "1.2", "--corpus", "/nowhere"], "/nowhere: there is no such file"),

@@ -58,7 +58,8 @@ def test_the_next_token_as_it_would_be_drawn(said) -> None:
 )
 def test_the_native_engine_needs_no_torch(arguments: list[str]) -> None:
     """Importing it takes longer than all the rest."""
-    code = f"import sys; from glassformer.cli import run; assert run({arguments!r}) == 0; print('torch' in sys.modules)"
+    run = f"import sys; from glassformer.cli import run; assert run({arguments!r}) == 0"
+    code = f"{run}; print('torch' in sys.modules)"
     for _ in range(2):  # the first time, the model is quantized, which reads it in torch
         done = subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, stdin=subprocess.DEVNULL

@@ -258,7 +258,7 @@ def test_the_panel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     follower.console, follower.live = console, Live(console=console, auto_refresh=False)
     with follower:
         follower.shown = -math.inf
-        follower.progress("tokenizing text.txt", 1, 2)
+        follower.progress("tokenizing text.txt", done=1, total=2)
         follower.show(Started(1000, 500, 20_000, 1_000, 20, tmp_path))
         for step in range(1, 11):
             follower.shown = -math.inf

@@ -117,7 +117,8 @@ def compare(page: Any, spec: dict[str, Any], theme: str) -> None:
     sheet = next(fitting, None) or figure(spec, ROOMS[-1])
     look = """() => {
       const svg = document.querySelector('svg'), ground = svg.querySelector(':scope > rect');
-      return [Number(svg.getAttribute('width')), Number(svg.getAttribute('height')), ground.getAttribute('fill')];
+      const size = ['width', 'height'].map((name) => Number(svg.getAttribute(name)));
+      return [...size, ground.getAttribute('fill')];
     }"""
     until(page, look, lambda found: found == [sheet.width, sheet.height, THEMES[theme]["paper"]])
     assert on_page(page) == in_file(svg(sheet, spec, theme=theme))
@@ -201,7 +202,7 @@ def test_to_the_pixel(page: Any, looks: dict[str, Look], tmp_path: Path, kind: s
 
 
 def test_the_comparison_sees_a_difference(page: Any, looks: dict[str, Look], tmp_path: Path) -> None:
-    """A shape that moved, one that has another color, one with another text and one that is gone do not pass."""
+    """A shape that moved, has another color or another text, or is gone, does not pass."""
     spec = looks["attention"].view().spec
     show(page, looks["attention"], tmp_path)
     compare(page, spec, "light")
@@ -335,7 +336,8 @@ def test_a_long_text_is_walked_through(page: Any, long: dict[str, Look], tmp_pat
     """A click on the overview brings that part into the detail, and shows it as the SVG of that part does."""
     show(page, long["0 attention"], tmp_path)
     assert "984–1023, columns 984–1023" in page.locator("svg").text_content()
-    click = "([n]) => document.querySelectorAll('svg > rect[data-at]')[n].dispatchEvent(new MouseEvent('click', { bubbles: true }))"
+    click = """([n]) => document.querySelectorAll('svg > rect[data-at]')[n]
+      .dispatchEvent(new MouseEvent('click', { bubbles: true }))"""
     page.evaluate(click, [0])
     assert "rows 0–39, columns 0–39" in page.locator("svg").text_content()
     spec = long["0 attention"].view().spec
@@ -360,7 +362,8 @@ def test_drawings_beside_each_other_are_walked_together(
     show(page, look, tmp_path)
     before = page.locator("svg").text_content()
     page.evaluate(
-        "document.querySelector('svg > rect[data-at]').dispatchEvent(new MouseEvent('click', { bubbles: true }))"
+        """document.querySelector('svg > rect[data-at]')
+          .dispatchEvent(new MouseEvent('click', { bubbles: true }))"""
     )
     after = page.locator("svg").text_content()
     assert before.count("below: rows 984–1023") == after.count("below: rows 0–39") >= 2

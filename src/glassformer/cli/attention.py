@@ -104,9 +104,9 @@ def attention(request: Request, which: Which) -> "Answer":
     glass attention -l 2 --head 1 --steps sat "The cat sat"   q·k, ÷ √K, mask, softmax, values
     glass attention --find-heads it robot "A robot obeys; it must"   the heads that attend there most
     glass attention --rollout --words "The cat sat"      through all layers, word by word
-    glass attention --cache 8 "Once upon a time"         what each step computes, and what it finds in the cache
+    glass attention --cache 8 "Once upon a time"         what each step computes, and finds in the cache
     glass attention --robot                              the article's table, with its missing step
-    glass attention -l 2 --head 1 --as arcs -o arcs.svg "The cat sat"   a picture, with arcs from token to token
+    glass attention -l 2 --head 1 --as arcs -o arcs.svg "The cat sat"   a picture, with arcs between tokens
     """
     which.check(request.text)
     if which.robot:

@@ -26,8 +26,8 @@ def bench(loading: Loading, *, rounds: int, cold: bool, as_json: bool) -> None:
     glass bench --engine torch         the same in torch
     glass bench -m gpt2 --json         another model, as data
 
-    OMP_NUM_THREADS sets the number of threads. Medians with the lowest and the highest round: on a busy machine
-    figures vary, so compare within one run. benchmarks/peers does that beside other libraries.
+    OMP_NUM_THREADS sets the number of threads. Medians with the lowest and the highest round: on a busy
+    machine figures vary, so compare within one run. benchmarks/peers does that beside other libraries.
     """
     flags.at_least("--rounds", rounds, least=1)
     lm = loading.load()

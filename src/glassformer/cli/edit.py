@@ -144,9 +144,9 @@ def edit(
     glass edit --zero "blocks.0.attn.mix[1]" "Once upon a"           without one head
     glass edit --zero "blocks.*.attn" "Once upon a time"             without any attention
     glass edit --scale "blocks.3.mlp.neurons[17]=5" "The dog"        one neuron, five times as strong
-    glass edit --patch blocks.2.out --from "The girl lost" --at 1 "The boy lost"     one place from another text
+    glass edit --patch blocks.2.out --from "The girl lost" --at 1 "The boy lost"   one place of another text
     glass edit --toward "She was happy" --away "She was sad" --site blocks.3.out --by 3 "Then Tom was"
-    glass edit --sweep --from "The girl lost" --answer " her" --not " his" "The boy lost"   which places matter
+    glass edit --sweep --from "The girl lost" --answer " her" --not " his" "The boy lost"   where it matters
     glass edit --zero blocks.0.mlp --save edits.json "Once"          then: glass generate --edit edits.json
     """
     flags.one_question({"--sweep": sweep.sweep, "an edit": changes.any()})

@@ -9,7 +9,7 @@ from glassformer.cli.printing import out, print_json
 @flags.switch("--probe", help="Try bf16 again, even if the answer is known.")
 @flags.as_json
 def env(probe: bool, as_json: bool) -> None:
-    """What this machine is and can do: versions, cores, instruction sets, bf16, engine, where models are kept.
+    """What this machine is and can do: versions, cores, instruction sets, bf16, engine, folders of models.
 
     \b
     glass env            a table; the first time, bf16 is tried in a child process (some seconds)

@@ -29,7 +29,8 @@ def evaluate(what: str, loading: Loading, as_json: bool, **how: Any) -> None:
     glass eval gpt2 lambada                  the last word of a passage: accuracy and perplexity
     glass eval gpt2 wikitext2 --engine native    what eight bits cost
 
-    The protocol is printed with every figure: without it, no two perplexities can be compared. Lower is better.
+    The protocol is printed with every figure: without it, no two perplexities can be compared. Lower is
+    better.
     """
     from glassformer.cli.progress import progress_bar
     from glassformer.tasks.evaluate import evaluate as measure

@@ -66,10 +66,10 @@ def lens(request: Request, which: Which) -> "Answer":
     glass lens "Once upon a"                         after the last token, layer by layer
     glass lens -p time "Once upon a time, there"     after another one
     glass lens -w " is" -w " are" "The keys to the cabinet"    two words against each other
-    glass lens --attribution --token " are" --not " is" "The keys to the cabinet"   which parts raise one of them
+    glass lens --attribution --token " are" --not " is" "The keys to the cabinet"   which parts raise it
     glass lens --rankings 8 "Once upon a"            the rank of each generated token in every layer
     glass lens --residual "Once upon a"              one vector from the embedding to the last layer
-    glass lens --as divergence -o lens.svg "Once upon a time"   a picture: probability, rank, entropy or divergence
+    glass lens --as divergence -o lens.svg "Once upon a time"   a picture; or --as rank, entropy, probability
     glass lens -p all -o lens.csv "Once upon a time"           every layer and position
     """
     which.check()

@@ -93,8 +93,8 @@ def convert(source: Path, target: str | None, as_json: bool, **how: Any) -> None
     glass convert out/ckpt.pt my-model           nanoGPT; then: glass generate -m my-model
     glass convert model.pt ./folder --heads 6    minGPT, into a folder of your choice
 
-    The pickle is read in a confined child process, weights only. nanoGPT checkpoints are taken to use the erf form
-    of GELU, as its code does since June 2023; older ones need --activation gelu_new.
+    The pickle is read in a confined child process, weights only. nanoGPT checkpoints are taken to use the
+    erf form of GELU, as its code does since June 2023; older ones need --activation gelu_new.
     """
     from glassformer.tasks import library
 

@@ -46,7 +46,7 @@ class Follower:
             self.live.update(self._panel() if self.at is not None else "", refresh=True)
             self.live.stop()
 
-    def progress(self, what: str, done: int, total: int) -> None:
+    def progress(self, what: str, *, done: int, total: int) -> None:
         """How far the preparation is."""
         share = min(1.0, done / max(1, total))
         if self._due():

@@ -97,7 +97,7 @@ def _print_for_people(answer: "Answer", view: dict[str, Any]) -> None:
 
 
 def print_table(table: "Table") -> None:
-    """A table that is wider than the terminal comes in parts that each begin with the columns that name a row."""
+    """Print a table; if it is wider than the terminal, in parts that each begin with the key columns."""
     from rich.table import Table as Grid
 
     console = stdout()
@@ -145,7 +145,7 @@ def parts(columns: Sequence["Column"], widths: list[int], *, room: int) -> list[
 
 
 def cell(value: Any, column: "Column") -> "Text":
-    """A cell as its column's format says: shares in the color of their size, signed numbers in that of their sign."""
+    """A cell in its column's format: shares in the color of their size, signed numbers in that of the sign."""
     from rich.text import Text
 
     from glassformer.figures.labels import visible

@@ -35,10 +35,11 @@ def saliency(request: Request, method: str, foil: str | None, **given: Any) -> "
     glass saliency --method occlusion "Once upon a"        by taking tokens away
     glass saliency -n 1 --not " are" "The keys to the"     why this one and not that one
 
-    A share below 0 is evidence against the token. Gap: how far integrated gradients are from adding up. Deletion:
-    how much of the token's probability is left on average while the tokens named are taken away (low is good).
-    Insertion: how much is there on average while they are put back (high is good). Both are means over eleven
-    points: of a few tokens they are coarse, and they exceed 1 where taking a token away helps.
+    A share below 0 is evidence against the token. Gap: how far integrated gradients are from adding up.
+    Deletion: how much of the token's probability is left on average while the tokens named are taken away
+    (low is good). Insertion: how much is there on average while they are put back (high is good). Both are
+    means over eleven points: of a few tokens they are coarse, and they exceed 1 where taking a token away
+    helps.
     """
     from glassformer.cli.progress import progress_bar
 

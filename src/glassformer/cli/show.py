@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 GPT2_SMALL = 124_439_808
 NOTE_124M = """
-Why 124M and not 117M: OpenAI's first release note and the paper's table say 117M, a miscount that was corrected
-later. Counted from this file it is 124,439,808: 12 blocks of 7,087,872, a token matrix of 50,257 × 768, a position
-matrix of 1,024 × 768 and the last layer norm. The output matrix is the token matrix once more and counts once.
-(The Illustrated GPT-2's own table sums to 124,410,624: it gives the feed-forward layer's first bias as 768 instead
-of 3,072 in each block, and leaves out the last layer norm.)"""
+Why 124M and not 117M: OpenAI's first release note and the paper's table say 117M, a miscount that was
+corrected later. Counted from this file it is 124,439,808: 12 blocks of 7,087,872, a token matrix of
+50,257 × 768, a position matrix of 1,024 × 768 and the last layer norm. The output matrix is the token matrix
+once more and counts once. (The Illustrated GPT-2's own table sums to 124,410,624: it gives the feed-forward
+layer's first bias as 768 instead of 3,072 in each block, and leaves out the last layer norm.)"""
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ def _concerns(verb: str, flag: str, section: str, key: str) -> bool:
 
 
 def recipe_option(flag: str, kind: Any, *, help: str, default: Any) -> Option:
-    """One option. Its own default is None, which means: as the recipe has it; the recipe's is shown in brackets."""
+    """One option. Its default is None, which means: as the recipe has it; that is shown in brackets."""
     name = flag.replace("_", "-")
     if kind is bool:
         return Option([f"--{name}/--no-{name}"], default=None, show_default=False, help=help)
@@ -242,7 +242,7 @@ def _run(recipe: Recipe, out: Path, run: Run) -> None:
         def progress(what: str, done: int, total: int) -> None:
             if stopper():  # there is nothing to save yet
                 raise KeyboardInterrupt
-            follower.progress(what, done, total)
+            follower.progress(what, done=done, total=total)
 
         for event in train(
             recipe, out, device=run.device, offline=run.offline, progress=progress, stop=stopper

@@ -1,1 +1,1 @@
-"""Numbers become pictures: a view is a small JSON; Python draws it as SVG and terminal text, views.js draws it live."""
+"""Numbers become pictures: a view is a small JSON, laid out into marks once; SVG and views.js play them."""

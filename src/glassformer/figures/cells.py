@@ -1,7 +1,7 @@
 """Play a grid: the composite mark of a matrix as the rectangles and texts of its visible part.
 
-views.js does the same in the browser, where the window can be moved; a test compares both. Whatever needs a measure
-(where labels are cut, which text fits) was decided by the layout and stands in the mark.
+views.js does the same in the browser, where the window can be moved; a test compares both. Whatever needs a
+measure (where labels are cut, which text fits) was decided by the layout and stands in the mark.
 """
 
 from collections.abc import Iterator

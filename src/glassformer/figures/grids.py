@@ -1,8 +1,8 @@
 """Rows by columns: which token attends to which, what every layer predicts, which neurons are active.
 
-A matrix becomes one composite mark, a `grid`: where its cells lie and which of them are visible. The numbers stay in
-the view, so a matrix of a million cells is in a page once, however many layouts that has, and moving the visible
-window needs no new layout. `cells.py` and views.js play it as rectangles and texts.
+A matrix becomes one composite mark, a `grid`: where its cells lie and which of them are visible. The numbers
+stay in the view, so a matrix of a million cells is in a page once, however many layouts that has, and moving the
+visible window needs no new layout. `cells.py` and views.js play it as rectangles and texts.
 """
 
 import math
@@ -34,7 +34,7 @@ class Window:
 
 
 def matrix(view: Spec, room: float) -> Sheet:
-    """Rows by columns, each cell in the color of its value; where they are too many, an overview and a window."""
+    """Rows by columns, each cell in the color of its value; if they are too many, an overview and a window."""
     sheet = Sheet()
     left = _label_width(view) if view.get("row_labels", True) else 0.0
     cell = cell_size(view, room - left)
@@ -93,7 +93,7 @@ def _window(view: Spec, fits: int) -> Window:
 
 
 def _start(wanted: int, count: int, size: int) -> int:
-    """The first of `count` among `size`: the wanted one, or an earlier one where the end would not fill the window."""
+    """The first of `count` among `size`: the wanted one, or an earlier one so that the window is full."""
     return max(0, min(wanted, size - count))
 
 
@@ -154,7 +154,7 @@ def _head(sheet: Sheet, view: Spec, grid: Mark, corner: tuple[float, float]) -> 
 
 
 def _overview(sheet: Sheet, view: Spec, window: Window, room: float) -> Mark:
-    """All rows and columns in little, the strongest value of every patch; a frame shows where the window is."""
+    """All rows and columns in little: the strongest value of every patch; a frame shows the window."""
     rows, columns = len(view["rows"]), len(view["columns"])
     most = min(int(room / 4), PATCHES)
     down = max(1, math.ceil(rows / most))

@@ -6,8 +6,8 @@ from functools import lru_cache
 
 MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 WIDE = (  # two columns: East Asian scripts and emoji
-    (0x1100, 0x115F), (0x2E80, 0x303E), (0x3041, 0xA4CF), (0xAC00, 0xD7A3), (0xF900, 0xFAFF), (0xFE30, 0xFE6F),
-    (0xFF00, 0xFF60), (0xFFE0, 0xFFE6), (0x1F300, 0x1FAFF), (0x20000, 0x3FFFD),
+    (0x1100, 0x115F), (0x2E80, 0x303E), (0x3041, 0xA4CF), (0xAC00, 0xD7A3), (0xF900, 0xFAFF),
+    (0xFE30, 0xFE6F), (0xFF00, 0xFF60), (0xFFE0, 0xFFE6), (0x1F300, 0x1FAFF), (0x20000, 0x3FFFD),
 )  # fmt: skip
 
 
@@ -26,7 +26,7 @@ def _visible(char: str) -> str:
 
 
 def readable(text: str) -> str:
-    """A sentence in one line: blanks stay blanks, and what could do harm on a terminal or a page is shown by its number."""
+    """A sentence in one line: blanks stay blanks, what could harm a terminal or a page is shown by its number."""
     return " ".join(_printable(word) for word in text.split())
 
 

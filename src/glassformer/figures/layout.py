@@ -1,4 +1,4 @@
-"""Where everything goes: a view in, a sheet of marks out. This is the only layout; renderers play its marks."""
+"""Where everything goes: a view in, a sheet of marks out. The only layout: renderers play its marks."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -35,8 +35,8 @@ def figure(view: Spec, room: float = ROOM) -> Sheet:
 def layouts(view: Spec, rooms: Sequence[float] = ROOMS) -> list[Spec]:
     """The picture in several widths, as plain data, the widest first; none that a wider one makes needless.
 
-    Most marks of a narrow layout are those of the widest at another place, and are written so: `like` is the number
-    of that mark, and only what differs follows.
+    Most marks of a narrow layout are those of the widest at another place, and are written so: `like` is the
+    number of that mark, and only what differs follows.
     """
     widest = figure(view, rooms[0]).to_json()
     twins = {_content(mark): n for n, mark in enumerate(widest["marks"])}

@@ -23,7 +23,7 @@ def show(view: View) -> None:
 
 
 def bundle(view: View) -> dict[str, Any]:
-    """One output in several forms: live where widgets are, a still picture where not, and text where nothing else is."""
+    """One output in several forms: live where there are widgets, else a still picture, else text."""
     forms: dict[str, Any] = {
         "image/svg+xml": view.to_svg(width=WIDTH),
         "text/plain": view.to_text(100, color=False),

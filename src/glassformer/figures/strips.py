@@ -1,4 +1,4 @@
-"""Tokens in a row, and what belongs to each: a color, a bar, an arc to another one, the pieces that it is made of."""
+"""Tokens in a row, and what belongs to each: a color, a bar, an arc to another one, its pieces."""
 
 from dataclasses import dataclass
 
@@ -65,7 +65,7 @@ class Ruler:
 
 
 def bars(view: Spec, room: float) -> Sheet:
-    """Values one below the other, of one series or several; after the cut come the candidates that are left out."""
+    """Values one below the other, of one series or several; after the cut come candidates that are left out."""
     sheet, series = Sheet(), view["series"]
     labels = [cut(label, LABEL + 6) for label in view["labels"]]
     ruler = _ruler(view, labels, room)

@@ -22,7 +22,8 @@ def svg(sheet: Sheet, view: Spec, *, theme: str = "light") -> str:
     width, height = _number(sheet.width), _number(sheet.height)
     size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     hatch = (
-        '<pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+        '<pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse"'
+        ' patternTransform="rotate(45)">'
         f'<path d="M0 0V5" stroke="{colors["hatch"]}" stroke-width="1" opacity=".55"/></pattern>'
     )
     about = f'role="img" aria-label="{sentence}" font-family="{SANS}"'

@@ -188,7 +188,7 @@ def _scale(view: Spec, column: int) -> Spec:
 
 
 def _across(view: Spec, width: int) -> tuple[range, list[int], int]:
-    """Which columns of cells with texts there is room for, the last ones; the widths of all, and of the rows' labels."""
+    """The last columns of cells with texts that fit; the widths of all columns, and of the labels of rows."""
     left = _widest([cut(row, LABEL) for row in view["rows"]])
     most = TEXT if len(view["columns"]) > 6 else 22
     columns = zip(view["columns"], *view["texts"], strict=True)

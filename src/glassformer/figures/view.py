@@ -37,7 +37,7 @@ SCALE = 2.0  # pixels of a PNG for one of the drawing
 
 
 def check_format(path: str | Path) -> str:
-    """The suffix of a file that a picture or its numbers can be saved as, in small letters; else one sentence."""
+    """The suffix of a file, in lower case; an error where neither a picture nor its numbers have that form."""
     suffix = Path(path).suffix.lower()
     if suffix not in PICTURES + NUMBERS:
         pictures, numbers = ", ".join(PICTURES), " or ".join(NUMBERS)
@@ -66,7 +66,7 @@ class View:
         return drawn(self.spec, width, colored=color)
 
     def to_html(self, *, theme: str | None = None) -> str:
-        """One page that needs nothing else: the live drawing, its table, no network. Without a theme: in the reader's colors."""
+        """One page that needs nothing else: the live drawing and its table. Without a theme: the reader's colors."""
         from glassformer.figures.page import page
 
         return page(self.spec, None if theme is None else _theme(theme))
@@ -80,9 +80,9 @@ class View:
         return bytes(_converter().svg_to_pdf(self.to_svg(width=width, theme=theme)))
 
     def save(self, path: str | Path, *, width: float = ROOM, theme: str | None = None) -> Path:
-        """Write a picture; its name says what kind: .svg, .png, .pdf, .html; .csv is its table, .json the view itself.
+        """Write a picture (.svg, .png, .pdf, .html), its table (.csv) or the view itself (.json).
 
-        A page is as wide as its window, and in the reader's colors unless a theme is named; other pictures are light.
+        A page is as wide as its window, and in the reader's colors unless a theme is named; others are light.
         """
         path = Path(path)
         suffix = check_format(path)
@@ -103,7 +103,7 @@ class View:
         return frame(self.spec["table"]["columns"], self.spec["table"]["rows"])
 
     def to_numpy(self) -> Any:
-        """The numbers that are drawn: an array, several by their names, or a list of them for panels; nan is a gap."""
+        """The numbers that are drawn: an array, several by name, or a list of them for panels; nan is a gap."""
         return drawn_numbers(self.spec)
 
     def show(self) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from filelock import FileLock
@@ -18,18 +18,20 @@ from glassformer.errors import InputError
 from glassformer.hub.families import family
 from glassformer.hub.folder import load_folder, parse_dtype, save_folder
 from glassformer.hub.locate import locate, shipped
-from glassformer.hub.lora import Detour, is_adapter, read_base, save_adapter
+from glassformer.hub.lora import Detour, is_adapter, save_adapter
 from glassformer.hub.vocabulary import load_tokenizer
-from glassformer.nn.net import Net
 from glassformer.tasks.complete import LanguageModel
 from glassformer.tasks.jobs import Progress
-from glassformer.tasks.load import base_folder, load_adapted
+from glassformer.tasks.load import base_of, load_adapted
 from glassformer.tasks.recipe import Recipe
 from glassformer.tokenizers import Tokenizer
 from glassformer.training.loop import HeldOut, Objective
 from glassformer.training.lora import adapted_layers, attach
 from glassformer.training.objectives import next_token
 from glassformer.training.optim import freeze
+
+if TYPE_CHECKING:
+    from glassformer.nn.net import Net
 
 VOCABULARY, VOCABULARY_NOTE = "tokenizer.json", "vocabulary.sha256"
 CHARACTERS = 200_000_000  # of each source, from which a vocabulary is learned
@@ -69,7 +71,7 @@ class LanguageModeling:
         """Cross-entropy of every next token."""
         return next_token
 
-    def build(self, device: torch.device) -> Net:
+    def build(self, device: torch.device) -> "Net":
         """The model before the first step, the same one every time."""
         lora, seed = self.recipe.lora, self.recipe.train.seed
         net = self._base() if self.recipe.model.base else self._new()
@@ -85,7 +87,7 @@ class LanguageModeling:
         freeze(net, self.recipe.model.freeze)
         return net.to(device)
 
-    def _new(self) -> Net:
+    def _new(self) -> "Net":
         shape, dtype = self.recipe.model, self._dtype()
         kind = family(shape.kind)
         keys = {one.name for one in fields(kind.config)} & {one.name for one in fields(shape)}
@@ -96,7 +98,7 @@ class LanguageModeling:
         machine.check_memory(needed, what=f"training {config.parameters:,} parameters")
         return kind.build(config).initialise(self.recipe.train.seed).to(dtype)
 
-    def _base(self) -> Net:
+    def _base(self) -> "Net":
         name = self.recipe.model.base
         folder = locate(name, offline=self.offline)
         how: dict[str, Any] = {"dtype": self._dtype(), "dropout": self.recipe.model.dropout}
@@ -118,7 +120,7 @@ class LanguageModeling:
     def _dtype(self) -> torch.dtype:
         return parse_dtype("float64" if self.recipe.train.precision == "float64" else "float32")
 
-    def batches(self, net: Net) -> Stream:
+    def batches(self, net: "Net") -> Stream:
         """Shuffled windows of the text, of the model's context or shorter."""
         return Stream(
             [corpus.train for corpus in self.corpora],
@@ -128,7 +130,7 @@ class LanguageModeling:
             beginning=self.tokenizer.end if self.recipe.text.aligned else None,
         )
 
-    def held_out(self, net: Net, *, rows: int) -> HeldOut | None:
+    def held_out(self, net: "Net", *, rows: int) -> HeldOut | None:
         """The held-out text in order, or an even selection of `eval_tokens` of it."""
         held_out = self._held_out_rows()
         if not held_out:
@@ -140,7 +142,7 @@ class LanguageModeling:
         rows = [corpus.held_out for corpus in self.corpora]
         return [row for row in rows if row is not None and len(row) > 1]  # a single token has no next one
 
-    def _window(self, net: Net) -> int:
+    def _window(self, net: "Net") -> int:
         window = self.recipe.train.window or net.context
         if window is None:
             raise InputError("window: this model has no limit of its own, so give the tokens of a row")
@@ -157,7 +159,7 @@ class LanguageModeling:
         learned = sum(len(corpus.train) for corpus in self.corpora)
         return learned, sum(map(len, self._held_out_rows()))
 
-    def check_preview(self, net: Net) -> None:
+    def check_preview(self, net: "Net") -> None:
         """Refuse a prompt that fills the context."""
         show = self.recipe.show
         if not show.preview_tokens or net.context is None:
@@ -177,7 +179,7 @@ class LanguageModeling:
         out = LanguageModel(net, self.tokenizer).generate(show.preview, max_new_tokens=tokens, seed=0)
         return show.preview + out.text
 
-    def export(self, folder: Path, net: Net, *, step: int, loss: float | None = None) -> None:
+    def export(self, folder: Path, net: "Net", *, step: int, loss: float | None = None) -> None:
         """Write the model, or what LoRA learned, as a folder that `glass generate` loads."""
         remove_leftovers(folder)
         card = self._card(folder.parent.name, step, loss)
@@ -215,8 +217,8 @@ def _tokenizer(recipe: Recipe, out: Path, *, offline: bool, progress: Progress) 
     if not name:
         return _own_vocabulary(recipe, out, progress)
     folder = locate(name, offline=offline)
-    if recipe.model.base and is_adapter(folder):
-        folder = base_folder(folder, read_base(folder), offline=offline)
+    if recipe.model.base:
+        folder = base_of(folder, offline=offline)  # a LoRA folder has its base's vocabulary
     found = load_tokenizer(folder)
     if found is None:
         raise InputError(f"{name}: the model has no vocabulary")
