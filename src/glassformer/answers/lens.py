@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-import torch
 
 from glassformer.answers.answer import Answer, Array, Cell, Column, Drawing, Table, Text, answer, label
 from glassformer.errors import InputError
@@ -256,7 +255,7 @@ def attribution(
     """Which parts raise the logit of a token (by default the likeliest), or its lead over a foil."""
     reading = text.reading()
     at = reading.check_position(position)
-    chosen = _likeliest(text, at) if token is None else text.find_token(token)
+    chosen = lensing.likeliest(reading, position=at) if token is None else text.find_token(token)
     other = None if foil is None else text.find_token(foil)
     found = lensing.attribution(reading, position=at, token=chosen, foil=other)
 
@@ -264,13 +263,6 @@ def attribution(
     lead = " less that of ".join(repr(name) for name in compared)
     caption = f"{text.name}: the logit of {lead}, {found.logit:.3f}, part by part"
     return Attribution(caption=caption, tokens=text.labels, **vars(found))
-
-
-@torch.inference_mode()
-def _likeliest(text: Text, position: int) -> int:
-    """The token that the model itself predicts after a position."""
-    seen = text.reading().until(position).run("logits")
-    return int(seen["logits"][0, -1].argmax())
 
 
 # residual: one position's vector through the layers

@@ -195,6 +195,14 @@ def inputs(reading: Reading) -> tuple[Array, Array, Array]:
     return numbers(tokens), numbers(whole - tokens), numbers(whole)
 
 
+@torch.inference_mode()
+def likeliest(reading: Reading, *, position: int) -> int:
+    """The token that the model predicts after a position."""
+    at = reading.check_position(position)
+    seen = reading.until(at).run("logits")
+    return int(seen["logits"][0, -1].argmax())
+
+
 @dataclass(frozen=True)
 class Attribution:
     """The parts of a token's logit. With the scales of all norms held fixed, they add up to it."""
