@@ -177,7 +177,11 @@ def test_tests_mirror_the_rooms() -> None:
 
 
 # Tests of a room as a whole, by what they are about.
-WHOLE_ROOM: dict[str, tuple[str, ...]] = {"cli": ("cli",)}
+WHOLE_ROOM: dict[str, tuple[str, ...]] = {
+    "cli": ("cli",),
+    "engine": ("kernels",),
+    "explain": ("family", "limits", "mutants", "storyteller", "transformerlens"),
+}
 
 
 @pytest.mark.parametrize("code", [

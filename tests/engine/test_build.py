@@ -90,7 +90,7 @@ def test_kernels_and_fuzzing_under_sanitizers(tmp_path: Path) -> None:
         ).stdout.strip()
         for name in ("libasan.so", "libubsan.so")
     ]
-    tests = [str(TESTS / name) for name in ("test_kernels.py", "test_engine.py")]
+    tests = [str(TESTS / name) for name in ("test_kernels.py", "test_native.py")]
     code = f"""
 import sys
 from pathlib import Path

@@ -141,7 +141,7 @@ def test_threads_are_those_that_were_asked_for(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert gf.load("storyteller", engine="native").backend.threads == 3
     monkeypatch.setenv("OMP_NUM_THREADS", "many")
-    assert gf.load("storyteller", engine="native").threads() == len(os.sched_getaffinity(0))
+    assert gf.load("storyteller", engine="native").backend.threads == len(os.sched_getaffinity(0))
 
 
 def test_bench_measures(capsys: pytest.CaptureFixture[str]) -> None:
