@@ -61,7 +61,7 @@ def ours(work: str, tokens: Any) -> Iterator[None]:
     stream = Stream(
         [Row(folder, [{"name": "row", "tokens": len(tokens)}], "uint16")], context=CONTEXT, seed=0
     )
-    model = GPT(Config(layers=layers, heads=heads, width=width, vocab=vocab, context=CONTEXT)).initialise(0)
+    model = GPT(Config(layers=layers, heads=heads, width=width, vocab=vocab, context=CONTEXT)).initialize(0)
     for _ in fit(
         model,
         stream,

@@ -35,7 +35,7 @@ def table() -> str:
     """The page."""
     config = Config(layers=2, heads=SIZES["H"], width=SIZES["D"], vocab=SIZES["V"], context=9)
     ids = torch.arange(SIZES["B"] * SIZES["T"]).view(SIZES["B"], SIZES["T"])
-    seen = sites_of(GPT(config).initialise(0).eval(), ids)
+    seen = sites_of(GPT(config).initialize(0).eval(), ids)
     theirs = {ours: name for name, ours in BLOCK.items()}
     rows = []
     for site, value in seen.items():

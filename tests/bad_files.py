@@ -30,7 +30,7 @@ def tiny_folder(folder: Path, *, seed: int = 0, **numbers: Any) -> Path:
     tokenizer = tiny_tokenizer()
     model = GPT(
         Config(**{"layers": 2, "heads": 2, "width": 8, "vocab": len(tokenizer), "context": 16} | numbers)
-    ).initialise(seed)
+    ).initialize(seed)
     save_folder(folder, model, tokenizer=tokenizer)
     return folder
 

@@ -21,7 +21,7 @@ def small_config(**changes: object) -> Config:
 
 def small_model(seed: int = 0, dtype: torch.dtype = torch.float32, **changes: object) -> GPT:
     """A model whose every number is random, biases and gains included."""
-    model = GPT(small_config(**changes)).initialise(seed)
+    model = GPT(small_config(**changes)).initialize(seed)
     shake(model, seed)
     return model.to(dtype).eval()
 
@@ -30,7 +30,7 @@ def small_net(kind: str, seed: int = 0, dtype: torch.dtype = torch.float32, **ch
     """A small model of any kind, whose every number is random."""
     found = family(kind)
     sizes = {"layers": 2, "heads": 3, "width": 24, "vocab": 97, "context": 40} | changes
-    model = found.build(found.config(**sizes)).initialise(seed)
+    model = found.build(found.config(**sizes)).initialize(seed)
     shake(model, seed)
     return model.to(dtype).eval()
 

@@ -246,7 +246,7 @@ def test_parameters_are_counted_without_a_model(model: Net) -> None:
 def test_the_same_seed_gives_the_same_model(model: Net) -> None:
     """And another seed another one."""
     build, config = family(model.kind).build, model.config
-    one, same, other = (build(config).initialise(seed).state_dict() for seed in (1, 1, 2))
+    one, same, other = (build(config).initialize(seed).state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert not torch.equal(one["tokens.weight"], other["tokens.weight"])
 
@@ -254,7 +254,7 @@ def test_the_same_seed_gives_the_same_model(model: Net) -> None:
 @models_that("writes")
 def test_a_model_learns(model: Net, ids: Tensor) -> None:
     """A few steps on one batch, from fresh weights: the loss falls."""
-    net = family(model.kind).build(model.config).initialise(0).train()
+    net = family(model.kind).build(model.config).initialize(0).train()
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
     losses = []
     for _ in range(12):

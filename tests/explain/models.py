@@ -19,14 +19,14 @@ SIZES: dict[str, Any] = {"layers": 3, "heads": 3, "width": 24, "vocab": 97, "con
 
 def gpt1(seed: int = 0, **changes: Any) -> GPT1:
     """A post-norm model whose every number is random."""
-    net = GPT1(GPT1Config(**SIZES | changes)).initialise(seed)
+    net = GPT1(GPT1Config(**SIZES | changes)).initialize(seed)
     shake(net, seed)
     return net.double().eval()
 
 
 def gpt3(seed: int = 0, **changes: Any) -> GPT3:
     """Dense and banded layers in turn; heads × head width is not the width."""
-    net = GPT3(GPT3Config(**SIZES | {"window": 4, "head_width": 10} | changes)).initialise(seed)
+    net = GPT3(GPT3Config(**SIZES | {"window": 4, "head_width": 10} | changes)).initialize(seed)
     shake(net, seed)
     return net.double().eval()
 

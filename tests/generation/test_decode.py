@@ -81,7 +81,7 @@ class Mock:
 
 def tiny(seed: int = 0, *, context: int = 64, vocab: int = 40, dtype: torch.dtype = torch.float32) -> GPT:
     """A small GPT with random weights, large enough that it has opinions."""
-    model = GPT(Config(layers=2, heads=2, width=16, vocab=vocab, context=context)).initialise(seed)
+    model = GPT(Config(layers=2, heads=2, width=16, vocab=vocab, context=context)).initialize(seed)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() == 2:

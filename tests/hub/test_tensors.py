@@ -644,5 +644,5 @@ def test_models_of_any_form_are_still_loaded(tmp_path: Path) -> None:
                 **{"layers": 2, "heads": 2, "width": 8, "vocab": len(tiny_tokenizer()), "context": 16} | form
             )
         )
-        expected = model.initialise(0).state_dict()
+        expected = model.initialize(0).state_dict()
         assert all(torch.equal(value, expected[name]) for name, value in numbers(folder).items())

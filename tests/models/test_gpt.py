@@ -218,9 +218,9 @@ def test_the_formula_counts_any_size(changes: dict[str, object]) -> None:
     assert model.config.parameters == sum(parameter.numel() for parameter in model.parameters())
 
 
-def test_initialisation_is_the_papers() -> None:
+def test_initialization_is_the_papers() -> None:
     """0.02, with residual projections scaled by 1/√(2L); the same for the same seed."""
-    model = GPT(Config(layers=8, heads=4, width=128, vocab=500, context=64)).initialise(1)
+    model = GPT(Config(layers=8, heads=4, width=128, vocab=500, context=64)).initialize(1)
     for name, parameter in model.named_parameters():
         if re.search(r"norm\d?\.weight$", name):
             assert torch.all(parameter == 1)
@@ -229,7 +229,7 @@ def test_initialisation_is_the_papers() -> None:
         else:
             expected = 0.005 if name.endswith(("proj.weight", "down.weight")) else 0.02
             assert parameter.std().item() == pytest.approx(expected, rel=0.05), name
-    again = GPT(model.config).initialise(1)
+    again = GPT(model.config).initialize(1)
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), again.parameters(), strict=True))
 
 

@@ -36,7 +36,7 @@ def make(
     """A small GPT with random weights that has opinions, with or without a vocabulary."""
     model = (
         GPT(Config(layers=2, heads=2, width=16, vocab=vocab, context=context, tied=False))
-        .initialise(seed)
+        .initialize(seed)
         .eval()
     )
     with torch.no_grad():

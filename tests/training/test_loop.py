@@ -31,7 +31,7 @@ def losses(model: torch.nn.Module, plan: Hyperparameters = PLAN, **how: Any) -> 
 
 def test_it_learns_what_can_be_learned() -> None:
     """A row that repeats is known by heart after sixty steps; it began at chance."""
-    found = losses(GPT(SHAPE).initialise(0))
+    found = losses(GPT(SHAPE).initialize(0))
     assert found[0] == pytest.approx(np.log(13), abs=0.1)
     assert found[-1] < 0.5
 
@@ -39,12 +39,12 @@ def test_it_learns_what_can_be_learned() -> None:
 def test_the_same_seed_gives_the_same_losses() -> None:
     """To the last bit; another seed of the model gives others, and so does another seed of dropout."""
     plan = Hyperparameters(steps=8, batch=4)
-    assert losses(GPT(SHAPE).initialise(0), plan) == losses(GPT(SHAPE).initialise(0), plan)
-    assert losses(GPT(SHAPE).initialise(0), plan) != losses(GPT(SHAPE).initialise(1), plan)
+    assert losses(GPT(SHAPE).initialize(0), plan) == losses(GPT(SHAPE).initialize(0), plan)
+    assert losses(GPT(SHAPE).initialize(0), plan) != losses(GPT(SHAPE).initialize(1), plan)
     forgetful = Config(layers=1, heads=2, width=16, vocab=13, context=16, dropout=0.2)
-    first = losses(GPT(forgetful).initialise(0), plan)
-    assert first == losses(GPT(forgetful).initialise(0), plan)
-    assert first != losses(GPT(forgetful).initialise(0), Hyperparameters(steps=8, batch=4, seed=1))
+    first = losses(GPT(forgetful).initialize(0), plan)
+    assert first == losses(GPT(forgetful).initialize(0), plan)
+    assert first != losses(GPT(forgetful).initialize(0), Hyperparameters(steps=8, batch=4, seed=1))
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -83,7 +83,7 @@ def test_parts_of_a_batch_add_up(masked: bool) -> None:
     """Taken in parts of 1, 3 or all rows, a batch has the same loss and leads to the same weights: float64, 1e-9."""
     ends = {}
     for size in (0, 1, 3):
-        model = GPT(SHAPE).initialise(0).double()
+        model = GPT(SHAPE).initialize(0).double()
         plan = Hyperparameters(steps=10, batch=8, micro_batch=size, lr=1e-2, warmup=2)
         found = [
             e.loss
@@ -98,7 +98,7 @@ def test_parts_of_a_batch_add_up(masked: bool) -> None:
 
 def test_a_step_is_adamw_with_the_clipped_gradient() -> None:
     """One step equals torch's own optimizer on the mean loss, gradient clipped by torch's own function."""
-    ours, theirs = GPT(SHAPE).initialise(3).double(), GPT(SHAPE).initialise(3).double()
+    ours, theirs = GPT(SHAPE).initialize(3).double(), GPT(SHAPE).initialize(3).double()
     plan = Hyperparameters(steps=1, batch=4, lr=1e-2, warmup=0, clip=0.1, weight_decay=0.3)
     (event,) = [
         e for e in fit(ours, Counting(), objective=next_token, hyperparameters=plan) if isinstance(e, Stepped)
@@ -127,7 +127,7 @@ def test_only_matrices_decay() -> None:
 
 def test_frozen_parts_stay() -> None:
     """By the name of a module, of a parameter, or a glob; the rest moves; a name that fits nothing is an error."""
-    model = GPT(Config(layers=2, heads=2, width=16, vocab=13, context=16)).initialise(0)
+    model = GPT(Config(layers=2, heads=2, width=16, vocab=13, context=16)).initialize(0)
     names = freeze(model, ["tokens", "blocks.0.*", "norm.bias"])
     assert set(names) == {
         n for n, _ in model.named_parameters() if n.startswith(("tokens", "blocks.0.")) or n == "norm.bias"
@@ -176,7 +176,7 @@ def test_the_rate_of_the_plan_is_the_rate_of_the_step() -> None:
     plan = Hyperparameters(steps=6, batch=2, lr=1e-2, warmup=3)
     events = [
         event
-        for event in fit(GPT(SHAPE).initialise(0), Counting(), objective=next_token, hyperparameters=plan)
+        for event in fit(GPT(SHAPE).initialize(0), Counting(), objective=next_token, hyperparameters=plan)
         if isinstance(event, Stepped)
     ]
     assert [event.lr for event in events] == [plan.rate(step) for step in range(6)]
@@ -188,10 +188,10 @@ def test_looking_changes_nothing(dropout: float) -> None:
     """Evaluated or not, and whatever the caller does with random numbers in between: the same losses, bit by bit."""
     shape = Config(layers=1, heads=2, width=16, vocab=13, context=16, dropout=dropout)
     plan = Hyperparameters(steps=12, batch=4)
-    plain = losses(GPT(shape).initialise(0), plan)
+    plain = losses(GPT(shape).initialize(0), plan)
     held_out = lambda: [Counting().read([50, 51]), Counting().read([52])]  # noqa: E731
     watched = []
-    model = GPT(shape).initialise(0)
+    model = GPT(shape).initialize(0)
     for event in fit(
         model,
         Counting(),
@@ -210,7 +210,7 @@ def test_looking_changes_nothing(dropout: float) -> None:
 def test_a_measurement_is_the_mean_over_all_targets() -> None:
     """Batches of different sizes weigh by their targets; dropout is off."""
     shape = Config(layers=1, heads=2, width=16, vocab=13, context=16, dropout=0.5)
-    model = GPT(shape).initialise(0).double()
+    model = GPT(shape).initialize(0).double()
     parts = [Counting(masked=True).read([1, 2, 3]), Counting(length=5).read([7])]
     found = evaluate(model, parts, objective=next_token, hyperparameters=Hyperparameters())
     with torch.no_grad():
@@ -235,7 +235,7 @@ def test_it_stops_when_nothing_gets_better() -> None:
 
     events = list(
         fit(
-            GPT(SHAPE).initialise(0),
+            GPT(SHAPE).initialize(0),
             Counting(),
             objective=score,
             hyperparameters=Hyperparameters(steps=50, batch=2),
@@ -256,7 +256,7 @@ def test_it_stops_when_nothing_gets_better() -> None:
 @pytest.mark.parametrize("what", ["loss", "gradient"])
 def test_wrong_numbers_stop_it_before_the_update(what: str) -> None:
     """NaN in the loss or in the gradient: an error that names the step, and weights as they were."""
-    model = GPT(SHAPE).initialise(0)
+    model = GPT(SHAPE).initialize(0)
     calls = 0
 
     def broken(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
@@ -279,7 +279,7 @@ def test_wrong_numbers_stop_it_before_the_update(what: str) -> None:
 
 def test_the_model_trains_while_it_trains_and_rests_after() -> None:
     """Training mode at every step, evaluation mode at a measurement and when the caller leaves."""
-    model = GPT(SHAPE).initialise(0)
+    model = GPT(SHAPE).initialize(0)
     events = fit(
         model,
         Counting(),
@@ -305,7 +305,7 @@ def test_all_masked() -> None:
             return Batch(batch.arrays | {"mask": np.zeros_like(batch.arrays["ids"][:, 1:], dtype=bool)}, 0)
 
     with pytest.raises(TrainingFailed, match="no token of the batch is to be learned"):
-        list(fit(GPT(SHAPE).initialise(0), Silent(), objective=next_token, hyperparameters=PLAN))
+        list(fit(GPT(SHAPE).initialize(0), Silent(), objective=next_token, hyperparameters=PLAN))
 
 
 @pytest.mark.parametrize(

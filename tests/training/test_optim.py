@@ -17,7 +17,7 @@ PLAN = Hyperparameters(optimizer="muon", lr=3e-3, weight_decay=0.3)
 
 def with_gradients(seed: int) -> GPT:
     """A model that has just gone backwards."""
-    model = GPT(SHAPE).initialise(0)
+    model = GPT(SHAPE).initialize(0)
     draw = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         parameter.grad = torch.randn(parameter.shape, generator=draw)
@@ -56,7 +56,7 @@ def test_every_parameter_is_moved_by_one_of_the_two() -> None:
 def test_as_torch_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three steps equal torch.optim.Muon, once it does not round to bf16, q, k and v as three; for the rest they equal AdamW."""
     monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)
-    ours, theirs = GPT(SHAPE).initialise(0), GPT(SHAPE).initialise(0)
+    ours, theirs = GPT(SHAPE).initialize(0), GPT(SHAPE).initialize(0)
     muon = optimizer_of(ours, PLAN)
     assert isinstance(muon, Muon)
     single: dict[nn.Parameter, nn.Parameter] = {}  # each matrix as torch wants it -> where it comes from
@@ -89,7 +89,7 @@ def test_as_torch_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
             part.grad = gradients[of].pop(0)
         for optimizer in (muon, adamw, peer):
             optimizer.step()
-    start = GPT(SHAPE).initialise(0)
+    start = GPT(SHAPE).initialize(0)
     for (name, mine), its, first in zip(
         ours.named_parameters(), theirs.parameters(), start.parameters(), strict=True
     ):

@@ -50,7 +50,7 @@ def test_bf16_products_in_a_float32_model() -> None:
     """Under bf16 the losses are near those of float32, and not the same; the weights stay float32."""
     found = {}
     for precision in ("float32", "bf16"):
-        model = GPT(SHAPE).initialise(0)
+        model = GPT(SHAPE).initialize(0)
         plan = Hyperparameters(steps=8, batch=4, precision=precision)
         found[precision] = [
             event.loss
@@ -70,7 +70,7 @@ def test_a_compiled_model_trains_the_same() -> None:
     """torch.compile changes the speed, and the losses by rounding only."""
     losses = {}
     for compiled in (False, True):
-        model = GPT(SHAPE).initialise(0)
+        model = GPT(SHAPE).initialize(0)
         plan = Hyperparameters(steps=10, batch=4, lr=1e-2, warmup=2, compile=compiled)
         losses[compiled] = [
             event.loss

@@ -194,7 +194,7 @@ class GPT(Net):
         return (positions - cache.padding[:, None]).clamp(min=0)
 
     @torch.no_grad()
-    def initialise(self, seed: int) -> Self:
+    def initialize(self, seed: int) -> Self:
         """The paper's initialization: N(0, 0.02), residual projections narrower, biases 0, gains 1."""
         generator = torch.Generator(self.tokens.weight.device).manual_seed(seed)
         for name, parameter in self.named_parameters():

@@ -26,7 +26,7 @@ class Net(Stepping, Tapped):
         """The stacks of blocks, in the order in which they are run."""
         raise NotImplementedError
 
-    def initialise(self, seed: int) -> Self:
+    def initialize(self, seed: int) -> Self:
         """Draw the weights that training starts from; the same seed gives the same weights."""
         raise NotImplementedError
 

@@ -96,7 +96,7 @@ class LanguageModeling:
         # Four numbers for each parameter: itself, its gradient, and the optimizer's two.
         needed = 4 * config.parameters * dtype.itemsize
         machine.check_memory(needed, what=f"training {config.parameters:,} parameters")
-        return kind.build(config).initialise(self.recipe.train.seed).to(dtype)
+        return kind.build(config).initialize(self.recipe.train.seed).to(dtype)
 
     def _base(self) -> "Net":
         name = self.recipe.model.base
