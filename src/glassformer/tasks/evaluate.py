@@ -45,7 +45,7 @@ class Score:
 
     nats: float = 0.0
     tokens: int = 0
-    size: int = 0  # bytes of these tokens
+    size: float = 0  # bytes of the text that these tokens were read from
 
     def measurement(self, name: str, protocol: str) -> Measurement:
         """The score as a result."""
@@ -80,17 +80,18 @@ def evaluate(
         yield _lambada(lm, backend, list(islice(read_texts(_named(what)), documents or None)), progress)
         return
     if what == "wikitext2":
-        rows = [lm.encode(wikitext(_named(what)))]
+        rows = [_row(lm, wikitext(_named(what)))]
         protocol = "the raw test set, its lines joined by two line ends, as one text"
     else:
         texts = _texts(Path(what), field)
+        start = lm.encode("")
         rows = [
-            lm.encode("") + lm.encode(text[: characters or None]) for text in islice(texts, documents or None)
+            _row(lm, text[: characters or None], start=start) for text in islice(texts, documents or None)
         ]
         protocol = _describe(len(rows), characters)
     strides = {"without overlap": context, f"stride {stride}": stride}
     total = sum(
-        len(list(windows(len(row), context, stride=step))) for row in rows for step in strides.values()
+        len(list(windows(len(row.ids), context, stride=step))) for row in rows for step in strides.values()
     )
     done = 0
     for name, step in strides.items():
@@ -101,6 +102,20 @@ def evaluate(
         how = f"windows of {context} tokens, moving by {step}; every token is scored once, with the tokens before it"
         about = f"{protocol}; {how} in its window; its first token is not scored"
         yield score.measurement(f"{what}, {name}", about)
+
+
+@dataclass(frozen=True)
+class Row:
+    """The tokens of a document. A vocabulary may not keep every byte: `scale` is bytes of the text per byte of its tokens."""
+
+    ids: list[int]
+    scale: float
+
+
+def _row(lm: LanguageModel, text: str, start: Sequence[int] = ()) -> Row:
+    ids = lm.encode(text)
+    size = _bytes(lm, [*start, *ids]) if start else _bytes(lm, ids) + len(lm.bytes_of(ids[0]))
+    return Row([*start, *ids], len(text.encode("utf-8", "replace")) / size if size else 1.0)
 
 
 def _describe(documents: int, characters: int) -> str:
@@ -133,26 +148,26 @@ def _nats(backend: Backend, logits: Array, targets: Sequence[int]) -> Array:
 def _score(
     lm: LanguageModel,
     backend: Backend,
-    rows: Sequence[Sequence[int]],
+    rows: Sequence[Row],
     *,
     windows_of: int,
     stride: int,
     score: Score,
 ) -> Iterator[int]:
     """Add the windows of all rows to the score, some at a time; yields their number."""
-    todo = ((row, *window) for row in rows for window in windows(len(row), windows_of, stride=stride))
+    todo = ((row, *window) for row in rows for window in windows(len(row.ids), windows_of, stride=stride))
     while group := list(islice(todo, ROWS)):
         longest = max(end - begin for _, begin, end, _ in group)
         ids = np.zeros((len(group), longest), dtype=np.int64)
         for i, (row, begin, end, _) in enumerate(group):
-            ids[i, : end - begin] = row[begin:end]  # the padding behind it cannot be seen from before it
+            ids[i, : end - begin] = row.ids[begin:end]  # the padding behind it cannot be seen from before it
         logits = backend.logits(ids[:, :-1])  # (B, T - 1, V)
         for i, (row, begin, end, first) in enumerate(group):
-            targets = row[first:end]
+            targets = row.ids[first:end]
             before = logits[i, first - begin - 1 : end - begin - 1]
             score.nats += float(_nats(backend, before, targets).sum())
             score.tokens += len(targets)
-            score.size += _bytes(lm, row[first - 1 : end])
+            score.size += row.scale * _bytes(lm, row.ids[first - 1 : end])
         yield len(group)
 
 
