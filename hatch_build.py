@@ -1,4 +1,6 @@
-"""While the wheel is made: compile the native engine, if there is a compiler. Without one the package works on torch."""
+"""While the wheel is made: compile the native engine, if there is a compiler. Without one the package works
+on torch.
+"""
 
 import runpy
 from pathlib import Path

@@ -2,8 +2,8 @@
 
     python benchmarks/decode.py [--rounds 7] [--json FILE]
 
-Each side lives in a process of its own; samples are taken in turn, and one that was disturbed by other processes is taken
-again. Random weights at the true size: they have the speed of trained ones.
+Each side lives in a process of its own; samples are taken in turn, and one that was disturbed by other
+processes is taken again. Random weights at the true size: they have the speed of trained ones.
 """
 
 import json

@@ -63,7 +63,9 @@ class Peer:
 
 
 def environment(folder: Path, *packages: str) -> Path:
-    """The Python of an environment, made if it is not there: what is installed here, and packages that may not live with it."""
+    """The Python of an environment, made if it is not there: what is installed here, and packages that may
+    not live with it.
+    """
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
         print(f"installing {', '.join(packages)} into {folder}", file=sys.stderr, flush=True)
@@ -94,7 +96,9 @@ def in_turn(peers: dict[str, Peer], work: Any, rounds: int) -> tuple[dict[str, l
 
 
 def compare(name: str, tokens: int, samples: dict[str, list[float]], disturbed: int) -> dict[str, Any]:
-    """Speeds of all sides, and how many times as fast the first one is as each of the others; printed, and as data."""
+    """Speeds of all sides, and how many times as fast the first one is as each of the others; printed, and as
+    data.
+    """
     first, *others = samples
     speed = {side: tokens / statistics.median(samples[side]) for side in samples}
     report: dict[str, Any] = {"tokens/s": speed, "disturbed samples": disturbed, "ratios": {}}

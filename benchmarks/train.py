@@ -2,8 +2,9 @@
 
     python benchmarks/train.py [--rounds 5] [--json FILE] [--only characters|gpt2]
 
-`characters`: 11 M parameters (6 × 384, 65 symbols), 12 rows of 256. `gpt2`: GPT-2 small, 4 rows of 256. Each side is its real
-loop, which trains on and on; it is held between samples. AdamW, clipping and a cosine schedule for all, no dropout.
+`characters`: 11 M parameters (6 × 384, 65 symbols), 12 rows of 256. `gpt2`: GPT-2 small, 4 rows of 256. Each
+side is its real loop, which trains on and on; it is held between samples. AdamW, clipping and a cosine
+schedule for all, no dropout.
 """
 
 import json

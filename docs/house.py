@@ -1,6 +1,8 @@
-"""Draw the rooms of the package and their imports from the code: `python docs/house.py` writes docs/house.md anew.
+"""Draw the rooms of the package and their imports from the code: `python docs/house.py` writes docs/house.md
+anew.
 
-The text of the page is its own; the part between the two marks is made here, and a test compares it with the code.
+The text of the page is its own; the part between the two marks is made here, and a test compares it with the
+code.
 """
 
 import ast

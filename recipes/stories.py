@@ -2,10 +2,10 @@
 
     python recipes/stories.py DATA runs/stories
 
-DATA holds synthetic_train, tinystories_train and tales_train (.jsonl.gz). What is written: simple (stories by a small model),
-tinystories (those it learned from), tales (told in minutes) and books (told in hours), each in an order of its own; a
-vocabulary, learned from three parts of stories and one of tales; and credits.md, who wrote the tales. The hashes of all that
-is read and written are printed.
+DATA holds synthetic_train, tinystories_train and tales_train (.jsonl.gz). What is written: simple (stories by
+a small model), tinystories (those it learned from), tales (told in minutes) and books (told in hours), each
+in an order of its own; a vocabulary, learned from three parts of stories and one of tales; and credits.md,
+who wrote the tales. The hashes of all that is read and written are printed.
 """
 
 import argparse

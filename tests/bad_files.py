@@ -1,4 +1,6 @@
-"""Small models to break, and what every refusal has to be: typed, in time, and one sentence that says where and why."""
+"""Small models to break, and what every refusal has to be: typed, in time, and one sentence that says where
+and why.
+"""
 
 import json
 import shutil

@@ -1,4 +1,6 @@
-"""What the tests share: small models with random weights, a home of their own, real vocabularies where they are at hand."""
+"""What the tests share: small models with random weights, a home of their own, real vocabularies where they
+are at hand.
+"""
 
 import gzip
 import itertools

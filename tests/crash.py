@@ -1,13 +1,15 @@
 """A tiny training in a process that may be killed, forked from a server that has imported everything already.
 
-A crash is named by a file operation inside the folder of the checkpoints, how often it comes, and what happens then:
+A crash is named by a file operation inside the folder of the checkpoints, how often it comes, and what
+happens then:
 
     "rename step:3"            killed (SIGKILL) just before the third rename of a checkpoint
     "fsync state.json:3:cut"   a power cut: also, every file that was written and not yet synced is empty
     "mkdir step:3:full"        the operation fails: no space left on device
     "saved:3"                  killed when the third checkpoint is reported
 
-The package has no part in this: operations are seen by Python's audit hooks, and by a wrapper around `os.fsync`.
+The package has no part in this: operations are seen by Python's audit hooks, and by a wrapper around
+`os.fsync`.
 """
 
 import errno
@@ -121,7 +123,9 @@ AUDITED = {  # Python's audit event -> what to call it here, and how many of its
 
 
 class Saboteur:
-    """Sees every file operation inside a folder just before it happens, and crashes the process at one of them."""
+    """Sees every file operation inside a folder just before it happens, and crashes the process at one of
+    them.
+    """
 
     def __init__(self, folder: Path, log: Path, crash: str) -> None:
         self.folder, self.log = str(folder), log

@@ -1,4 +1,6 @@
-"""Generation and beam search as most tests want them: options in place, one end token, a rule that ends a text."""
+"""Generation and beam search as most tests want them: options in place, one end token, a rule that ends a
+text.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

@@ -99,7 +99,9 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_the_hash_of_plain_data() -> None:
-    """Does not hang on the order of names, and stays what it is from one version to the next; all else changes it."""
+    """Does not hang on the order of names, and stays what it is from one version to the next; all else
+    changes it.
+    """
     assert hash_json({"a": 1, "b": [1, 2]}) == hash_json({"b": [1, 2], "a": 1})
     assert (
         hash_json({"b": 1, "a": [2.5, "ä"]})
@@ -130,7 +132,9 @@ def test_the_hash_of_a_file(tmp_path: Path) -> None:
 
 
 def test_files_and_folders_reach_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sealed file is synced by the time it counts, after its content is in it; a folder can be synced as well."""
+    """A sealed file is synced by the time it counts, after its content is in it; a folder can be synced as
+    well.
+    """
     synced: list[int] = []
     path = tmp_path / "a.json"
     monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(path.stat().st_size))

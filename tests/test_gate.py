@@ -1,4 +1,6 @@
-"""The gate: no line of the package reads a pickle, runs a text as code or a shell; one line, in the converter, is excepted."""
+"""The gate: no line of the package reads a pickle, runs a text as code or a shell; one line, in the
+converter, is excepted.
+"""
 
 import ast
 from pathlib import Path

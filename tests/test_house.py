@@ -140,7 +140,8 @@ def test_public_functions_name_their_arguments(path: Path) -> None:
     if HOUSE["room_of"](path) in EQUATIONS:
         return
     for function in public(ast.parse(path.read_text())):
-        # A decorated function of `cli/` is called by click, with names; progress is a callback of three numbers.
+        # A decorated function of `cli/` is called by click, with names; progress is a callback of three
+        # numbers.
         called_by_name = HOUSE["room_of"](path) == "cli" and (
             function.decorator_list or function.name in ("convert", "progress")
         )
@@ -214,7 +215,9 @@ def test_public_names() -> None:
 
 
 def public(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.ClassDef]:
-    """Public functions and classes, and public methods of public classes that are more than a name or a one-liner."""
+    """Public functions and classes, and public methods of public classes that are more than a name or a
+    one-liner.
+    """
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
             yield node

@@ -1,8 +1,10 @@
 """Glassformer's models for the lm-evaluation-harness (`pip install lm-eval`).
 
-    python benchmarks/harness/glass.py storyteller --tasks stories --include-path benchmarks/harness --limit 100
+    python benchmarks/harness/glass.py storyteller --tasks stories --include-path benchmarks/harness --limit
+    100
 
-Any model that `glassformer.load` knows, any task the harness knows; `--include-path` names a folder of task files of your own.
+Any model that `glassformer.load` knows, any task the harness knows; `--include-path` names a folder of task
+files of your own.
 """
 
 import argparse

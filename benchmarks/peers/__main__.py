@@ -1,12 +1,14 @@
 """Glassformer's native engine beside other libraries, on this machine, in one run.
 
-    python benchmarks/peers [--models gpt2 gpt2-medium storyteller] [--only NAME …] [--rounds 5] [--write docs]
+    python benchmarks/peers [--models gpt2 gpt2-medium storyteller] [--only NAME …] [--rounds 5] [--write
+    docs]
 
-Every side lives in a process of its own, every peer in an environment of its own (made in runs/bench/env the first time; one is
-built from its sources, which takes minutes). Samples are taken in turn, one that other processes disturbed is taken again;
-medians are shown, and how many times as fast the native engine is. Random weights at the true size have the speed of trained
-ones. `--write FOLDER` writes speed.md, speed.svg and speed.json there. With GPT-2's vocabulary (gpt2_bpe in GLASSFORMER_DATA)
-the start of `glass generate` is measured too.
+Every side lives in a process of its own, every peer in an environment of its own (made in runs/bench/env the
+first time; one is built from its sources, which takes minutes). Samples are taken in turn, one that other
+processes disturbed is taken again; medians are shown, and how many times as fast the native engine is. Random
+weights at the true size have the speed of trained ones. `--write FOLDER` writes speed.md, speed.svg and
+speed.json there. With GPT-2's vocabulary (gpt2_bpe in GLASSFORMER_DATA) the start of `glass generate` is
+measured too.
 """
 
 import argparse
@@ -192,7 +194,9 @@ def contention(called: list[str]) -> float:
 
 
 def first(called: list[str], rounds: int) -> float:
-    """Seconds from the start of a process to its first token, which is its last; the first time does not count."""
+    """Seconds from the start of a process to its first token, which is its last; the first time does not
+    count.
+    """
     settings = os.environ | {"OMP_NUM_THREADS": str(THREADS), "GLASSFORMER_HOME": str(RUNS / "home")}
     taken = []
     for _ in range(rounds + 1):

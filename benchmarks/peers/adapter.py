@@ -4,8 +4,9 @@
     python X_peer.py serve TARGET KIND THREADS
     python X_peer.py first TARGET KIND THREADS
 
-`prepare` turns a folder with a GPT-2 into what the peer runs. `serve` answers each line `[prompt, new, rows]` with the seconds
-of a greedy run, and the line `"memory"` with the peak of its memory in MB. `first` writes one token after a prompt of 8.
+`prepare` turns a folder with a GPT-2 into what the peer runs. `serve` answers each line `[prompt, new, rows]`
+with the seconds of a greedy run, and the line `"memory"` with the peak of its memory in MB. `first` writes
+one token after a prompt of 8.
 """
 
 import json

@@ -1,4 +1,6 @@
-"""llama.cpp as a peer, through its Python binding's plain C interface: q8_0 or q4_0, as its own tool quantizes."""
+"""llama.cpp as a peer, through its Python binding's plain C interface: q8_0 or q4_0, as its own tool
+quantizes.
+"""
 
 import ctypes
 from pathlib import Path

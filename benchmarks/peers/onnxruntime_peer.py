@@ -1,4 +1,6 @@
-"""ONNX Runtime as a peer: a graph with its own attention node, weights in int8 and activations quantized as they come."""
+"""ONNX Runtime as a peer: a graph with its own attention node, weights in int8 and activations quantized as
+they come.
+"""
 
 import json
 from pathlib import Path
@@ -33,7 +35,9 @@ def prepare(checkpoint: Path, target: Path, kind: str) -> None:
 
 
 def graph(config: dict[str, Any], weights: dict[str, Any]) -> Any:
-    """GPT-2 with keys and values as inputs and outputs; the last token alone has logits, and only the likeliest id comes out."""
+    """GPT-2 with keys and values as inputs and outputs; the last token alone has logits, and only the
+    likeliest id comes out.
+    """
     import numpy as np
     from onnx import TensorProto, helper, numpy_helper
 

@@ -1,4 +1,6 @@
-"""OpenVINO as a peer: a stateful graph, its weights compressed to int8 or int4 by nncf; the rest as the library chooses."""
+"""OpenVINO as a peer: a stateful graph, its weights compressed to int8 or int4 by nncf; the rest as the
+library chooses.
+"""
 
 import json
 from pathlib import Path
@@ -23,7 +25,9 @@ def prepare(checkpoint: Path, target: Path, kind: str) -> None:
 
 
 def graph(config: dict[str, Any], weights: dict[str, Any]) -> Any:
-    """GPT-2 as its exporters write it: keys and values are states, attention is one node, the last token alone has logits."""
+    """GPT-2 as its exporters write it: keys and values are states, attention is one node, the last token
+    alone has logits.
+    """
     import numpy as np
     import openvino as ov
     from openvino import opset15 as op

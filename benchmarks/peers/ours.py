@@ -1,4 +1,6 @@
-"""Glassformer itself, beside its peers: the native engine (int8) or torch (fp32), by the whole path of `generate_many`."""
+"""Glassformer itself, beside its peers: the native engine (int8) or torch (fp32), by the whole path of
+`generate_many`.
+"""
 
 import os
 import time
@@ -43,7 +45,9 @@ class Loaded:
         return [out.tokens for out in made]
 
     def ask(self, what: str, place: int = 0, seconds: float = 0.0) -> float:
-        """Tokens a second of the bare weights, of steps at a place, of default sampling, or of writing for some seconds."""
+        """Tokens a second of the bare weights, of steps at a place, of default sampling, or of writing for
+        some seconds.
+        """
         from glassformer.tasks.bench import at_place
 
         work: Callable[[], object]

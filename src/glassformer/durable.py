@@ -57,7 +57,7 @@ def replace_folder(target: Path) -> Iterator[Path]:
 
 
 def _swap(fresh: Path, target: Path) -> None:
-    """Rename `fresh` to `target`. A folder that is already there is moved away first, and back if the rename fails."""
+    """Rename `fresh` to `target`; an existing folder is moved away first, and back if the rename fails."""
     import shutil
     import tempfile
 

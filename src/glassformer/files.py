@@ -1,4 +1,4 @@
-"""Files from strangers: text and JSON with a limit, headers of safetensors files checked to the last byte. No torch."""
+"""Files from strangers: text and JSON with a limit, safetensors headers checked completely. No torch."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""What this machine is: cores, memory, instruction sets, whether bf16 is safe, where things are kept. No torch here.
+"""What this machine is: cores, memory, instruction sets, bf16, where things are kept. No torch here.
 
 Imported by all, so it imports little: what one function needs it fetches itself.
 """
@@ -34,7 +34,7 @@ M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, LARGE = (
 
 
 def home() -> Path:
-    """Where Glassformer keeps models and notes of its own: `GLASSFORMER_HOME`, or a folder in the user's home."""
+    """Where models and notes are kept: `GLASSFORMER_HOME`, or a folder in the user's home."""
     return Path(os.environ.get("GLASSFORMER_HOME") or Path.home() / ".glassformer").expanduser()
 
 
@@ -93,11 +93,11 @@ def check_memory(size: int, *, what: str) -> None:
 
 
 def keep_memory() -> None:
-    """Keep freed memory for the next step, in large pages, instead of handing it back and asking for it again.
+    """Keep freed memory for the next step, in large pages, instead of returning it to the system.
 
-    A training step takes and frees gigabytes, and every page that comes from the system must be cleared first: without
-    that, steps of GPT-2 small were 1.4 times as fast. Linux alone. torch decides about pages when it starts, so call this
-    before it is imported.
+    A training step takes and frees gigabytes, and every page that comes from the system must be cleared
+    first: without that, steps of GPT-2 small were 1.4 times as fast. Linux alone. torch decides about pages
+    when it starts, so call this before it is imported.
     """
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     with contextlib.suppress(OSError, AttributeError):  # another system, another allocator: as it was
@@ -122,15 +122,16 @@ def installed(library: str) -> str:
 def guard_bf16() -> None:
     """Keep oneDNN away from AMX, unless it was seen to work here.
 
-    Some virtual machines announce AMX but have no tiles: a bf16 matrix product then kills the process. The switch must
-    be set before torch starts, so it is set on import of the package where the processor announces AMX.
+    Some virtual machines announce AMX but have no tiles: a bf16 matrix product then kills the process. The
+    switch must be set before torch starts, so it is set on import of the package where the processor
+    announces AMX.
     """
     if "amx_tile" in cpu()["sets"] and _remembered().get("bf16") != "safe":
         os.environ.setdefault(AMX_GUARD, WITHOUT_AMX)
 
 
 def bf16(*, probe_again: bool = False) -> str:
-    """Whether bf16 products work here: "safe", "safe without AMX" or "crashes". Tried in a child, remembered."""
+    """Whether bf16 products work here: "safe", "safe without AMX" or "crashes"; tried in a child process."""
     verdict = _remembered().get("bf16")
     if verdict is None or probe_again:
         environment = {key: value for key, value in os.environ.items() if key != AMX_GUARD}

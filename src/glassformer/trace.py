@@ -144,7 +144,7 @@ class Tracer(dict[str, Tensor]):
             del module.tracer
 
     def close(self) -> None:
-        """Check that all sites of the request were met, if the model ran at all, and stack the repeated ones."""
+        """Check that all requested sites were met, if the model ran at all, and stack the repeated ones."""
         for glob in [glob for glob, *_ in (*self._sites, *self._edits)]:
             if self.met and not any(_matches(path, glob) for path in self.met):
                 raise UnknownSite(f"no site matches {glob!r}; this run met {_listed(self.met)}")

@@ -70,7 +70,9 @@ def test_a_finished_run_and_its_folder(text: str, tmp_path: Path, capsys: pytest
 def test_a_recipe(
     text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file, its text found beside it or in GLASSFORMER_DATA; flags change it; every shipped recipe is sound."""
+    """A file, its text found beside it or in GLASSFORMER_DATA; flags change it; every shipped recipe is
+    sound.
+    """
     recipe = tmp_path / "tiny.toml"
     recipe.write_text(
         '[text]\ndata = ["text.txt"]\nvocab = 280\n[model]\nlayers = 1\nwidth = 16\ncontext = 16\n[train]\nsteps = 3\n'
@@ -100,7 +102,9 @@ def test_a_recipe(
     [["--lora"], ["--lora", "--rank=2", "--targets=mlp.up", "--targets=attn.proj"], [], ["--freeze=tokens"]],
 )
 def test_finetune(how: list[str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All of a model, parts of it, or by LoRA: the result runs, knows the text better, and what is frozen stays."""
+    """All of a model, parts of it, or by LoRA: the result runs, knows the text better, and what is frozen
+    stays.
+    """
     out = tmp_path / "run"
     flags = [
         "--steps=8",
@@ -215,7 +219,9 @@ def test_every_key_is_a_flag(capsys: pytest.CaptureFixture[str]) -> None:
 def test_another_kind_of_model(
     kind: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It trains, is saved as its kind, loads, goes on from its folder; another kind in that folder is refused."""
+    """It trains, is saved as its kind, loads, goes on from its folder; another kind in that folder is
+    refused.
+    """
     out = tmp_path / "run"
     own = ["--model-window=4", "--head-width=4", "--stride=3"] if kind == "gpt3" else []
     flags = [flag for flag in SMALL if not flag.startswith(("--vocab", "--layers"))]

@@ -1,4 +1,6 @@
-"""Batches are drawn fairly, once each, and from the seed and the cursor alone; what is held out is measured to the last token."""
+"""Batches are drawn fairly, once each, and from the seed and the cursor alone; what is held out is measured
+to the last token.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -67,7 +69,9 @@ def test_every_epoch_is_cut_and_ordered_anew() -> None:
 
 @pytest.mark.parametrize("at", [0, 1, 10, 49, 50, 51, 120])
 def test_the_cursor_is_all_it_needs(at: int) -> None:
-    """Whoever takes up the cursor goes on as the other would have, in the middle of an epoch or behind several."""
+    """Whoever takes up the cursor goes on as the other would have, in the middle of an epoch or behind
+    several.
+    """
     rows = [Long(200), Long(301)]
     stream = Stream(rows, context=10, seed=5, weights=[2, 1])
     stream.draw(at)
@@ -104,7 +108,9 @@ def test_the_seed_decides(seed: int) -> None:
 
 
 def test_the_windows_stay_what_they_are() -> None:
-    """A run that is taken up under a later version goes on in the same order: the numbers are written down here."""
+    """A run that is taken up under a later version goes on in the same order: the numbers are written down
+    here.
+    """
     stream = Stream([Long(1000), Long(500)], context=100, seed=42)
     right = [(0, 502), (1, 247), (0, 702), (0, 802), (1, 447), (0, 302), (0, 1202)]
     assert stream.draw(7) == [Window(*place) for place in right]
@@ -158,7 +164,9 @@ def test_a_window_comes_from_its_row(tmp_path: Path) -> None:
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=20), st.integers(1, 12), st.integers(0, 20))
 def test_windows_that_begin_with_documents(sizes: list[int], context: int, missing: int) -> None:
-    """Each token is a target once an epoch or more; only documents longer than a window are cut, and then never left."""
+    """Each token is a target once an epoch or more; only documents longer than a window are cut, and then
+    never left.
+    """
     row = [0]
     for size in sizes:
         row += [1] * size + [0]
@@ -215,7 +223,9 @@ def targets(batches: Sequence[Batch]) -> list[int]:
 def test_in_order_takes_every_target_once(
     tmp_path_factory: pytest.TempPathFactory, lengths: list[int], context: int, batch: int
 ) -> None:
-    """From the first to the last, row by row; only the end of a row makes a shorter window, in a batch of its own."""
+    """From the first to the last, row by row; only the end of a row makes a shorter window, in a batch of its
+    own.
+    """
     folder = tmp_path_factory.getbasetemp()
     rows = [counting(folder, length, first=1000 * number) for number, length in enumerate(lengths)]
     batches = list(in_order(rows, context=context, batch=batch))
@@ -271,7 +281,9 @@ def test_in_order_knows_the_masks(tmp_path: Path) -> None:
 
 
 def test_a_mask_is_there_only_if_it_says_something() -> None:
-    """The mask of a batch is that of its targets; the first token of a window is no target, so its mask does not matter."""
+    """The mask of a batch is that of its targets; the first token of a window is no target, so its mask does
+    not matter.
+    """
     ids = np.arange(4), np.arange(4, 8)
     on = np.array([True] * 4)
     late = np.array([False, True, True, True])

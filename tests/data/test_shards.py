@@ -1,4 +1,6 @@
-"""Tokens on disk: nothing is lost, done once, known by hash; whatever happens to the files is noticed and made good."""
+"""Tokens on disk: nothing is lost, done once, known by hash; whatever happens to the files is noticed and
+made good.
+"""
 
 import json
 import os
@@ -91,7 +93,9 @@ def rows_of(corpus: Corpus) -> list[list[int]]:
 
 
 def test_nothing_is_lost(tmp_path: Path) -> None:
-    """The rows, as text again, are the documents with an end between them; an end that a text only writes about is none."""
+    """The rows, as text again, are the documents with an end between them; an end that a text only writes
+    about is none.
+    """
     documents = ["the cat", f"not the {END}!", " ", "日本語\r\n", *(f"the mat {i}" for i in range(16))]
     corpus = prepare(put(tmp_path / "a.jsonl", *documents), WORDS, held_out=0.1)
     held = [documents[9], documents[19]]
@@ -107,7 +111,9 @@ def test_nothing_is_lost(tmp_path: Path) -> None:
 )
 @pytest.mark.usefixtures("quick")
 def test_the_share_that_is_held_out(share: float, documents: int, tmp_path: Path) -> None:
-    """Every n-th document, spread evenly, the first never; no more than the share, and no less by a whole document."""
+    """Every n-th document, spread evenly, the first never; no more than the share, and no less by a whole
+    document.
+    """
     texts = [f"<{i}>" for i in range(documents)]
     corpus = prepare(put(tmp_path / "a.jsonl", *texts), WORDS, held_out=share)
     assert corpus.held_out is not None
@@ -242,7 +248,9 @@ def test_done_once(tmp_path: Path, spy: Spy) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_done_again_if_anything_is_different(tmp_path: Path, spy: Spy) -> None:
-    """Another size, another time, another vocabulary, share or field: each is work of its own, and what was done stays."""
+    """Another size, another time, another vocabulary, share or field: each is work of its own, and what was
+    done stays.
+    """
     path = put(tmp_path / "a.jsonl", *({"text": f"the cat {i}", "other": f"sat {i}"} for i in range(9)))
     digests = [prepare(path, WORDS).digest]
     for how in ({"held_out": 0.2}, {"field": "other"}):
@@ -430,7 +438,9 @@ def test_two_processes_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("size", [1, 3, 7, 36, 37, 1000])
 @pytest.mark.usefixtures("quick")
 def test_shards_are_one_row(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However small the files: across their borders and around the end, tokens and masks are those of the plain row."""
+    """However small the files: across their borders and around the end, tokens and masks are those of the
+    plain row.
+    """
     monkeypatch.setattr(shards, "SHARD", size)
     path = put(tmp_path / "a.jsonl", "the cat", *prompts(("sat on ", "the mat,")), "the end")
     row = prepare(path, BYTES, held_out=0).train

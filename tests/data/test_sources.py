@@ -89,7 +89,9 @@ def test_several_packed_parts_are_one_file(packing: str, tmp_path: Path) -> None
 
 
 def test_a_folder(tmp_path: Path) -> None:
-    """All its texts in the order of their names, nested ones too; hidden files, hidden folders and other kinds are not read."""
+    """All its texts in the order of their names, nested ones too; hidden files, hidden folders and other
+    kinds are not read.
+    """
     names = ["a/z.txt", "a.md.zst", "b.jsonl.gz", "c.txt", "a/b/deep.md"]
     for name in names:
         put(tmp_path / name, lines({"text": name}) if "jsonl" in name else name)

@@ -1,4 +1,6 @@
-"""The engine's arithmetic once more, in NumPy and float64: int8 weights and activations, half keys and values, all else exact."""
+"""The engine's arithmetic once more, in NumPy and float64: int8 weights and activations, half keys and
+values, all else exact.
+"""
 
 import math
 from typing import Any

@@ -1,4 +1,6 @@
-"""How the core is built: by any C++17 compiler, without one not at all, with warnings as errors, and clean under sanitizers."""
+"""How the core is built: by any C++17 compiler, without one not at all, with warnings as errors, and clean
+under sanitizers.
+"""
 
 import os
 import subprocess

@@ -1,4 +1,6 @@
-"""Every kernel against NumPy, on every instruction set that this machine has; whole numbers exactly, floats to their digits."""
+"""Every kernel against NumPy, on every instruction set that this machine has; whole numbers exactly, floats
+to their digits.
+"""
 
 import ctypes
 import functools
@@ -32,7 +34,9 @@ def pointer(array: Array) -> ctypes.c_void_p:
 
 @functools.cache
 def kernels(way: str) -> ctypes.CDLL:
-    """The kernels of `kernels.cpp`, compiled once for this state of the sources and kept in the ignored cache folder."""
+    """The kernels of `kernels.cpp`, compiled once for this state of the sources and kept in the ignored cache
+    folder.
+    """
     core = build.HERE / "core"
     flags = os.environ.get("KERNEL_FLAGS", "").split()
     texts = [path.read_text() for path in sorted([*core.iterdir(), KERNELS])]
@@ -221,7 +225,9 @@ def test_exponential(way: str) -> None:
 
 @each_way
 def test_half_precision_is_numpys(way: str) -> None:
-    """Rounded to the nearest, ties to even, small numbers too; what is too large becomes the largest there is."""
+    """Rounded to the nearest, ties to even, small numbers too; what is too large becomes the largest there
+    is.
+    """
     rng = np.random.default_rng(4)
     x = (rng.standard_normal(4096) * 2.0 ** rng.integers(-30, 15, 4096)).astype(np.float32)
     x[:8] = [0.0, -0.0, 65504, -65504, 2**-24, 2**-25, 1 + 2**-11, 1 + 3 * 2**-11]
@@ -238,7 +244,9 @@ def test_half_precision_is_numpys(way: str) -> None:
 @each_way
 @pytest.mark.parametrize("width", [1, 3, 16, 17, 64, 100])
 def test_attention(way: str, width: int) -> None:
-    """Softmax of the scores over the square root of the width, on keys and values of half precision, masked ahead."""
+    """Softmax of the scores over the square root of the width, on keys and values of half precision, masked
+    ahead.
+    """
     rng = np.random.default_rng(width)
     for length, count in ((1, 1), (2, 2), (15, 3), (16, 16), (17, 9), (40, 13), (130, 5)):
         keys, values = (rng.standard_normal((length, width)).astype(np.float32) for _ in range(2))

@@ -69,7 +69,8 @@ def test_any_shape_is_the_references(
 ) -> None:
     """Layers, heads, widths, vocabularies and lengths of all kinds, on every instruction set.
 
-    Where float32 and float64 round an activation to neighbouring whole numbers, logits differ a little; never by much.
+    Where float32 and float64 round an activation to neighbouring whole numbers, logits differ a little; never
+    by much.
     """
     model = random_model(seed, width=head * sizes["heads"], **sizes)
     ids = text(
@@ -106,7 +107,9 @@ def test_what_a_configuration_says_counts(change: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("way", native.ways())
 def test_pieces_threads_and_rewinding_change_no_bit(model: GPT, way: str, rng: np.random.Generator) -> None:
-    """Chunks of 1, 2, 3, 16 and all; one, two and three threads; after a rollback; with the prefix of another text."""
+    """Chunks of 1, 2, 3, 16 and all; one, two and three threads; after a rollback; with the prefix of another
+    text.
+    """
     ids = text(rng, model, 50)
     engines = [engine_of(model, threads=threads, way=way) for threads in (1, 2, 3)]
     want = read(engines[0], ids)
@@ -133,7 +136,9 @@ def test_every_instruction_set_gives_the_same_bits(model: GPT, rng: np.random.Ge
 
 
 def test_needle_in_any_batch(model: GPT, engine: Engine, rng: np.random.Generator) -> None:
-    """One prompt in 200 random batches of 1 to 32, anywhere, among neighbours of all lengths: the same bits every time."""
+    """One prompt in 200 random batches of 1 to 32, anywhere, among neighbours of all lengths: the same bits
+    every time.
+    """
     needle, more = text(rng, model, 17), text(rng, model, 5)
     want = [read(engine, np.concatenate([needle, more[:n]])) for n in range(6)]
     for _ in range(200):

@@ -1,4 +1,6 @@
-"""The native engine as people meet it: no torch, the same text by every door, near the float model, and torch where one looks."""
+"""The native engine as people meet it: no torch, the same text by every door, near the float model, and torch
+where one looks.
+"""
 
 import json
 import os
@@ -84,7 +86,9 @@ def test_who_speaks_can_be_chosen(native: LanguageModel, exact: LanguageModel) -
 
 
 def test_where_one_looks_torch_speaks() -> None:
-    """Inside an edit or a trace the watched model writes, and one that was changed by hand is written with as it is."""
+    """Inside an edit or a trace the watched model writes, and one that was changed by hand is written with as
+    it is.
+    """
     lm = gf.load("storyteller")
     plain = lm.generate("Once upon a time", max_new_tokens=12, temperature=0.0, seed=0)
     with lm.edit([{"site": "blocks.3.mlp", "do": "zero"}]):

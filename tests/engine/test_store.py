@@ -98,7 +98,9 @@ def test_damage_anywhere_is_noticed(folder: Path, home: Path) -> None:
 
 
 def test_malformed_files_are_refused(folder: Path, home: Path) -> None:
-    """Even one with the right hash: arrays that are missing, of another type or shape, or that lie outside of the file."""
+    """Even one with the right hash: arrays that are missing, of another type or shape, or that lie outside of
+    the file.
+    """
     logits(folder)
     note = store.find(folder)
     assert note is not None

@@ -240,7 +240,9 @@ def test_without_an_end_token_every_answer_is_as_long_as_may_be(pairs: list[Pair
 
 
 def test_the_log_probabilities_are_the_models_own(pairs: list[Pair]) -> None:
-    """Those of the tokens, read in one go, whatever the penalties made of them; without penalties they add up."""
+    """Those of the tokens, read in one go, whatever the penalties made of them; without penalties they add
+    up.
+    """
     rng = np.random.default_rng(8)
     for case in range(6):
         prompt, end, options = a_case(rng, pairs[case % 3][0], max_new_tokens=8, min_new_tokens=1)
@@ -266,7 +268,9 @@ def test_the_log_probabilities_are_the_models_own(pairs: list[Pair]) -> None:
 
 
 class Table:
-    """A model without torch whose scores depend on the last two tokens alone; it counts its steps and their rows."""
+    """A model without torch whose scores depend on the last two tokens alone; it counts its steps and their
+    rows.
+    """
 
     vocab, steps, rows = 4, 0, 0
 

@@ -138,7 +138,9 @@ def random_prompts(count: int, *, longest: int = 20, vocab: int = 40, seed: int 
 
 
 def test_greedy_is_the_argmax_of_every_step(model: Any) -> None:
-    """With a cache the same tokens come as from reading everything again at every step; log-probabilities too."""
+    """With a cache the same tokens come as from reading everything again at every step; log-probabilities
+    too.
+    """
     for prompt in random_prompts(15):
         row, want = list(prompt), []
         for _ in range(12):
@@ -152,7 +154,9 @@ def test_greedy_is_the_argmax_of_every_step(model: Any) -> None:
 
 
 def test_sampling_is_the_choice_of_every_step(model: Any) -> None:
-    """Every option is applied to what was said so far, where it is said; the log-probabilities stay the model's own."""
+    """Every option is applied to what was said so far, where it is said; the log-probabilities stay the
+    model's own.
+    """
     options = Options(
         max_new_tokens=10,
         seed=3,
@@ -191,7 +195,9 @@ def test_prompts_of_many_lengths_answer_as_they_do_alone(model: Any) -> None:
 
 
 def test_a_prompt_answers_the_same_in_every_batch() -> None:
-    """One prompt in two hundred random batches of 1 to 32 neighbours, at a random place: the same tokens, the same bits."""
+    """One prompt in two hundred random batches of 1 to 32 neighbours, at a random place: the same tokens, the
+    same bits.
+    """
     model, rng = Mock(), np.random.default_rng(4)
     needle, options = [3, 14, 15, 9], Options(max_new_tokens=6, seed=9, temperature=1.2)
     want = [event[1:4] for event in run(model, [needle], options, end=7)]
@@ -361,7 +367,9 @@ def test_bad_prompts_are_refused_before_the_first_token_is_asked_for() -> None:
 
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float64, 1e-9), (torch.float32, 1e-3)])
 def test_a_cache_changes_nothing(dtype: torch.dtype, limit: float) -> None:
-    """Read in pieces of any size, gone back and read on, or taken over by other rows, a text has the scores it has whole."""
+    """Read in pieces of any size, gone back and read on, or taken over by other rows, a text has the scores
+    it has whole.
+    """
     model = tiny(dtype=dtype)
     ids = torch.tensor(np.random.default_rng(13).integers(0, 40, size=(3, 48)))
     worst = 0.0
@@ -390,7 +398,9 @@ def test_a_cache_changes_nothing(dtype: torch.dtype, limit: float) -> None:
 
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float64, 1e-9), (torch.float32, 1e-3)])
 def test_left_padding_changes_nothing(dtype: torch.dtype, limit: float) -> None:
-    """A row with 1 to 64 void positions at its left has the scores that it has alone, at every later step too."""
+    """A row with 1 to 64 void positions at its left has the scores that it has alone, at every later step
+    too.
+    """
     model = tiny(context=96, dtype=dtype)
     rng = np.random.default_rng(8)
     worst = 0.0

@@ -193,7 +193,9 @@ def test_logit_bias_is_theirs() -> None:
 
 
 def test_presence_and_frequency_penalties_count_the_answer_alone() -> None:
-    """Presence takes its share once, frequency as often as the token stands in the answer; the prompt does not count."""
+    """Presence takes its share once, frequency as often as the token stands in the answer; the prompt does
+    not count.
+    """
     want = LOGITS.astype(np.float64)
     for id, times in ((3, 3), (5, 1), (10, 1), (0, 1)):
         want[id] -= 0.6 + 0.25 * times
@@ -266,7 +268,9 @@ def test_the_order_of_things_is_theirs() -> None:
 
 
 def test_the_distribution_is_that_of_their_generate() -> None:
-    """The scores from which `generate` draws its first token give our distribution, for every kind of setting."""
+    """The scores from which `generate` draws its first token give our distribution, for every kind of
+    setting.
+    """
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=16, n_layer=1, n_head=2)).eval()
     with torch.no_grad():
@@ -478,7 +482,9 @@ def test_the_check_rejects_wrong_samplers(
 
 @pytest.mark.parametrize("draw", [0.0, 2.0**-53, 0.5, 1.0 - 2.0**-53])
 def test_no_draw_takes_an_impossible_token(draw: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The smallest and the largest draw take a token that has a probability, wherever the impossible ones stand."""
+    """The smallest and the largest draw take a token that has a probability, wherever the impossible ones
+    stand.
+    """
     monkeypatch.setattr(sampling, "uniform", lambda *_, **__: draw)
     for size in (3, 7, 100, 50_257):
         rng = np.random.default_rng(size)

@@ -37,7 +37,9 @@ def assert_same(folder: Path, theirs: torch.nn.Module) -> None:
 
 
 def test_nanogpt(tmp_path: Path) -> None:
-    """A compiled nanoGPT's checkpoint: prefix, optimizer and all; GELU in its erf form; the vocabulary padded."""
+    """A compiled nanoGPT's checkpoint: prefix, optimizer and all; GELU in its erf form; the vocabulary
+    padded.
+    """
     theirs = hugging_face(activation_function="gelu", vocab_size=128)
     state = {f"_orig_mod.{name}": value for name, value in torch_orientation(theirs).items()}
     args = {
@@ -80,7 +82,9 @@ def test_nanogpt_without_biases(tmp_path: Path, in_this_process: None) -> None:
 
 
 def test_mingpt(tmp_path: Path, in_this_process: None) -> None:
-    """A bare state, masks and an output matrix of its own; what it does not say stands in the config beside it."""
+    """A bare state, masks and an output matrix of its own; what it does not say stands in the config beside
+    it.
+    """
     theirs = hugging_face(tie_word_embeddings=False)
     state = torch_orientation(theirs)
     state |= {f"transformer.h.{i}.attn.bias": torch.ones(1, 1, 40, 40).tril() for i in range(2)}

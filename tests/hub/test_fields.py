@@ -230,7 +230,9 @@ def test_no_key_chooses_code(whole: Path, folder: Path, monkeypatch: pytest.Monk
 def test_memory_is_refused_before_it_is_taken(
     folder: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
 ) -> None:
-    """A model that fits to the byte is loaded; with a few bytes less it is refused, and not one tensor is read."""
+    """A model that fits to the byte is loaded; with a few bytes less it is refused, and not one tensor is
+    read.
+    """
     needed = load_folder(folder).model.config.parameters * dtype.itemsize / machine.SHARE_OF_MEMORY
     monkeypatch.setattr(machine, "available_memory", lambda: int(needed) + 1)
     assert load_folder(folder, dtype=dtype).model.tokens.weight.dtype is dtype

@@ -1,4 +1,6 @@
-"""Hostile names of models: none leads out of the models kept at home and the hub's cache, to read or to delete."""
+"""Hostile names of models: none leads out of the models kept at home and the hub's cache, to read or to
+delete.
+"""
 
 import itertools
 import os
@@ -167,7 +169,9 @@ def test_no_hostile_name_is_a_name() -> None:
 
 
 def test_no_hostile_name_has_a_folder_outside(world: World) -> None:
-    """The folder of a name at home lies in the models' folder and is not that folder itself, or there is none."""
+    """The folder of a name at home lies in the models' folder and is not that folder itself, or there is
+    none.
+    """
     results = {name: outcome(home_folder, name) for name in [*HOSTILE, "mine"]}
     strange = {name: found for name, found in results.items() if not isinstance(found, Path | None)}
     assert strange == {}
@@ -279,7 +283,9 @@ def test_names_that_only_the_hub_refuses_are_refused_by_us(world: World, name: s
 
 @pytest.mark.parametrize("target", ["models-secret", "secret", "../outside/model", "..", ".", "models", "/"])
 def test_link_out_of_the_models_is_no_model(world: World, target: str) -> None:
-    """A link among the models that leads out of their folder, also to one whose name only begins alike, is not followed."""
+    """A link among the models that leads out of their folder, also to one whose name only begins alike, is
+    not followed.
+    """
     link = world.models / "link"
     link.symlink_to(target if target == "/" else world.home / target)
     before = world.files()
@@ -331,7 +337,9 @@ def test_models_may_be_kept_behind_a_link(world: World) -> None:
 
 
 def test_only_the_named_model_leaves_the_cache(world: World) -> None:
-    """Removing a model from the cache leaves copies of it under other names, and data sets of its name, where they are."""
+    """Removing a model from the cache leaves copies of it under other names, and data sets of its name, where
+    they are.
+    """
     before = world.repos()
     assert remove("owner/name") > 0
     assert world.repos() == before - {"models--owner--name"}

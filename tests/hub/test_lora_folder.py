@@ -1,4 +1,6 @@
-"""LoRA folders: what `peft` writes we load, what we write it loads, to the same numbers; what we cannot honour is refused."""
+"""LoRA folders: what `peft` writes we load, what we write it loads, to the same numbers; what we cannot
+honour is refused.
+"""
 
 import json
 import shutil
@@ -134,7 +136,9 @@ def test_we_load_what_peft_saves(peft: Any, base: Path, tmp_path: Path, how: dic
 
 
 def test_other_spellings_are_loaded(folder: Path, tiny: Path) -> None:
-    """An adapter of the model without its head, `default` in the names, half the precision, and what may be left out."""
+    """An adapter of the model without its head, `default` in the names, half the precision, and what may be
+    left out.
+    """
     right = load_adapted(tiny / "lora").model.blocks[1].attn.qkv.weight
     edit_tensors(
         folder,
@@ -390,7 +394,9 @@ def written(capsys: pytest.CaptureFixture[str], model: Path | str) -> str:
 def test_generate_runs_a_lora_folder(
     how: str, folder: Path, storyteller: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With its base as a whole path, as a path from the folder itself, and by its name; otherwise than the base."""
+    """With its base as a whole path, as a path from the folder itself, and by its name; otherwise than the
+    base.
+    """
     base: Path | str = folder.parent / "base"
     if how == "shipped":
         folder, base = storyteller, "storyteller"
@@ -411,7 +417,9 @@ def test_generate_runs_a_lora_folder(
 
 
 def test_a_run_is_found_through(tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder of a training stands for the `model` in it, plain or LoRA; a model that has such a folder is itself."""
+    """The folder of a training stands for the `model` in it, plain or LoRA; a model that has such a folder is
+    itself.
+    """
     for kind in ("base", "lora"):
         model = copy(tiny / kind, tmp_path / f"run-{kind}" / "model")
         assert locate(str(model.parent)) == locate(str(model)) == model
@@ -480,7 +488,9 @@ def test_one_home_for_both(home: Path, tmp_path: Path, tiny: Path) -> None:
 def test_what_finetune_makes_can_be_run(
     how: str, tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Beside the model of a run it is found again; beside LoRA it could not be, so that is refused before the first step."""
+    """Beside the model of a run it is found again; beside LoRA it could not be, so that is refused before the
+    first step.
+    """
     base = (
         copy(tiny / "base", tmp_path / "run" / "model").parent
         if how == "run"

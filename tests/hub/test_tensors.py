@@ -1,4 +1,6 @@
-"""Broken safetensors files: nothing that is wrong is accepted, and the message says what is wrong in which file."""
+"""Broken safetensors files: nothing that is wrong is accepted, and the message says what is wrong in which
+file.
+"""
 
 import json
 import math
@@ -233,7 +235,9 @@ VALUES += [
 
 
 def mutate(chance: random.Random) -> bytes:
-    """The good file with one to three faults: in a field, in the set of tensors, in the text, in the length, in the data."""
+    """The good file with one to three faults: in a field, in the set of tensors, in the text, in the length,
+    in the data.
+    """
     header: dict[str, Any] = json.loads(TEXT)
     data, text, size = DATA, None, None
     for _ in range(chance.choice((1, 1, 1, 2, 3))):
@@ -273,7 +277,9 @@ def mutate(chance: random.Random) -> bytes:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_fuzzed_files_are_refused_or_read_exactly(file: Path, seed: int) -> None:
-    """Of a thousand broken files, what we accept the reference accepts too, with the same tensors; the rest is refused."""
+    """Of a thousand broken files, what we accept the reference accepts too, with the same tensors; the rest
+    is refused.
+    """
     chance, accepted = random.Random(seed), 0
     for _ in range(1000):
         raw = mutate(chance)
@@ -423,7 +429,9 @@ def test_strange_names_are_refused_readably(folder: Path, name: str, reason: str
 
 
 def test_long_name_of_a_known_tensor_is_shortened(folder: Path) -> None:
-    """A known tensor under a name of many prefixes is loaded, and shortened in the message if it does not fit."""
+    """A known tensor under a name of many prefixes is loaded, and shortened in the message if it does not
+    fit.
+    """
     long = "module." * 10_000 + "wte.weight"
     rewrite(folder, lambda tensors: tensors.update({long: tensors.pop(WTE)}))
     load_folder(folder)
@@ -484,7 +492,9 @@ def poke(folder: Path, name: str, value: float, at: int) -> bytes:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_one_bad_number_anywhere_is_found(folder: Path, value: float) -> None:
-    """NaN or infinity in any tensor, at the first, the last or any place, is found and told; asked for, it is loaded."""
+    """NaN or infinity in any tensor, at the first, the last or any place, is found and told; asked for, it is
+    loaded.
+    """
     chance = random.Random(0)
     places = [(name, chance.randrange(10**6)) for name in names(folder)]
     for name, at in [*places, (WTE, 0), (WTE, -1), (FC, 0), (FC, -1)]:

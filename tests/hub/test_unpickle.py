@@ -250,7 +250,9 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_no_malicious_pickle_runs_in_the_child(corpus: Path, sound: Path, tmp_path: Path) -> None:
-    """The child that reads pickles refuses every one of them, runs none, reaches nobody, and still reads a sound one."""
+    """The child that reads pickles refuses every one of them, runs none, reaches nobody, and still reads a
+    sound one.
+    """
     assert len(files(corpus)) >= 40
     shutil.copy(sound, corpus / "sound.pt")
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -362,7 +364,9 @@ RESULTS: dict[str, tuple[str, Callable[[Any], object]]] = {
 def test_broken_result_is_refused(
     sound: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts: str, change: Callable[[Any], object]
 ) -> None:
-    """What does not make a model is refused with the name of the file that was given, not of one that is gone."""
+    """What does not make a model is refused with the name of the file that was given, not of one that is
+    gone.
+    """
     hand_back(monkeypatch, sound, facts, change)
     source = Path(shutil.copy(sound, tmp_path / "ckpt.pt"))
     with refused(source):

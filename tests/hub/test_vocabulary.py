@@ -51,7 +51,9 @@ FORMS = {"pair": Files.write_pair, "single": Files.write_single}
 
 
 def loads_exactly(folder: Path) -> None:
-    """The folder's tokenizer gives the same ids as the good one, to every sample, with and without special tokens."""
+    """The folder's tokenizer gives the same ids as the good one, to every sample, with and without special
+    tokens.
+    """
     good, loaded = tiny_tokenizer(), load_tokenizer(folder)
     assert loaded is not None
     assert len(loaded) == len(good)
@@ -344,7 +346,9 @@ def test_space_before_json_changes_nothing(tmp_path: Path, space: bytes, form: s
 
 @pytest.mark.parametrize("lost", ["vocab.json", "merges.txt"])
 def test_half_of_a_pair_is_refused(tmp_path: Path, lost: str) -> None:
-    """A vocabulary without its merges, or merges without a vocabulary, is not the same as no vocabulary at all."""
+    """A vocabulary without its merges, or merges without a vocabulary, is not the same as no vocabulary at
+    all.
+    """
     assert load_tokenizer(tmp_path) is None
     Files().write_pair(tmp_path)
     (tmp_path / lost).unlink()

@@ -308,7 +308,9 @@ def test_gradients_are_right() -> None:
 
 @pytest.mark.parametrize("name", PAPER)
 def test_gpt3_has_the_sizes_of_its_paper(name: str) -> None:
-    """Layers, widths and heads to the number; the count within 2.5 %, but for one that the paper has too small."""
+    """Layers, widths and heads to the number; the count within 2.5 %, but for one that the paper has too
+    small.
+    """
     total, layers, width, heads, head_width = PAPER[name]
     config = PRESETS[name]
     assert (config.layers, config.width, config.heads, config.head_width) == (

@@ -1,4 +1,6 @@
-"""Attention in a band: the numbers of dense attention with a mask, in memory that grows with the length alone."""
+"""Attention in a band: the numbers of dense attention with a mask, in memory that grows with the length
+alone.
+"""
 
 import pytest
 import torch

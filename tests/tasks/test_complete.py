@@ -113,7 +113,9 @@ def test_all_parts_of_a_result_agree(lm: LanguageModel, tokenizer: Tokenizer, se
 
 
 def test_greedy_tokens_lead_their_alternatives(lm: LanguageModel, tokenizer: Tokenizer) -> None:
-    """The likeliest token is the first of the candidates, which come in order, with probabilities that belong to them."""
+    """The likeliest token is the first of the candidates, which come in order, with probabilities that belong
+    to them.
+    """
     got = lm.generate("the cat", do_sample=False, max_new_tokens=15)
     sampled = lm.generate("the cat", seed=1, temperature=2.0, max_new_tokens=15)
     top = got.top(4)
@@ -131,7 +133,9 @@ def test_greedy_tokens_lead_their_alternatives(lm: LanguageModel, tokenizer: Tok
 
 
 def test_top_of_a_prompt_is_what_comes_next(lm: LanguageModel, tokenizer: Tokenizer) -> None:
-    """The candidates after a prompt are those of the first token of its answer, and none without a token is among them."""
+    """The candidates after a prompt are those of the first token of its answer, and none without a token is
+    among them.
+    """
     got = lm.generate("She saw", do_sample=False, max_new_tokens=1)
     for ours, theirs in zip(lm.top("She saw", 6), got.top(6)[0], strict=True):
         assert (ours.token, ours.text) == (theirs.token, theirs.text)
@@ -248,7 +252,9 @@ def test_a_beginning_of_a_stop_string_comes_in_the_end(lm: LanguageModel) -> Non
 
 @pytest.mark.parametrize("stop", ["", [""], ["a", ""], [5], [None], 5, [b"a"]])
 def test_strange_stop_strings_are_refused(lm: LanguageModel, stop: Any) -> None:
-    """What is no text, or empty, cannot stop one; the message names the field, and comes before the first token."""
+    """What is no text, or empty, cannot stop one; the message names the field, and comes before the first
+    token.
+    """
     with pytest.raises(InputError, match=r"^stop\b"):
         lm.generate("Once", stop=stop)
     with pytest.raises(InputError, match=r"^stop\b"):
@@ -273,7 +279,9 @@ def test_the_end_token_ends_an_answer(lm: LanguageModel, tokenizer: Tokenizer) -
 
 
 def test_the_edge_of_the_context(lm: LanguageModel) -> None:
-    """A full prompt gets nothing, a prompt that is too long is refused with the number, one with room is filled up."""
+    """A full prompt gets nothing, a prompt that is too long is refused with the number, one with room is
+    filled up.
+    """
     full = lm.generate([1] * 64)
     assert (full.tokens, full.text, full.finish_reason) == ([], "", "length")
     for call in (lm.generate, lm.stream):
@@ -552,7 +560,9 @@ def test_ids_beyond_the_vocabulary_are_never_said(tokenizer: Tokenizer) -> None:
 
 
 def test_a_result_without_its_model_says_so(lm: LanguageModel) -> None:
-    """What needs the model cannot be asked of plain data, and models are no part of a comparison or of what is shown."""
+    """What needs the model cannot be asked of plain data, and models are no part of a comparison or of what
+    is shown.
+    """
     got = lm.generate("Once", seed=1, max_new_tokens=3)
     orphan = Completion(
         got.prompt, got.prompt_tokens, 0, 1, got.tokens, got.text, got.logprobs, got.finish_reason

@@ -20,7 +20,9 @@ def out(lm: LanguageModel) -> Completion:
 
 
 def test_ranks_of_what_was_written(out: Completion) -> None:
-    """At the last stage of a greedy text all ranks are 1, and the log-probabilities are those of the generation."""
+    """At the last stage of a greedy text all ranks are 1, and the log-probabilities are those of the
+    generation.
+    """
     found = out.rankings()
     ranks, logprobs = found.ranks, found.logprobs
     assert ranks.shape == logprobs.shape == (1 + 2 * len(out.lm.net.blocks), 6)

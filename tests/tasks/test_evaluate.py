@@ -36,7 +36,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[LanguageModel, torch
 
 @torch.no_grad()
 def their_nats(model: torch.nn.Module, ids: list[int], context: int, stride: int) -> tuple[float, int]:
-    """The sum of −log p by the published loop: windows, labels of −100 for what was scored before; and its count."""
+    """The sum of −log p by the published loop: windows, labels of −100 for what was scored before; and its
+    count.
+    """
     nats, count, before = 0.0, 0, 0
     for begin in range(0, len(ids), stride):
         end = min(begin + context, len(ids))
@@ -97,7 +99,9 @@ def test_documents_are_measured_one_by_one(
 
 
 def test_every_token_is_scored_once() -> None:
-    """For any length, context and stride: in order, none twice, none left out but the first of a window without overlap."""
+    """For any length, context and stride: in order, none twice, none left out but the first of a window
+    without overlap.
+    """
     for length in (1, 2, 9, 40, 41, 80, 97):
         for context, stride in ((40, 40), (40, 20), (40, 13), (2, 1), (5, 5)):
             scored = [

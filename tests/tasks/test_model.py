@@ -1,4 +1,6 @@
-"""Handles: which backend generates, edits that belong to a call or to a thread, weights that were changed by hand."""
+"""Handles: which backend generates, edits that belong to a call or to a thread, weights that were changed by
+hand.
+"""
 
 import json
 import threading
@@ -41,7 +43,9 @@ def in_thread(work: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
 
 @pytest.mark.parametrize("engine", ["auto", "torch"])
 def test_an_edit_of_one_thread_is_not_seen_by_another(engine: str) -> None:
-    """Whether it waits (torch) or not (the native engine), another thread gets the text of the model without edits."""
+    """Whether it waits (torch) or not (the native engine), another thread gets the text of the model without
+    edits.
+    """
     lm = gf.load("storyteller", engine=engine)
     plain = lm.generate("The cat", **HOW).text
     with lm.edit(ZERO):

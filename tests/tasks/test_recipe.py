@@ -265,7 +265,9 @@ def test_recipes_of_an_earlier_version(file: Path, old: str) -> None:
 
 
 def test_a_kind_has_the_keys_of_its_family() -> None:
-    """Common keys have the usual defaults, its own keys those of its Config; changing the kind keeps what both have."""
+    """Common keys have the usual defaults, its own keys those of its Config; changing the kind keeps what
+    both have.
+    """
     assert shape_of("gpt2") is Shape
     for kind in KINDS_OF_MODELS[1:]:
         config = {one.name for one in fields(family(kind).config)}

@@ -165,7 +165,9 @@ def differences(gpt2: Tokenizer, judge: tiktoken.Encoding, surrounding: str, cod
 def test_every_character_as_in_tiktoken(
     gpt2: Tokenizer, judge: tiktoken.Encoding, surrounding: str, codes: range
 ) -> None:
-    """Every character of Unicode; where any is assigned, so placed that letter, blank and sign get different ids."""
+    """Every character of Unicode; where any is assigned, so placed that letter, blank and sign get different
+    ids.
+    """
     assert differences(gpt2, judge, surrounding, codes) == []
 
 

@@ -94,7 +94,9 @@ print(len(tokenizer.encode(text)), peak() - before)
 
 
 def memory_of(text: str, vocabulary: Path) -> tuple[int, float]:
-    """How many tokens a text has, and by how many megabytes encoding it lifts the high-water mark of a process."""
+    """How many tokens a text has, and by how many megabytes encoding it lifts the high-water mark of a
+    process.
+    """
     if not Path("/proc/self/status").exists():
         pytest.skip("the high-water mark of memory is read from /proc")
     command = [sys.executable, "-c", CHILD, str(vocabulary)]

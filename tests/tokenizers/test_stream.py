@@ -26,7 +26,9 @@ class Pieces:
 
 
 def run(pieces: Sequence[bytes], stop: Sequence[str] = ()) -> tuple[list[str], bool]:
-    """What a stream says of these pieces, one after the other, until it stops; the last entry is what `finish` adds."""
+    """What a stream says of these pieces, one after the other, until it stops; the last entry is what
+    `finish` adds.
+    """
     stream, said = TextStream(Pieces(pieces).bytes_of, stop), []
     for id in range(len(pieces)):
         said.append(stream.push(id))
@@ -51,7 +53,9 @@ def byte_tokenizer() -> Tokenizer:
 
 
 def check_decoding(tokenizer: Tokenizer, sequences: Iterator[list[int]]) -> tuple[int, int]:
-    """Stream each sequence and compare with its whole; say how many there were and how many held torn characters."""
+    """Stream each sequence and compare with its whole; say how many there were and how many held torn
+    characters.
+    """
     count = torn = 0
     for ids in sequences:
         whole, stream = tokenizer.decode(ids), TextStream(tokenizer.bytes_of)
@@ -140,7 +144,9 @@ def test_any_cutting_of_a_text_is_the_text(text: str) -> None:
     [b"\xf0\x9f\x99", b"a\xc3", b"\xe2\x82\xe2\x82\xac", b"\xed\xa0\x80", b"\xc0\xaf", b"\xff\xfe", b""],
 )
 def test_any_cutting_of_no_text_is_what_it_decodes_to(data: bytes) -> None:
-    """The same for bytes that make no characters: as many U+FFFD as in the whole, the last perhaps at the end."""
+    """The same for bytes that make no characters: as many U+FFFD as in the whole, the last perhaps at the
+    end.
+    """
     for pieces in splits(data):
         said, _ = run(pieces)
         assert "".join(said) == data.decode("utf-8", "replace")
@@ -157,7 +163,9 @@ def test_an_open_character_waits_for_the_end() -> None:
 
 
 def check_stop(text: str, stop: str) -> None:
-    """Whatever the cutting, what stands before the stop string comes, and at no time a character more than is certain."""
+    """Whatever the cutting, what stands before the stop string comes, and at no time a character more than is
+    certain.
+    """
     want, met = text.split(stop)[0], stop in text
     for pieces in splits(text.encode()):
         said, stopped = run(pieces, [stop])
@@ -211,7 +219,9 @@ def test_random_texts_stop_as_their_whole() -> None:
 
 
 def first_of(text: str, stops: Sequence[str]) -> str:
-    """What stands before the stop string that is complete first; of those that end together, before the longest."""
+    """What stands before the stop string that is complete first; of those that end together, before the
+    longest.
+    """
     for end in range(len(text) + 1):
         met = [end - len(stop) for stop in stops if text[:end].endswith(stop)]
         if met:
@@ -256,7 +266,9 @@ def test_a_stop_string_inside_another_ends_every_cutting_alike(stops: tuple[str,
 
 
 def test_a_stop_string_of_torn_characters() -> None:
-    """A stop string is found also where its bytes come one by one, and inside a token that has more on both sides."""
+    """A stop string is found also where its bytes come one by one, and inside a token that has more on both
+    sides.
+    """
     for pieces in splits("a🙂b".encode()):
         assert "".join(run(pieces, ["🙂"])[0]) == "a"
     assert run([b"one END two"], ["END"]) == (["one ", ""], True)

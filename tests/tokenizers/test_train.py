@@ -42,7 +42,9 @@ def state(tokenizer: Tokenizer) -> tuple[list[Merge], dict[str, int], list[bytes
 
 
 def naive_training(text: str, count: int) -> list[Merge]:
-    """The commonest pair again and again, counted anew each time; of equals, the one whose parts have the lower ids."""
+    """The commonest pair again and again, counted anew each time; of equals, the one whose parts have the
+    lower ids.
+    """
     words = {
         tuple(word.replace(" ", "Ġ").replace("\n", "Ċ")): times
         for word, times in Counter(WORD.findall(text)).items()

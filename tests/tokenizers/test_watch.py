@@ -20,7 +20,9 @@ TEXTS = {
 
 
 def naive_merges(symbols: str, ranks: Mapping[tuple[str, str], int]) -> tuple[list[MergeStep], list[str]]:
-    """Byte pair encoding as in the paper: look at every pair, merge the lowest-ranked, leftmost first, start again."""
+    """Byte pair encoding as in the paper: look at every pair, merge the lowest-ranked, leftmost first, start
+    again.
+    """
     pieces, steps = list(symbols), []
     while True:
         there = [(ranks[pair], at) for at, pair in enumerate(pairwise(pieces)) if pair in ranks]
@@ -154,7 +156,9 @@ def test_small_own_text(small: Tokenizer) -> None:
 
 @st.composite
 def jumbled_merges(draw: st.DrawFn) -> list[tuple[str, str]]:
-    """Merges in any order: a pair may rank before those that make its parts, and two pairs may make one token."""
+    """Merges in any order: a pair may rank before those that make its parts, and two pairs may make one
+    token.
+    """
     known = ["a", "b", "c"]
     pairs: dict[tuple[str, str], None] = {}
     for _ in range(draw(st.integers(1, 9))):

@@ -1,4 +1,6 @@
-"""GPT-1's tokenizer: the ids and texts of `transformers`, on a small vocabulary in the form of OpenAI's files."""
+"""GPT-1's tokenizer: the ids and texts of `transformers`, on a small vocabulary in the form of OpenAI's
+files.
+"""
 
 import json
 from pathlib import Path

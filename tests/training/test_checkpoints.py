@@ -1,4 +1,6 @@
-"""A training that is killed, at any moment, loses nothing but time: the same losses and the same model, bit by bit."""
+"""A training that is killed, at any moment, loses nothing but time: the same losses and the same model, bit
+by bit.
+"""
 
 import json
 import os
@@ -23,8 +25,9 @@ from glassformer.errors import CheckpointError
 from glassformer.training.checkpoints import CheckpointManager, State, Trainee, find_fault
 from glassformer.training.distributed import World
 
-# Every file operation of a save that changes the disk, in the order in which they happen, as tests/crash.py sees
-# them; files are synced once when they are written (if the package writes them) and once with their folder.
+# Every file operation of a save that changes the disk, in the order in which they happen, as tests/crash.py
+# sees them; files are synced once when they are written (if the package writes them) and once with their
+# folder.
 FILES = ("weights.safetensors", "training.safetensors", "state.json", "manifest.json")
 SAVE = [
     "mkdir step", "save weights.safetensors", "save training.safetensors", "write state.json", "fsync state.json",
@@ -203,7 +206,9 @@ def test_looking_and_saving_change_no_loss(tmp_path: Path, text: str, whole: Pat
 
 
 def test_a_checkpoint_holds_all_that_decides_the_next_step(whole: Path) -> None:
-    """Weights, optimizer, cursor, schedule, every random state, versions: as safetensors and JSON, nothing else."""
+    """Weights, optimizer, cursor, schedule, every random state, versions: as safetensors and JSON, nothing
+    else.
+    """
     folder = whole / "checkpoints" / "step-00000016"
     assert {path.name for path in folder.iterdir()} == {
         "weights.safetensors",
@@ -284,7 +289,9 @@ AFTER = [*numbered(SAVE)[len(BEFORE_RENAMED) :], *numbered(ROTATE)]
 def test_a_full_disk(
     moment: tuple[str, int], tmp_path: Path, text: str, whole: Path, record: list[str]
 ) -> None:
-    """Wherever in a save it fills up: one sentence, the checkpoint before it is whole, nothing half done; it goes on."""
+    """Wherever in a save it fills up: one sentence, the checkpoint before it is whole, nothing half done; it
+    goes on.
+    """
     fill_the_disk(moment, tmp_path / "run", text, whole, record)
 
 
@@ -482,7 +489,9 @@ def test_a_key_that_an_earlier_version_did_not_know(tmp_path: Path) -> None:
 
 
 def test_a_damaged_best_is_replaced_by_the_newest(tmp_path: Path, text: str) -> None:
-    """A training that gets worse, and then loses its best checkpoint: the newest becomes the model, and that is said."""
+    """A training that gets worse, and then loses its best checkpoint: the newest becomes the model, and that
+    is said.
+    """
     out = tmp_path / "run"
     wild = {"lr": 2.0, "lr_end": 2.0, "schedule": "constant", "warmup": 12}
     assert crash.run(out, data=[text], **wild) == 0

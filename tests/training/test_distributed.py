@@ -1,4 +1,6 @@
-"""Several processes train one model together: the same numbers as one alone, and nobody listens beyond this machine."""
+"""Several processes train one model together: the same numbers as one alone, and nobody listens beyond this
+machine.
+"""
 
 import contextlib
 import json
@@ -74,7 +76,9 @@ def test_two_ranks_equal_one_in_float32(tmp_path: Path, text: str) -> None:
 def test_a_checkpoint_of_two_ranks_loads_on_one_and_four(
     parallel: str, tmp_path: Path, text: str, alone: Path
 ) -> None:
-    """Saved by two, it goes on with one, two or four, to the same end; it holds no trace of how many there were."""
+    """Saved by two, it goes on with one, two or four, to the same end; it holds no trace of how many there
+    were.
+    """
     how = HOW | {"steps": 40, "data": [text], "parallel": parallel}
     codes = crash.run_ranks(tmp_path / "two", 2, crash="saved:2", **how)
     assert codes[0] == -signal.SIGKILL
@@ -88,7 +92,9 @@ def test_a_checkpoint_of_two_ranks_loads_on_one_and_four(
 
 
 def test_resumed_ranks_have_the_same_bits(tmp_path: Path, text: str) -> None:
-    """Two ranks with dropout, one of them killed: the other ends too; started again, every loss and the model are the same."""
+    """Two ranks with dropout, one of them killed: the other ends too; started again, every loss and the model
+    are the same.
+    """
     how = {"steps": 16, "data": [text]}
     assert crash.run_ranks(tmp_path / "whole", 2, **how) == [0, 0]
     out = tmp_path / "run"
@@ -128,7 +134,9 @@ def listening(pids: list[int]) -> set[str]:
 def test_a_killed_rank_ends_the_others_and_all_listen_on_loopback(
     parallel: str, tmp_path: Path, text: str
 ) -> None:
-    """While they train, no socket listens but on 127.0.0.1; kill one, and the other is gone within a minute, saying why."""
+    """While they train, no socket listens but on 127.0.0.1; kill one, and the other is gone within a minute,
+    saying why.
+    """
     out = tmp_path / "run"
     processes = crash.start_ranks(out, 2, data=[text], steps=100_000, parallel=parallel)
     while not (out / "metrics.jsonl").exists():
@@ -172,7 +180,9 @@ def children(pid: int) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_the_same_command_under_torchrun(parallel: str, tmp_path: Path, text: str, alone: Path) -> None:
-    """`torchrun … -m glassformer train …`: nobody listens beyond loopback, torchrun included; the losses are those of one."""
+    """`torchrun … -m glassformer train …`: nobody listens beyond loopback, torchrun included; the losses are
+    those of one.
+    """
     out = tmp_path / "run"
     flags = [
         f"--{name.replace('_', '-')}={value}"

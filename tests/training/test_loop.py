@@ -80,7 +80,9 @@ def test_gradients_are_those_of_the_loss() -> None:
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_parts_of_a_batch_add_up(masked: bool) -> None:
-    """Taken in parts of 1, 3 or all rows, a batch has the same loss and leads to the same weights: float64, 1e-9."""
+    """Taken in parts of 1, 3 or all rows, a batch has the same loss and leads to the same weights: float64,
+    1e-9.
+    """
     ends = {}
     for size in (0, 1, 3):
         model = GPT(SHAPE).initialize(0).double()
@@ -126,7 +128,9 @@ def test_only_matrices_decay() -> None:
 
 
 def test_frozen_parts_stay() -> None:
-    """By the name of a module, of a parameter, or a glob; the rest moves; a name that fits nothing is an error."""
+    """By the name of a module, of a parameter, or a glob; the rest moves; a name that fits nothing is an
+    error.
+    """
     model = GPT(Config(layers=2, heads=2, width=16, vocab=13, context=16)).initialize(0)
     names = freeze(model, ["tokens", "blocks.0.*", "norm.bias"])
     assert set(names) == {
@@ -185,7 +189,9 @@ def test_the_rate_of_the_plan_is_the_rate_of_the_step() -> None:
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_looking_changes_nothing(dropout: float) -> None:
-    """Evaluated or not, and whatever the caller does with random numbers in between: the same losses, bit by bit."""
+    """Evaluated or not, and whatever the caller does with random numbers in between: the same losses, bit by
+    bit.
+    """
     shape = Config(layers=1, heads=2, width=16, vocab=13, context=16, dropout=dropout)
     plan = Hyperparameters(steps=12, batch=4)
     plain = losses(GPT(shape).initialize(0), plan)

@@ -1,4 +1,6 @@
-"""LoRA: the detour is the paper's, begins as nothing, learns alone, and can be merged, taken out and folded away."""
+"""LoRA: the detour is the paper's, begins as nothing, learns alone, and can be merged, taken out and folded
+away.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -203,7 +205,9 @@ def test_unmerged_every_weight_has_its_bits() -> None:
 
 @pytest.mark.parametrize("merged", [False, True])
 def test_folded_it_is_a_plain_model(tmp_path: Path, merged: bool) -> None:
-    """The modules and names that it had before LoRA, all to be trained, the same outputs; and it is saved as any other."""
+    """The modules and names that it had before LoRA, all to be trained, the same outputs; and it is saved as
+    any other.
+    """
     plain = small_model(1)
     model = adapted(dtype=torch.float32)
     right = logits(model)
@@ -223,7 +227,9 @@ def test_folded_it_is_a_plain_model(tmp_path: Path, merged: bool) -> None:
 
 
 def test_dropout_only_in_training() -> None:
-    """It drops inputs of the detour, not of the layer; a model that rests or is attached at rest drops nothing."""
+    """It drops inputs of the detour, not of the layer; a model that rests or is attached at rest drops
+    nothing.
+    """
     model = adapted(["attn.qkv"], dropout=0.5)
     plain = adapted(["attn.qkv"])
     assert torch.equal(logits(model), logits(plain))
@@ -267,7 +273,9 @@ def test_an_adapted_model_can_be_seen_through(merged: bool) -> None:
 
 
 def test_detours_from_elsewhere_are_put_in() -> None:
-    """By name, of any rank and scale each; nothing else changes; a name or a shape that fits no layer is refused."""
+    """By name, of any rank and scale each; nothing else changes; a name or a shape that fits no layer is
+    refused.
+    """
     donor = adapted(["attn.qkv", "blocks.1.mlp.down"])
     given = {
         name: (layer.lora_a.detach(), layer.lora_b.detach(), layer.scale)

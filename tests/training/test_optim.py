@@ -54,7 +54,9 @@ def test_every_parameter_is_moved_by_one_of_the_two() -> None:
 
 
 def test_as_torch_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three steps equal torch.optim.Muon, once it does not round to bf16, q, k and v as three; for the rest they equal AdamW."""
+    """Three steps equal torch.optim.Muon, once it does not round to bf16, q, k and v as three; for the rest
+    they equal AdamW.
+    """
     monkeypatch.setattr(torch.Tensor, "bfloat16", torch.Tensor.clone)
     ours, theirs = GPT(SHAPE).initialize(0), GPT(SHAPE).initialize(0)
     muon = optimizer_of(ours, PLAN)

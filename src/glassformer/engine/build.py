@@ -1,4 +1,4 @@
-"""Build the core: one library for each instruction set that the compiler knows. Without a compiler there is none.
+"""Build the core: one library for each instruction set that the compiler knows; none without a compiler.
 
     python src/glassformer/engine/build.py
 
@@ -34,7 +34,7 @@ def compiler() -> str | None:
 
 
 def build(folder: Path, *more: str, sources: Sequence[Path] = SOURCES, name: str = "core") -> list[str]:
-    """Compile into a folder; returns the instruction sets that were built. `more` are flags, as for a sanitizer."""
+    """Compile into a folder; returns the instruction sets that were built. `more` are compiler flags."""
     cxx = compiler()
     if cxx is None:
         return []

@@ -18,6 +18,7 @@ from glassformer.errors import GlassError, InputError
 
 WAYS = ("avx512", "avx2", "plain")  # the fastest first
 HALF = np.float16
+SIZES = ("layers", "heads", "width", "neurons", "vocab", "context")  # as the core counts them
 Pointer = ctypes.c_void_p
 
 
@@ -42,13 +43,15 @@ class _Block(ctypes.Structure):
 
 
 class _Model(ctypes.Structure):
-    _fields_ = [*((name, ctypes.c_int32) for name in ("layers", "heads", "width", "neurons", "vocab", "context", "activation")),
-                ("norm_eps", ctypes.c_float), ("tokens", _Matrix), ("head", _Matrix), ("positions", Pointer), ("norm", _Norm),
+    _fields_ = [*((name, ctypes.c_int32) for name in SIZES), ("activation", ctypes.c_int32),
+                ("norm_eps", ctypes.c_float), ("tokens", _Matrix), ("head", _Matrix),
+                ("positions", Pointer), ("norm", _Norm),
                 ("blocks", ctypes.POINTER(_Block))]  # fmt: skip
 
 
 class _Batch(ctypes.Structure):
-    _fields_ = [("count", ctypes.c_int32), ("scored_count", ctypes.c_int32), ("ids", Pointer), ("rows", Pointer),
+    _fields_ = [("count", ctypes.c_int32), ("scored_count", ctypes.c_int32),
+                ("ids", Pointer), ("rows", Pointer),
                 ("positions", Pointer), ("scored", Pointer), ("logits", Pointer)]  # fmt: skip
 
 
@@ -82,7 +85,7 @@ def library(way: str) -> ctypes.CDLL:
 
 @cache
 def ways() -> tuple[str, ...]:
-    """The instruction sets that were built and that this machine has, the fastest first; none without a compiled core."""
+    """The instruction sets that were built and that this machine has, the fastest first."""
     try:
         plain = library("plain")
     except OSError:
@@ -139,8 +142,8 @@ class KVCache:
 class Engine:
     """A quantized model that takes steps: what `generation/` knows of a model.
 
-    The logits of a text are the same bits alone or in any batch, at any place in it, with any number of threads, read at
-    once or in pieces.
+    The logits of a text are the same bits alone or in any batch, at any place in it, with any number of
+    threads, read at once or in pieces.
     """
 
     def __init__(
@@ -150,7 +153,7 @@ class Engine:
         chosen = way or next(iter(ways()), "")
         if chosen not in ways():
             raise InputError(
-                f"the native engine has no {way or 'compiled core'} here; there is {', '.join(ways()) or 'none'}"
+                f"the native engine has no {way or 'compiled core'}; it has {', '.join(ways()) or 'none'}"
             )
         self.config, self.way, self.threads = dict(config), chosen, threads or machine.threads()
         self._arrays = dict(arrays)  # kept alive: the core has their addresses
@@ -190,9 +193,10 @@ class Engine:
         for layer in range(config["layers"]):
             norms = (self._norm(f"blocks.{layer}.{name}") for name in NORMS)
             blocks[layer] = _Block(*norms, *(self._matrix(f"blocks.{layer}.{name}") for name in MATRICES))
-        numbers = [config[name] for name in ("layers", "heads", "width", "neurons", "vocab", "context")]
+        numbers = [config[name] for name in SIZES]
         head = self._matrix("tokens" if config["tied"] else "head")
-        return _Model(*numbers, ACTIVATIONS[config["activation"]], config["norm_eps"], self._matrix("tokens"), head,
+        return _Model(*numbers, ACTIVATIONS[config["activation"]], config["norm_eps"],
+                      self._matrix("tokens"), head,
                       self._address("positions"), self._norm("norm"), blocks)  # fmt: skip
 
     def _shapes(self, rows: int, capacity: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -224,7 +228,7 @@ class Engine:
         return self._forward(ids, cache, there, there.sum(1).cumsum() - 1)
 
     def log_sums(self, logits: Array) -> list[float]:
-        """Of each row (B, V) of logits the log of the sum of their exponentials, in less than half of NumPy's time."""
+        """log Σ exp of every row of logits (B, V), in less than half of NumPy's time."""
         logits = np.ascontiguousarray(logits, dtype=np.float32)
         tops, sums = logits.max(axis=1), np.empty(len(logits), dtype=np.float32)
         with self._lock:

@@ -1,7 +1,7 @@
 """Weights in eight bits: every output channel has a scale of its own, symmetric around 0.
 
-A model becomes a dictionary of arrays, as the core reads them: rows are padded with zeros to a multiple of sixteen, and
-sixteen rows of a matrix lie together as a panel, (panels, columns / 4, 16, 4).
+A model becomes a dictionary of arrays, as the core reads them: rows are padded with zeros to a multiple of
+sixteen, and sixteen rows of a matrix lie together as a panel, (panels, columns / 4, 16, 4).
 """
 
 from collections.abc import Mapping

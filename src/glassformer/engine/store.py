@@ -1,7 +1,8 @@
 """Quantized models, kept: made once from a model's files, and known to be whole and of those files.
 
-A kept model is a folder of a sealed note and a safetensors file. The note has the size and the time of every file that the
-model was made of, and the hash of the numbers. Whatever is not as it was written is as good as not there.
+A kept model is a folder of a sealed note and a safetensors file. The note has the size and the time of every
+file that the model was made of, and the hash of the numbers. Whatever is not as it was written is as good as
+not there.
 """
 
 import hashlib
@@ -79,7 +80,7 @@ def keep(source: Path, kept: Kept, *, folders: Iterable[Path], stamps: Stamps) -
 
 
 def find(source: Path) -> dict[str, Any] | None:
-    """The note on the quantized form of a folder; none if it was never made, or its files have changed since."""
+    """The note on the quantized form of a folder; None if there is none, or its files have changed since."""
     try:
         note = read_sealed(place(source) / NOTE)
         fresh = note["format"] == FORMAT and stamps(note["folders"]) == note["files"]
@@ -115,7 +116,7 @@ def read(source: Path, note: dict[str, Any]) -> Kept | None:
 
 
 def arrays_of(numbers: memoryview, start: int, *, config: Mapping[str, Any]) -> dict[str, Array]:
-    """The arrays of a safetensors file in memory, which must be those of a configuration; nothing is copied."""
+    """The arrays of a safetensors file in memory, those of a configuration; nothing is copied."""
     spans = parse_spans(bytes(numbers[8:start]), Path(NUMBERS), length=len(numbers))
     found = {span.name: span for span in spans}
     wanted = expected(config)
@@ -145,7 +146,8 @@ def _memory(size: int) -> mmap.mmap:
 def _read(path: Path) -> tuple[memoryview, int]:
     """A safetensors file in memory, in large pages where the system has them, and where its arrays start.
 
-    Every weight is read for every token: with pages of two megabytes instead of four kilobytes that was 1.5 times as fast.
+    Every weight is read for every token: with pages of two megabytes instead of four kilobytes that was 1.5
+    times as fast.
     """
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size

@@ -29,7 +29,7 @@ ENDS = ("final", "logits")  # sites that hold the last position alone unless all
 
 @dataclass(frozen=True, eq=False)
 class Edit:
-    """One change; `value` is for mean, add and patch: one for all positions or, with one more axis, one each."""
+    """One change; `value` is for mean, add and patch: one for all positions, or one each (an axis more)."""
 
     site: str
     do: str

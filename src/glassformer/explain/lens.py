@@ -78,7 +78,7 @@ class _Readout:
         self.room = torch.empty(room, dtype=kind, device=net.device)
 
     def read(self, where: slice, chosen: Tensor) -> dict[str, Tensor]:
-        """Some positions at every stage: (S, t, …). The last one is read first: others are compared with it."""
+        """Some positions at every stage: (S, t, …). The last is read first: others are compared with it."""
         chosen = chosen[where].clone()
         positions = len(chosen)
         room = self.room[: self.count * positions * self.net.vocab]

@@ -1,8 +1,8 @@
 """Rows by columns: which token attends to which, what every layer predicts, which neurons are active.
 
 A matrix becomes one composite mark, a `grid`: where its cells lie and which of them are visible. The numbers
-stay in the view, so a matrix of a million cells is in a page once, however many layouts that has, and moving the
-visible window needs no new layout. `cells.py` and views.js play it as rectangles and texts.
+stay in the view, so a matrix of a million cells is in a page once, however many layouts that has, and moving
+the visible window needs no new layout. `cells.py` and views.js play it as rectangles and texts.
 """
 
 import math
@@ -34,7 +34,7 @@ class Window:
 
 
 def matrix(view: Spec, room: float) -> Sheet:
-    """Rows by columns, each cell in the color of its value; if they are too many, an overview and a window."""
+    """Rows by columns, each cell in the color of its value; if too many, an overview and a window."""
     sheet = Sheet()
     left = _label_width(view) if view.get("row_labels", True) else 0.0
     cell = cell_size(view, room - left)

@@ -26,7 +26,7 @@ def _visible(char: str) -> str:
 
 
 def readable(text: str) -> str:
-    """A sentence in one line: blanks stay blanks, what could harm a terminal or a page is shown by its number."""
+    """A sentence in one line; what could harm a terminal or a page is shown by its number."""
     return " ".join(_printable(word) for word in text.split())
 
 

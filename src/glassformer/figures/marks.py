@@ -30,9 +30,9 @@ def width_of(text: str, size: float) -> float:
 def press(text: str, size: float) -> float:
     """The width into which a monospaced text is pressed; 0 where it fits in any font.
 
-    Some scripts come from a font that the reader's machine chose, whose letters may be wider than planned, and
-    are set to the planned width. That would also stretch what is narrower, so it is done only where it may be
-    needed: European, Hebrew and Arabic letters fit into one column, East Asian ones into two.
+    Some scripts come from a font that the reader's machine chose, whose letters may be wider than planned,
+    and are set to the planned width. That would also stretch what is narrower, so it is done only where it
+    may be needed: European, Hebrew and Arabic letters fit into one column, East Asian ones into two.
     """
     sure = all(ord(char) < 0x900 or char in MONOSPACED or _is_east_asian(char) for char in text)
     return 0.0 if sure else tenth(width_of(text, size))

@@ -65,7 +65,7 @@ class Ruler:
 
 
 def bars(view: Spec, room: float) -> Sheet:
-    """Values one below the other, of one series or several; after the cut come candidates that are left out."""
+    """Values one below the other, of one series or several; after the cut, candidates that are left out."""
     sheet, series = Sheet(), view["series"]
     labels = [cut(label, LABEL + 6) for label in view["labels"]]
     ruler = _ruler(view, labels, room)

@@ -37,7 +37,7 @@ SCALE = 2.0  # pixels of a PNG for one of the drawing
 
 
 def check_format(path: str | Path) -> str:
-    """The suffix of a file, in lower case; an error where neither a picture nor its numbers have that form."""
+    """The suffix of a file, in lower case; an error if neither a picture nor its numbers have that form."""
     suffix = Path(path).suffix.lower()
     if suffix not in PICTURES + NUMBERS:
         pictures, numbers = ", ".join(PICTURES), " or ".join(NUMBERS)
@@ -66,7 +66,7 @@ class View:
         return drawn(self.spec, width, colored=color)
 
     def to_html(self, *, theme: str | None = None) -> str:
-        """One page that needs nothing else: the live drawing and its table. Without a theme: the reader's colors."""
+        """One self-contained page: the live drawing and its table. Without a theme: the reader's colors."""
         from glassformer.figures.page import page
 
         return page(self.spec, None if theme is None else _theme(theme))
@@ -103,7 +103,7 @@ class View:
         return frame(self.spec["table"]["columns"], self.spec["table"]["rows"])
 
     def to_numpy(self) -> Any:
-        """The numbers that are drawn: an array, several by name, or a list of them for panels; nan is a gap."""
+        """The numbers that are drawn: an array, several by name, or a list for panels; nan is a gap."""
         return drawn_numbers(self.spec)
 
     def show(self) -> None:

@@ -35,8 +35,9 @@ def beam_search(
     known: int | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> Iterator[list[Beam]]:
-    """For each prompt the `num_return_sequences` best continuations, best first; once `cancelled`, those found so far.
+    """For each prompt the `num_return_sequences` best continuations, best first.
 
+    Once `cancelled`, those found so far.
     Options and prompts are checked now, before the first result is asked for.
     """
     rooms = check_prompts(model, prompts, options=options)
@@ -113,7 +114,7 @@ class _Search:
         return Beam(beam.tokens, beam.logprobs, beam.total, beam.row, score, "length")
 
     def _settled(self, running: list[Beam], finished: list[Beam], room: int) -> bool:
-        """Whether to end: enough beams have finished, and the best that runs cannot beat the worst of them."""
+        """Whether to end: enough beams finished, and the best that runs cannot beat the worst of them."""
         options = self.options
         if len(finished) < options.num_beams:
             return False

@@ -71,9 +71,9 @@ def generate(
 ) -> Iterator[Event]:
     """Continue every prompt `num_return_sequences` times, all at once; yields tokens as they are chosen.
 
-    Any token of `ends` ends a continuation (and is not part of it); ids from `known` on are never chosen; `cancelled`
-    is asked before every step. The consumer ends a continuation by `event.continuation.stop()`. Options and prompts
-    are checked now, before the first token is asked for.
+    Any token of `ends` ends a continuation (and is not part of it); ids from `known` on are never chosen;
+    `cancelled` is asked before every step. The consumer ends a continuation by `event.continuation.stop()`.
+    Options and prompts are checked now, before the first token is asked for.
     """
     rooms = check_prompts(model, prompts, options=options)
     continuations = [
@@ -85,7 +85,7 @@ def generate(
 
 
 def check_prompts(model: Stepper, prompts: Sequence[Sequence[int]], *, options: Options) -> list[int]:
-    """How many tokens may follow each prompt; raises if one is empty, has unknown ids or does not fit the context."""
+    """How many tokens may follow each prompt; one that is empty, unknown or too long is refused."""
     unknown = next((id for id in options.logit_bias if id >= model.vocab), None)
     if unknown is not None:
         raise InputError(f"logit_bias: {unknown} is not a token id of this model (0 to {model.vocab - 1})")
@@ -105,8 +105,8 @@ def _room(model: Stepper, prompt: Sequence[int], options: Options, which: int) -
     over = len(prompt) - model.context
     if over > 0:
         raise InputError(
-            f"the prompt has {len(prompt):,} tokens, {over:,} more than the model's context of {model.context:,};"
-            " shorten it, or, to go on, let the window slide (overflow)"
+            f"the prompt has {len(prompt):,} tokens, {over:,} more than the model's context of"
+            f" {model.context:,}; shorten it, or, to go on, let the window slide (overflow)"
         )
     return min(options.max_new_tokens, model.context - len(prompt))
 
@@ -134,8 +134,8 @@ class _Loop:
                 yield from (Event(one, finish="cancelled") for one in alive)
                 return
             if cache is None or any(one.outgrew(self.model.context) for one in alive):
-                # Positions in the cache are absolute: when one sequence outgrew the context and lost its beginning,
-                # all rows of the batch are read again.
+                # Positions in the cache are absolute: when one sequence outgrew the context and lost its
+                # beginning, all rows of the batch are read again.
                 logits, cache = prefill(self.model, alive, max_new_tokens=self.options.max_new_tokens)
             else:
                 last: Ids = np.array([[one.tokens[-1]] for one in alive], dtype=np.int64)

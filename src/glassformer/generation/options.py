@@ -12,7 +12,7 @@ Overflow = Literal["stop", "slide"]
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """Names and meanings as in Hugging Face's `generate`, and OpenAI's for the two penalties it does not have."""
+    """Names and meanings as in Hugging Face's `generate`; two penalties as in OpenAI's API."""
 
     max_new_tokens: int = 384
     min_new_tokens: int = 0
@@ -84,7 +84,8 @@ class Options:
             raise InputError(f"overflow must be 'stop' or 'slide', not {self.overflow!r}")
         if 1 < self.num_beams < self.num_return_sequences:
             raise InputError(
-                f"num_return_sequences ({self.num_return_sequences}) is more than num_beams ({self.num_beams})"
+                f"num_return_sequences ({self.num_return_sequences}) is more than"
+                f" num_beams ({self.num_beams})"
             )
         if self.num_beams > 1 and self.overflow == "slide":
             raise InputError("overflow: beam search ends at the edge of the context and does not slide")

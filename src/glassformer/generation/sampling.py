@@ -27,7 +27,8 @@ def restrict(logits: Row, *, known: int | None = None, forbidden: Collection[int
     """Mask what may not be chosen: ids from `known` on, which have no token, and `forbidden` ones."""
     if not np.isfinite(logits).all():
         raise GlassError(
-            "the model's output holds NaN or infinite numbers; its weights are broken, or an edit is too strong"
+            "the model's output holds NaN or infinite numbers;"
+            " its weights are broken, or an edit is too strong"
         )
     if forbidden or (known is not None and known < len(logits)):
         logits = logits.copy()

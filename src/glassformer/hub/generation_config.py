@@ -1,4 +1,4 @@
-"""`generation_config.json`: how the makers of a model recommend to generate with it, and which tokens end a text."""
+"""`generation_config.json`: how a model's makers recommend to generate with it, and its end tokens."""
 
 from pathlib import Path
 from typing import Any
@@ -7,15 +7,16 @@ from glassformer.errors import CheckpointError
 from glassformer.files import read_json
 
 NAME = "generation_config.json"
-# Settings that mean the same there and here. Others (max_length, cache settings …) concern their library alone.
+# Settings that mean the same there and here. Others (max_length, cache settings …) concern their library
+# alone.
 SETTINGS = (
-    "max_new_tokens", "min_new_tokens", "do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
-    "num_beams", "length_penalty", "early_stopping",
+    "max_new_tokens", "min_new_tokens", "do_sample", "temperature", "top_k", "top_p", "min_p",
+    "repetition_penalty", "num_beams", "length_penalty", "early_stopping",
 )  # fmt: skip
 
 
 def read_generation_config(folder: Path) -> tuple[dict[str, Any], frozenset[int]]:
-    """The recommended settings of a folder's model and its end tokens; both empty where the file is missing."""
+    """The recommended settings of a folder's model and its end tokens; both empty without the file."""
     path = folder / NAME
     if not path.is_file():
         return {}, frozenset()

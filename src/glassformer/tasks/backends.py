@@ -113,7 +113,8 @@ def wants_native(engine: str, *, device: str = "cpu", dtype: str = "float32") ->
     fits = device == "cpu" and dtype in ("float32", "fp32", "auto")
     if engine == "native" and not fits:
         raise InputError(
-            f"the native engine computes in int8 on the cpu; device {device} and dtype {dtype} need engine torch"
+            f"the native engine computes in int8 on the cpu; device {device} and dtype {dtype}"
+            " need engine torch"
         )
     if engine == "native" and not native.ways():
         raise InputError(f"engine native is not available; this machine has {native.status()}")
@@ -123,8 +124,8 @@ def wants_native(engine: str, *, device: str = "cpu", dtype: str = "float32") ->
 def fingerprint(net: "nn.Module") -> str:
     """A hash that changes with any weight, however it was changed.
 
-    torch's version counters do not see `parameter.data.mul_(0)`, so the numbers themselves are read: sums of the bits
-    along both axes of every matrix, which takes about 60 ms for GPT-2 small where sha256 takes 300.
+    torch's version counters do not see `parameter.data.mul_(0)`, so the numbers themselves are read: sums of
+    the bits along both axes of every matrix, which takes about 60 ms for GPT-2 small where sha256 takes 300.
     """
     import torch
 

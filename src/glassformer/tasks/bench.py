@@ -1,4 +1,4 @@
-"""How fast a model writes here: tokens a second of reading and writing, memory, and the time to the first token."""
+"""How fast a model is here: tokens a second of reading and generating, memory, time to the first token."""
 
 import os
 import resource

@@ -48,8 +48,8 @@ class Stream(Iterator[str]):
 class LanguageModel(Model):
     """A model that continues text.
 
-    With a native engine it is the engine that generates; `net`, in torch, is what one looks into, and is loaded when it
-    is first asked for.
+    With a native engine it is the engine that generates; `net`, in torch, is what one looks into, and is
+    loaded when it is first asked for.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class LanguageModel(Model):
 
     @property
     def net(self) -> Any:
-        """The torch module; it is loaded when it is first asked for. Change it, and it generates instead of the engine."""
+        """The torch module, loaded when first asked for. If it is changed, it generates, not the engine."""
         net = self._load()
         if self.engine is not None and self._weights is None:
             self._weights = fingerprint(net)
@@ -87,7 +87,7 @@ class LanguageModel(Model):
 
     @property
     def backend(self) -> Backend:
-        """What generates: the native engine, unless the torch module is edited, traced or was changed by hand."""
+        """What generates: the native engine, unless the torch module is edited, traced or was changed."""
         if self.engine is None or self._inside() or self._changed():
             return TorchBackend(self._load(), lock=self.lock, check=self._still_inside())
         return self.engine
@@ -102,15 +102,16 @@ class LanguageModel(Model):
     def generate(self, prompt: Prompt = "", **options: Any) -> Completion:
         """Continue a prompt (text, or token ids); an empty one starts from `<|endoftext|>`.
 
-        Options: those of `Options`; `stop` (a text, or several), `edits` (a list, or a file) and `special` (whether
-        `<|endoftext|>` in the prompt is the token). What is not given is as the model's makers recommend.
+        Options: those of `Options`; `stop` (a text, or several), `edits` (a list, or a file) and `special`
+        (whether `<|endoftext|>` in the prompt is the token). What is not given is as the model's makers
+        recommend.
         """
         if options.get("num_return_sequences", 1) != 1:
             raise InputError("num_return_sequences: several answers come from generate_many(prompts, …)")
         return self.generate_many([prompt], **options)[0]
 
     def generate_many(self, prompts: Iterable[Prompt], **options: Any) -> list[Completion]:
-        """Continue several prompts at once, each `num_return_sequences` times; prompt by prompt, choice by choice.
+        """Continue several prompts at once, each `num_return_sequences` times; results are prompt by prompt.
 
         `cancelled`, a function, is asked before every step.
         """
@@ -129,7 +130,7 @@ class LanguageModel(Model):
         return Stream(completions[0], pieces)
 
     def options(self, **given: Any) -> Options:
-        """The options of a generation: what is given, else the model's own settings; an unknown one is an error."""
+        """The options of a generation: what is given, else the model's own settings."""
         settings = dict(self.settings)
         if any(name in given for name in SAMPLING):
             settings.pop("do_sample", None)
@@ -172,7 +173,7 @@ class LanguageModel(Model):
         return ask(name, *about, **how)
 
     def top(self, prompt: Prompt = "", k: int = 10, **options: Any) -> "Top":
-        """The k likeliest next tokens, also as a picture; with options, which of them may be drawn. See `Options`."""
+        """The k likeliest next tokens; with options (see `Options`), which of them may be drawn."""
         ids = self.encode(prompt)
         check_prompts(self.backend, [ids], options=Options())
         chosen = check_options({"temperature": 1.0, "top_k": 0} | options)
@@ -202,7 +203,7 @@ class LanguageModel(Model):
     def sweep(
         self, clean: Prompt, broken: Prompt, *, answer: str | int, foil: str | int, **how: Any
     ) -> "Sweep":
-        """Which `sites` and positions carry what tells two texts apart: each is patched into the other text."""
+        """Which `sites` and positions carry what tells two texts apart, by patching each of them."""
         found: Sweep = self._ask("sweep", self, clean, broken=broken, answer=answer, foil=foil, **how)
         return found
 

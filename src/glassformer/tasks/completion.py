@@ -125,7 +125,7 @@ class Completion:
     # Questions: see `glassformer.answers.QUESTIONS`.
 
     def top(self, k: int = 10) -> "list[list[Candidate]]":
-        """For every token of the answer, the k likeliest tokens at its place: one replay of the whole text."""
+        """For every token of the answer, the k likeliest tokens at its place: one replay of the text."""
         if not self.tokens:
             return []
         context = self.lm.net.context
@@ -205,7 +205,8 @@ class Completion:
     def saliency(self, method: str = "grad_x_input", *, foil: Word | None = None, **how: Any) -> "Saliency":
         """Which tokens made each generated one likely, or likelier than a foil, with the test of the answer.
 
-        How: `steps` of integrated gradients, `by_word`, `tested` (False: no test, which is faster), `progress` (a function).
+        How: `steps` of integrated gradients, `by_word`, `tested` (False: no test, which is faster),
+        `progress` (a function).
         """
         found: Saliency = self._ask("saliency", method=method, foil=foil, **how)
         return found

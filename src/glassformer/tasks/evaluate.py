@@ -1,4 +1,4 @@
-"""Evaluate a model on text it has not seen: perplexity, bits per byte, LAMBADA. Each protocol says in words what it does."""
+"""Evaluate a model on text it has not seen: perplexity, bits per byte, LAMBADA, each with its protocol."""
 
 import math
 import os
@@ -66,8 +66,9 @@ def evaluate(
 ) -> Iterator[Measurement]:
     """Evaluate a model on `wikitext2`, `lambada`, or a file of text or JSON lines.
 
-    Windows are as long as the model's context. `stride` is how far they move in the second measurement (0: half a
-    window). `documents` and `characters` limit the number of documents, and the length of each; 0 is no limit.
+    Windows are as long as the model's context. `stride` is how far they move in the second measurement (0:
+    half a window). `documents` and `characters` limit the number of documents, and the length of each; 0 is
+    no limit.
     """
     backend = lm.backend
     context = backend.context or UNLIMITED
@@ -99,14 +100,14 @@ def evaluate(
         for count in _score(lm, backend, rows, windows_of=context, stride=step, score=score):
             done += count
             progress(done, total)
-        how = f"windows of {context} tokens, moving by {step}; every token is scored once, with the tokens before it"
-        about = f"{protocol}; {how} in its window; its first token is not scored"
+        how = f"windows of {context} tokens, moving by {step}; every token is scored once, with the tokens"
+        about = f"{protocol}; {how} before it in its window; its first token is not scored"
         yield score.measurement(f"{what}, {name}", about)
 
 
 @dataclass(frozen=True)
 class Row:
-    """The tokens of a document. A vocabulary may not keep every byte: `scale` is bytes of the text per byte of its tokens."""
+    """The tokens of a document; `scale` is bytes of the text per byte of its tokens."""
 
     ids: list[int]
     scale: float
@@ -125,7 +126,7 @@ def _describe(documents: int, characters: int) -> str:
 
 
 def windows(length: int, context: int, *, stride: int) -> Iterator[tuple[int, int, int]]:
-    """(begin, end, first): tokens begin … end are read, those from `first` on are scored; no token is scored twice."""
+    """(begin, end, first): tokens begin … end are read, those from `first` on are scored, each once."""
     scored = 0
     for begin in range(0, length, stride):
         end = min(begin + context, length)
@@ -190,15 +191,15 @@ def _lambada(lm: LanguageModel, backend: Backend, texts: Sequence[str], progress
         tokens += len(target)
         progress(number, len(texts))
     protocol = (
-        "OpenAI's detokenized test set: the last word of each passage, all of its tokens, without a filter for stop"
-        " words; accuracy: each is the likeliest; perplexity: exp of the mean −log p of the words"
+        "OpenAI's detokenized test set: the last word of each passage, all of its tokens, without a filter"
+        " for stop words; accuracy: each is the likeliest; perplexity: exp of the mean −log p of the words"
     )
     perplexity = math.exp(min(nats / len(texts), 700.0))
     return Measurement("lambada", protocol, tokens, nats / tokens, perplexity, accuracy=right / len(texts))
 
 
 def wikitext(path: Path) -> str:
-    """WikiText's raw test set as the Hugging Face page on perplexity reads it: empty lines are rows of nothing."""
+    """WikiText's raw test set as Hugging Face's page on perplexity reads it: empty lines are empty rows."""
     text = "".join(piece.text for piece in read_pieces(path))
     return "\n\n".join(line if line.strip() else "" for line in text.splitlines(keepends=True))
 
@@ -213,6 +214,7 @@ def _named(name: str) -> Path:
     if not path.is_file():
         looked = f"{path} does not exist" if folder else "GLASSFORMER_DATA is not set"
         raise InputError(
-            f"{name}: {looked}; set GLASSFORMER_DATA to the folder that holds {NAMED[name]}, or measure on a file"
+            f"{name}: {looked}; set GLASSFORMER_DATA to the folder that holds {NAMED[name]},"
+            " or evaluate on a file"
         )
     return path

@@ -1,7 +1,8 @@
 """Few-shot prompting: show a model some examples of a task in its prompt, then the question.
 
-GPT-3's paper found that a large model continues the pattern without any training. Examples are separated by a line
-end, as in the paper's figures; the ones nearest to the question count most, so the first are dropped where not all fit.
+GPT-3's paper found that a large model continues the pattern without any training. Examples are separated by a
+line end, as in the paper's figures; the ones nearest to the question count most, so the first are dropped
+where not all fit.
 """
 
 import re
@@ -33,7 +34,7 @@ class FewShot:
 
 
 def read_examples(path: Path) -> list[str]:
-    """The examples of a file: lines of JSON with a prompt and a completion (or a text), or a text with blank lines between."""
+    """The examples of a file: lines of JSON (prompt and completion), or a text with blank lines between."""
     examples: list[str] = []
     for file in find_files(path):
         texts = list(read_texts(file))
@@ -64,6 +65,6 @@ def few_shot(
         if size + reserve <= context:
             return FewShot(prompt, len(examples) - dropped, dropped, reserve, separator)
     raise InputError(
-        f"the question alone has {size:,} tokens and {reserve:,} are reserved for the answer (-n), more than the"
-        f" context of {context:,}"
+        f"the question alone has {size:,} tokens and {reserve:,} are reserved for the answer (-n),"
+        f" more than the context of {context:,}"
     )

@@ -88,7 +88,7 @@ def describe(name: str, *, revision: str | None = None, offline: bool = False) -
 
 
 def remove(name: str) -> int:
-    """Delete a model that is kept at home or in the hub's cache, and its quantized form; returns the bytes freed."""
+    """Delete a model at home or in the hub's cache, and its quantized form; returns the bytes freed."""
     try:
         folder = locate(name, offline=True)
     except GlassError:
@@ -114,7 +114,7 @@ def pull(name: str, *, revision: str | None = None, offline: bool = False) -> Pa
 
 
 def convert(source: Path, target: str | None, **how: Any) -> Path:
-    """Turn a pickled checkpoint into a folder; a plain name for the target means: keep it at home under this name."""
+    """Turn a pickled checkpoint into a folder; a plain name as target keeps it at home under this name."""
     from glassformer.hub.convert import convert as convert_file
     from glassformer.hub.folder import parse_dtype
 

@@ -39,9 +39,11 @@ def load(
     offline: bool = False,
     say: Say = warn,
 ) -> LanguageModel:
-    """Load a model: a shipped name, a folder (also of LoRA), a hub id (`owner/name@revision`), or a name kept at home.
+    """Load a model: a shipped name, a folder (also of LoRA), a hub id (`owner/name@revision`), a name at
+    home.
 
-    `engine`: native (int8, fast), torch (as `dtype` and `device` say), or auto: native where it runs the model.
+    `engine`: native (int8, fast), torch (as `dtype` and `device` say), or auto: native where it runs the
+    model.
     """
     try_native = wants_native(engine, device=device, dtype=dtype)
     folder = locate(str(name), revision=revision, offline=offline)
@@ -88,7 +90,7 @@ def _generation(folder: Path) -> tuple[dict[str, Any], frozenset[int]]:
 
 
 def _load_kept(folder: Path) -> tuple[store.Kept, Tokenizer | None] | None:
-    """The quantized form that was kept of a folder's model, and its tokenizer; None if there is none, or it is stale."""
+    """The kept quantized form of a folder's model, and its tokenizer; None if there is no fresh one."""
     note = store.find(folder)
     if note is None:
         return None
@@ -156,7 +158,7 @@ def load_adapted(folder: Path, *, offline: bool = False, **how: Any) -> "Loaded"
 
 
 def base_of(folder: Path, *, offline: bool = False) -> Path:
-    """The folder that holds the vocabulary and the configuration: its own, or that of a LoRA folder's base."""
+    """The folder of the vocabulary and the configuration: its own, or that of a LoRA folder's base."""
     if not (folder / "adapter_config.json").is_file():
         return folder
     from glassformer.hub.lora import is_adapter, read_base

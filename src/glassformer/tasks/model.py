@@ -120,13 +120,13 @@ class Model:
 
     @contextmanager
     def in_torch(self) -> "Iterator[Model]":
-        """Inside, this thread generates by torch, not by the native engine: to compare with what only torch can do."""
+        """Inside, this thread generates by torch, not by the native engine."""
         with self._exclusive():
             yield self
 
     @contextmanager
     def trace(self, *sites: str, **how: Any) -> "Iterator[Tracer]":
-        """Inside, the values at some sites (all) are recorded, as by `gf.trace(lm.net, …)`. Other threads wait."""
+        """Inside, values at some sites (all) are recorded, as by `gf.trace(lm.net)`. Other threads wait."""
         from glassformer.hub.transformerlens import our_site
         from glassformer.trace import trace
 
@@ -149,7 +149,7 @@ class Model:
         return self._block is not None and self._thread == threading.get_ident()
 
     def _still_inside(self) -> Callable[[], None]:
-        """A check that the block which is open now is open: a stream must not go on without the edits it began with."""
+        """A check that the current block is still open: a stream must not go on without its edits."""
         block = self._block if self._inside() else None
 
         def check() -> None:
