@@ -77,9 +77,15 @@ def _swap(fresh: Path, target: Path) -> None:
 
 
 def remove_leftovers(target: Path) -> None:
-    """Remove what a killed process left of `replace_folder(target)`. The caller must be the only writer."""
+    """Clean up after a process that was killed in `replace_folder(target)`, as the only writer.
+
+    A kill between the two renames leaves no `target`: then the old one, which was moved away, is put back.
+    """
     import shutil
 
+    for old in target.parent.glob(f".{target.name}.old.*/{target.name}"):
+        if not target.exists():
+            old.rename(target)
     for path in target.parent.glob(f".{target.name}.*"):
         shutil.rmtree(path, ignore_errors=True)
 

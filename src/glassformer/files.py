@@ -95,8 +95,9 @@ def parse_spans(header: bytes, path: Path, *, length: int) -> list[Span]:
     except UnicodeDecodeError:
         raise CheckpointError(f"{path}: the header is not UTF-8 text") from None
     tensors = parse_json(text, path)
-    notes = tensors.pop("__metadata__", None) or {}
-    if not isinstance(notes, dict) or not all(isinstance(note, str) for note in notes.values()):
+    notes = tensors.pop("__metadata__", None)
+    by_name = isinstance(notes, dict) and all(isinstance(note, str) for note in notes.values())
+    if notes is not None and not by_name:
         raise CheckpointError(f"{path}: __metadata__ should hold texts by name")
     if len(tensors) > MAX_TENSORS:
         raise CheckpointError(

@@ -14,6 +14,7 @@ An **address** is a site with, where one is meant, an index on its head or neuro
 
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -62,6 +63,7 @@ class Tracer(dict[str, Tensor]):
     def __init__(self, model: nn.Module, sites: Iterable[str], *, edits: Edits, grad: bool = False) -> None:
         super().__init__()
         self.grad = grad
+        self.thread = 0  # the one that listens
         # Traces nest: a module has one tracer, the innermost, which passes every value to the one around it
         # first. The outer one is kept for each module, because the two may cover different parts of a model.
         self.outer: dict[nn.Module, Tracer] = {}
@@ -118,6 +120,7 @@ class Tracer(dict[str, Tensor]):
 
     def attach(self) -> None:
         """Begin to listen, inside of the traces that listen already."""
+        self.thread = threading.get_ident()
         self.outer = {module: module.tracer for module in self._tapped if module.tracer is not None}
         for module in self._tapped:
             module.tracer = self  # type: ignore[misc]

@@ -117,9 +117,10 @@ def test_malformed_files_are_refused(folder: Path, home: Path) -> None:
             store.arrays_of(fresh, 8 + len(text), config=note["config"])
         return str(error.value)
 
-    assert name in refused(lambda told: told.pop(name))
-    assert "positions2" in refused(lambda told: told.update(positions2=told["positions"]))
-    assert "int8" in refused(lambda told: told[name].update(dtype="U8"))
+    assert "leaves a hole" in refused(lambda told: told.pop(name))
+    assert f"{name} is missing" in refused(lambda told: told.update(other=told.pop(name)))
+    assert "overlaps" in refused(lambda told: told.update(positions2=told["positions"]))
+    assert "not int8" in refused(lambda told: told[name].update(dtype="U8"))
     assert "needs 6 bytes" in refused(lambda told: told[name].update(shape=[1, 2, 3]))
     assert "its offsets give it" in refused(lambda told: told[name].update(data_offsets=[0, 10**12]))
     assert "not lists of counts" in refused(

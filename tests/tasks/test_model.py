@@ -112,12 +112,74 @@ def test_edits_of_a_call_that_never_apply_are_refused(lm: LanguageModel) -> None
 
 
 def test_a_stream_must_end_inside_the_block_it_began_in(lm: LanguageModel) -> None:
-    """It would go on without the edits, silently."""
+    """It would gain or lose edits halfway, silently; a trace on the way changes nothing."""
     with lm.edit(ZERO):
         stream = lm.stream("Once upon", **HOW)
         next(stream)
-    with pytest.raises(GlassError, match="edits= to the call"):
-        next(stream)
+        with lm.trace("final"):
+            next(stream)
+        of_call = lm.stream("Once upon", edits=ZERO, **HOW)
+        next(of_call)
+    plain = lm.stream("Once upon", **HOW)
+    next(plain)
+    for one in (stream, of_call):
+        with pytest.raises(GlassError, match="edits= to the call"):
+            next(one)
+    with lm.edit(ZERO), pytest.raises(GlassError, match="edits= to the call"):
+        next(plain)
+
+
+@pytest.mark.parametrize("engine", ["auto", "torch"])
+def test_threads_that_generate_with_and_without_edits_at_once(engine: str) -> None:
+    """Every one gets its own text, by its own backend, every time; none waits for ever."""
+    lm = gf.load("storyteller", engine=engine)
+    lm.net  # noqa: B018  (a user has it, so it is looked at before every generation)
+    plain = lm.generate("The cat", **HOW)
+    edited = lm.generate("The cat", edits=ZERO, **HOW)
+    out = lm.generate("The cat", **HOW)
+    found: dict[str, list[Any]] = {"plain": [], "edited": [], "again": []}
+
+    def work(name: str, how: Callable[[], Any]) -> None:
+        for _ in range(5):
+            found[name].append(how())
+
+    jobs = {
+        "plain": lambda: lm.generate("The cat", **HOW),
+        "edited": lambda: lm.generate("The cat", edits=ZERO, **HOW),
+        "again": lambda: out.lens().top[-1, -1, 0],
+    }
+    threads = [threading.Thread(target=work, args=job, daemon=True) for job in jobs.items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+        assert not thread.is_alive()
+    assert [(one.tokens, one.engine) for one in found["plain"]] == [(plain.tokens, plain.engine)] * 5
+    assert [one.tokens for one in found["edited"]] == [edited.tokens] * 5
+    assert len(set(map(int, found["again"]))) == 1
+
+
+def test_a_text_of_a_call_with_edits_is_explained_with_them(lm: LanguageModel) -> None:
+    """By the model that generated it, and the answer says so."""
+    out = lm.generate("Once upon", edits=ZERO, **HOW)
+    with lm.edit(ZERO):
+        inside = lm.generate("Once upon", **HOW)
+        want = inside.lens().to_numpy()
+    got = out.lens()
+    for name, values in want.items():
+        if values is not None and values.dtype.kind == "f":
+            torch.testing.assert_close(torch.tensor(got.to_numpy()[name]), torch.tensor(values))
+    assert [best[0].token for best in out.top(1)] == out.tokens
+    assert "edits: zero blocks.0.attn.out and 1 more" in got.made
+    assert "edits" not in lm.generate("Once upon", **HOW).lens().made
+
+
+def test_a_trace_of_a_part_of_the_model_is_seen(both: LanguageModel) -> None:
+    """Torch generates, so that the trace is not empty."""
+    net = both.net
+    with gf.trace(net.blocks[0], "attn.out") as seen:
+        both.generate("Once upon", **HOW)
+    assert seen["attn.out"].any()
 
 
 def test_the_lock_is_reentrant_and_blocks_nest(lm: LanguageModel) -> None:
@@ -130,6 +192,11 @@ def test_the_lock_is_reentrant_and_blocks_nest(lm: LanguageModel) -> None:
     assert lm.generate("Once upon", **HOW).tokens != both.tokens
 
 
+def swap_rows(matrix: torch.Tensor) -> None:
+    """Exchange two rows: sums over columns stay the same."""
+    matrix[[5, 6]] = matrix[[6, 5]].clone()
+
+
 CHANGES: dict[str, Callable[[Any], object]] = {
     "data": lambda net: net.blocks[2].mlp.down.weight.data.mul_(0),
     "one row": lambda net: net.blocks[0].mlp.up.weight.data[17].zero_(),
@@ -139,6 +206,11 @@ CHANGES: dict[str, Callable[[Any], object]] = {
     "a new parameter": lambda net: setattr(
         net.norm, "weight", torch.nn.Parameter(torch.zeros_like(net.norm.weight))
     ),
+    "all signs": lambda net: [parameter.data.neg_() for parameter in net.parameters()],
+    "times four": lambda net: net.blocks[1].mlp.up.weight.data.mul_(4),
+    "two rows negated": lambda net: net.blocks[1].mlp.up.weight.data[3:5].neg_(),
+    "two rows swapped": lambda net: swap_rows(net.tokens.weight.data),
+    "an epsilon": lambda net: setattr(net.norm, "eps", 0.5),
     "numpy": lambda net: net.norm.weight.detach().numpy().fill(0),
     "a hook": lambda net: net.blocks[0].register_forward_hook(lambda module, given, made: made * 0),
 }

@@ -15,6 +15,7 @@ import numpy as np
 from glassformer.errors import InputError
 from glassformer.figures.labels import number, readable
 from glassformer.figures.marks import Spec
+from glassformer.tokenizers.tokenizer import pieces
 from glassformer.tokenizers.words import words
 
 if TYPE_CHECKING:
@@ -341,6 +342,8 @@ class Reader(Protocol):
     @property
     def tokenizer(self) -> "Tokenizer | None": ...
     @property
+    def lock(self) -> AbstractContextManager[Any]: ...
+    @property
     def net(self) -> Any: ...
     @property
     def capabilities(self) -> frozenset[str]: ...
@@ -404,7 +407,7 @@ class Text:
     @property
     def whole(self) -> str:
         """The text itself; bytes that are no whole character are shown as U+FFFD."""
-        return b"".join(pieces_of(self.lm.tokenizer, self.ids)).decode("utf-8", "replace")
+        return b"".join(pieces(self.lm.tokenizer, self.ids)).decode("utf-8", "replace")
 
     @cached_property
     def labels(self) -> list[str]:
@@ -420,9 +423,9 @@ class Text:
         if self.lm.tokenizer is None:
             raise InputError(f"{self.name} has no vocabulary, so its tokens make no words")
 
-        pieces = pieces_of(self.lm.tokenizer, self.ids)
-        groups = words(pieces)
-        joined = (b"".join(pieces[at] for at in group) for group in groups)
+        parts = pieces(self.lm.tokenizer, self.ids)
+        groups = words(parts)
+        joined = (b"".join(parts[at] for at in group) for group in groups)
         return groups, [one.decode("utf-8", "backslashreplace") for one in joined]
 
     def find_token(self, word: str | int) -> int:
@@ -447,27 +450,14 @@ class Text:
         return found
 
 
-def pieces_of(tokenizer: "Tokenizer | None", ids: Sequence[int], *, after: int | None = None) -> list[bytes]:
-    """The bytes of tokens that follow each other; an id without a token is shown as a number."""
-    known = 0 if tokenizer is None else len(tokenizer)
-    found = []
-    for id in ids:
-        if tokenizer is None or id >= known:
-            found.append(f"<{id}>".encode())
-        else:
-            found.append(tokenizer.bytes_of(id, after if after is None or after < known else None))
-        after = id
-    return found
-
-
 def labels(tokenizer: "Tokenizer | None", ids: Sequence[int]) -> list[str]:
     """The texts of tokens that follow each other; part of a character is shown as its bytes."""
-    return [piece.decode("utf-8", "backslashreplace") for piece in pieces_of(tokenizer, ids)]
+    return [piece.decode("utf-8", "backslashreplace") for piece in pieces(tokenizer, ids)]
 
 
 def label(tokenizer: "Tokenizer | None", id: int, *, after: int | None = None) -> str:
     """The text of one token, as it would be behind the token `after`."""
-    (piece,) = pieces_of(tokenizer, [id], after=after)
+    (piece,) = pieces(tokenizer, [id], after=after)
     return piece.decode("utf-8", "backslashreplace")
 
 
@@ -481,7 +471,7 @@ def find_token(lm: Subject, word: str | int) -> int:
     ids = lm.encode(word)
     if len(ids) == 1:
         return ids[0]
-    pieces = " + ".join(f"'{name}'" for name in labels(lm.tokenizer, ids))
+    parts = " + ".join(f"'{name}'" for name in labels(lm.tokenizer, ids))
     bare = not word.startswith(" ")
     hint = f"; a word inside a text begins with a blank: ' {word.strip()}'" if bare else ""
-    raise InputError(f"{word!r} is not one token but {pieces}{hint}")
+    raise InputError(f"{word!r} is not one token but {parts}{hint}")

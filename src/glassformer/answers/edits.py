@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,6 +41,9 @@ from glassformer.figures.marks import Spec
 from glassformer.figures.specs import matrix, names, plain
 from glassformer.generation.sampling import log_softmax
 
+if TYPE_CHECKING:
+    from glassformer.trace import Tracer
+
 Edits = str | Path | Sequence[Mapping[str, Any]]
 
 # What each edit takes beside `site`, `do` and `at`; the first name stands for a value made of texts.
@@ -57,10 +60,16 @@ SOURCES = {"mean": "over", "add": "pairs", "patch": "from"}
 # Reading edits
 
 
+def _sites(lm: Reader) -> "Tracer":
+    """All sites of a model. They are found by running it, so no other thread may run it meanwhile."""
+    with lm.lock:
+        return editing.sites(lm.net)
+
+
 def read_edits(lm: Reader, given: Edits) -> list[editing.Edit]:
     """The edits of a list, or of a file that holds one."""
     listed = read_file(Path(given)) if isinstance(given, str | Path) else _list(given, "edits")
-    sites = editing.sites(lm.net)
+    sites = _sites(lm)
     found = []
     for number, one in enumerate(listed):
         checked = _check(one, f"edit {number}")
@@ -327,7 +336,7 @@ def sweep(
     found = editing.sweep(
         lm.reading(lm.encode(clean)),
         lm.reading(ids),
-        sites=editing.sites(lm.net).addresses(sites),
+        sites=_sites(lm).addresses(sites),
         answer=find_token(lm, answer),
         foil=find_token(lm, foil),
         progress=progress,

@@ -325,9 +325,10 @@ def examples(
     """Where in many texts a neuron fires most; they are streamed. Progress: tokens read, of 0 (unknown)."""
     texts = (lm.encode(text) for text in documents if text)
     place = (layer, neuron)
-    found = firing.examples(lm.net, texts, neurons=[place], k=k, progress=lambda done: progress(done, 0))[
-        place
-    ]
+    by_neuron = firing.examples(
+        lm.net, texts, neurons=[place], k=k, progress=lambda done: progress(done, 0), lock=lm.lock
+    )
+    found = by_neuron[place]
     if not found:
         raise InputError("there is no text to search: the corpus is empty")
     return Examples(

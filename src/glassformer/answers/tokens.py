@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from glassformer.answers.answer import Answer, Array, Cell, Column, Table, Text, answer, labels, pieces_of
+from glassformer.answers.answer import Answer, Array, Cell, Column, Table, Text, answer, labels
 from glassformer.errors import InputError
 from glassformer.figures.color import magnitude, signed
 from glassformer.figures.labels import cut, percent
@@ -14,6 +14,7 @@ from glassformer.figures.marks import Spec
 from glassformer.figures.specs import bars, matrix, names, panels, strip
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import adjust, distribution, log_softmax, restrict
+from glassformer.tokenizers import tokenizer as vocabularies
 
 if TYPE_CHECKING:
     from glassformer.tokenizers import Tokenizer, WatchedWord
@@ -173,7 +174,7 @@ def tokens(tokenizer: "Tokenizer", text: str, *, special: bool = False) -> Token
         caption=f"tokens of {text[:60]!r}",
         tokens=labels(tokenizer, ids),
         ids=ids,
-        sizes=[len(piece) for piece in pieces_of(tokenizer, ids)],
+        sizes=[len(piece) for piece in vocabularies.pieces(tokenizer, ids)],
     )
 
 

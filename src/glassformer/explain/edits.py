@@ -47,6 +47,8 @@ class Edit:
 class Positions:
     """Which positions of the text a pass reads; a hook that runs before each pass."""
 
+    of_edits = True  # tells this hook from those that a user registers
+
     def __init__(self) -> None:
         self.now = torch.zeros(0, 0)  # (B or 1, T); padding lies below 0
         # (B or 1, 1) where prompts end; None in the steps of a generation, which lie behind its prompt.

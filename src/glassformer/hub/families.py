@@ -5,7 +5,7 @@ and a line in `tests/test_contract.py`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -47,6 +47,7 @@ class Family:
     names: "Names"  # its tensors' names in files
     train_tokenizer: "Callable[..., Tokenizer]"  # learns a vocabulary of its kind from texts
     presets: Mapping[str, Any]  # published sizes by name
+    small: Mapping[str, Any] = field(default_factory=dict)  # sizes that a training starts from, if not given
     activation_key: str = "activation_function"  # of `config.json`
     note: str = ""  # a sentence for the card of every folder of this family
 

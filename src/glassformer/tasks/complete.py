@@ -14,7 +14,7 @@ from glassformer.generation.decode import Event, check_prompts, generate
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import log_softmax, restrict
 from glassformer.generation.stepper import Logits
-from glassformer.tasks.backends import Backend, TorchBackend, fingerprint, has_hooks
+from glassformer.tasks.backends import Backend, TorchBackend, fingerprint, is_observed
 from glassformer.tasks.completion import Completion
 from glassformer.tasks.model import Model, Prompt
 from glassformer.tokenizers import TextStream, Tokenizer
@@ -27,11 +27,14 @@ if TYPE_CHECKING:
     from glassformer.answers.tokens import Candidate, Embedding, Merges, Tokens, Top
     from glassformer.answers.training import TrainingRows, Update
     from glassformer.engine.native import Engine
+    from glassformer.explain.edits import EditSession
 
 NATIVE = frozenset({"writes", "causal", "attends"})  # what the models of the native engine can do
 Pieces = Iterator[tuple[Completion, str]]
-# Given one of these, a user wants to draw, whatever the model's own settings say.
-SAMPLING = ("temperature", "top_k", "top_p", "min_p")
+# Given one of these, a user wants to draw, or to stop or slide as beams cannot: the model's own settings for
+# greedy or beam search step back.
+SAMPLING = ("do_sample", "temperature", "top_k", "top_p", "min_p", "stop", "overflow")
+SEARCHING = ("do_sample", "num_beams", "length_penalty", "early_stopping")
 
 
 class Stream(Iterator[str]):
@@ -89,15 +92,14 @@ class LanguageModel(Model):
     def backend(self) -> Backend:
         """What generates: the native engine, unless the torch module is edited, traced or was changed."""
         if self.engine is None or self._inside() or self._changed():
-            return TorchBackend(self._load(), lock=self.lock, check=self._still_inside())
+            return self._torch_backend()
         return self.engine
 
     def _changed(self) -> bool:
-        """Whether the torch module no longer is the model that was quantized."""
+        """Whether the torch module no longer is the model that was quantized, or is observed by the user."""
         if self._net is None or self._weights is None:
-            return False
-        traced = self._net.tracer is not None and self._block is None  # by gf.trace(lm.net, …)
-        return traced or has_hooks(self._net) or fingerprint(self._net) != self._weights
+            return False  # nobody but us has it
+        return is_observed(self._net) or fingerprint(self._net) != self._weights
 
     def generate(self, prompt: Prompt = "", **options: Any) -> Completion:
         """Continue a prompt (text, or token ids); an empty one starts from `<|endoftext|>`.
@@ -131,10 +133,10 @@ class LanguageModel(Model):
 
     def options(self, **given: Any) -> Options:
         """The options of a generation: what is given, else the model's own settings."""
-        settings = dict(self.settings)
+        settings = self.settings
         if any(name in given for name in SAMPLING):
-            settings.pop("do_sample", None)
-        return check_options(settings | given)
+            settings = {name: value for name, value in settings.items() if name not in SEARCHING}
+        return check_options(settings | {name: value for name, value in given.items() if name != "stop"})
 
     @property
     def capabilities(self) -> frozenset[str]:
@@ -242,30 +244,22 @@ class LanguageModel(Model):
         """The completions to be filled, and what fills them."""
         if given.get("seed") is None:
             given["seed"] = int.from_bytes(os.urandom(4))
-        options = self.options(**given)
         stops = _stop_strings(stop)
+        options = self.options(**given, **({"stop": stops} if stops else {}))
         if stops and options.num_beams > 1:
             raise InputError("stop: beam search scores whole answers and knows no stop strings")
         ids = [self.encode(prompt, special=special) for prompt in prompts]
         session = None if edits is None else self._session(edits)
-        backend = (
-            self.backend if session is None else TorchBackend(self._load(), lock=self.lock, edits=session)
-        )
+        backend = self.backend if session is None else self._torch_backend(session)
         self._check_memory(backend, ids, options)
+        completions = []
+        for prompt, tokens in zip(prompts, ids, strict=True):
+            text = prompt if isinstance(prompt, str) else self.text_of(prompt)
+            for choice in range(options.num_return_sequences):
+                one = Completion(text, tokens, choice, options.seed, engine=backend.name, model=self)
+                one.settings, one.session = options.summary(), session
+                completions.append(one)
 
-        completions = [
-            Completion(
-                prompt if isinstance(prompt, str) else self.text_of(prompt),
-                tokens,
-                choice,
-                options.seed,
-                settings=options.summary(),
-                engine=backend.name,
-                model=self,
-            )
-            for prompt, tokens in zip(prompts, ids, strict=True)
-            for choice in range(options.num_return_sequences)
-        ]
         known = None if self.tokenizer is None else len(self.tokenizer)
         how: dict[str, Any] = {"options": options, "ends": self.ends, "known": known, "cancelled": cancelled}
         if options.num_beams > 1:
@@ -304,11 +298,15 @@ class LanguageModel(Model):
                 completion.text = self.text_of(beam.tokens, after=completion.prompt_tokens[-1])
                 yield completion, completion.text
 
-    def _session(self, edits: "Edits") -> Any:
+    def _session(self, edits: "Edits") -> "EditSession":
         from glassformer.answers.edits import read_edits
         from glassformer.explain.edits import EditSession
 
-        return EditSession(self._load(), read_edits(self, edits))
+        with self.lock:  # to read edits is to run the model: for its sites, and for texts that they name
+            return EditSession(self._load(), read_edits(self, edits))
+
+    def _torch_backend(self, session: "EditSession | None" = None) -> TorchBackend:
+        return TorchBackend(self._load(), lock=self.lock, edits=session, check=self._same_edits())
 
     def _check_memory(self, backend: Backend, ids: list[list[int]], options: Options) -> None:
         # Beams search one prompt at a time, and hold the cache twice while they choose which beams go on.

@@ -1,9 +1,11 @@
 """What a model generated, which can be asked how it came about. Every answer is an `Answer`.
 
-A question replays the text once, as it was generated; inside `with lm.edit(…)` with the edits.
+A question replays the text once, as it was generated: with the edits of the call, if it had any. A text that
+was generated inside `with lm.edit(…)` must be asked inside it too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from glassformer.answers.neurons import Clusters, Factors, Neurons
     from glassformer.answers.saliency import Saliency
     from glassformer.answers.tokens import Candidate, Probabilities
+    from glassformer.explain.edits import EditSession
     from glassformer.tasks.complete import LanguageModel
 
 Array = np.ndarray[Any, Any]
@@ -45,6 +48,7 @@ class Completion:
     model: "LanguageModel | None" = field(default=None, repr=False, compare=False)
     settings: str = field(default="", compare=False)  # how tokens were chosen, in a few words
     engine: str = field(default="", compare=False)  # the backend that chose them
+    session: "EditSession | None" = field(default=None, repr=False, compare=False)  # edits of the call
     _gap: float | None = field(default=None, init=False, repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -85,6 +89,10 @@ class Completion:
     def made(self) -> str:
         """How this came about: how tokens were chosen, by which backend, and how near torch is to that."""
         how = f"generated: {self.settings}"
+        if self.session is not None and self.session.edits:
+            first, *others = self.session.edits
+            more = f" and {len(others)} more" if others else ""
+            how += f", edits: {first.do} {first.site}{more}"
         if self.lm.engine is None or self.engine != self.lm.engine.name:
             return how
         gap = self.gap()
@@ -110,16 +118,26 @@ class Completion:
         import torch
 
         reading = self.lm.reading(self.ids[:-1], prompt=len(self.prompt_tokens))
-        with torch.inference_mode():
+        with self._replaying(), torch.inference_mode():
             logits = reading.run("logits", last=False)["logits"][0]  # (T, V)
         chosen: Array = logits[len(self.prompt_tokens) - 1 :].float().cpu().numpy()
         return chosen
+
+    @contextmanager
+    def _replaying(self) -> Iterator[None]:
+        """Inside, the model runs with the edits of the call that generated this."""
+        if self.session is None:
+            yield
+            return
+        with self.lm.lock, self.session:
+            yield
 
     def _ask(self, name: str, **how: Any) -> Any:
         from glassformer.answers.answer import Text  # here: generating needs no answers, and starts faster
 
         text = Text(self.lm, self.ids, len(self.prompt_tokens), self.logprobs)
-        found = ask(name, text, **how)
+        with self._replaying():
+            found = ask(name, text, **how)
         return replace(found, made=self.made()) if self.settings else found
 
     # Questions: see `glassformer.answers.QUESTIONS`.

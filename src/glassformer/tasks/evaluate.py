@@ -85,11 +85,11 @@ def evaluate(
         protocol = "the raw test set, its lines joined by two line ends, as one text"
     else:
         texts = _texts(Path(what), field)
-        start = lm.encode("")
+        start = lm.encode("") if lm.tokenizer is not None and lm.tokenizer.end is not None else []
         rows = [
             _row(lm, text[: characters or None], start=start) for text in islice(texts, documents or None)
         ]
-        protocol = _describe(len(rows), characters)
+        protocol = _describe(len(rows), characters, started=bool(start))
     strides = {"without overlap": context, f"stride {stride}": stride}
     total = sum(
         len(list(windows(len(row.ids), context, stride=step))) for row in rows for step in strides.values()
@@ -119,10 +119,10 @@ def _row(lm: LanguageModel, text: str, start: Sequence[int] = ()) -> Row:
     return Row([*start, *ids], len(text.encode("utf-8", "replace")) / size if size else 1.0)
 
 
-def _describe(documents: int, characters: int) -> str:
+def _describe(documents: int, characters: int, *, started: bool) -> str:
     each = f"each of {documents:,} documents" if documents > 1 else "the text"
     cut = f", the first {characters} characters of each" if characters else ""
-    return f"{each}{cut}, from <|endoftext|> on"
+    return f"{each}{cut}" + (", from <|endoftext|> on" if started else "")
 
 
 def windows(length: int, context: int, *, stride: int) -> Iterator[tuple[int, int, int]]:

@@ -6,6 +6,7 @@ where not all fit.
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,16 +56,20 @@ def few_shot(
     """
     context = lm.backend.context
     if context is None:
-        prompt = separator.join([*examples, question])
-        return FewShot(prompt, len(examples), 0, reserve or 256, separator)
+        return FewShot(separator.join([*examples, question]), len(examples), 0, reserve or 256, separator)
     reserve = reserve or max(1, context // 4)
-    for dropped in range(len(examples) + 1):
-        # The whole prompt is tokenized each time: tokens may merge across the separator.
-        prompt = separator.join([*examples[dropped:], question])
-        size = len(lm.encode(prompt))
-        if size + reserve <= context:
-            return FewShot(prompt, len(examples) - dropped, dropped, reserve, separator)
+
+    def prompt(dropped: int) -> str:
+        return separator.join([*examples[dropped:], question])
+
+    def size(dropped: int) -> int:
+        return len(lm.encode(prompt(dropped)))  # of the whole: tokens may merge across a separator
+
+    # The fewest that must be dropped, by bisection: to try every number would take minutes for many examples.
+    dropped = bisect_left(range(len(examples)), True, key=lambda dropped: size(dropped) + reserve <= context)
+    if size(dropped) + reserve <= context:
+        return FewShot(prompt(dropped), len(examples) - dropped, dropped, reserve, separator)
     raise InputError(
-        f"the question alone has {size:,} tokens and {reserve:,} are reserved for the answer (-n),"
-        f" more than the context of {context:,}"
+        f"the question alone has {size(len(examples)):,} tokens and {reserve:,} are reserved for the answer"
+        f" (-n), more than the context of {context:,}"
     )

@@ -3,12 +3,11 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glassformer.errors import GlassError, InputError
-from glassformer.tokenizers import Tokenizer
+from glassformer.tokenizers import Tokenizer, pieces
 
 if TYPE_CHECKING:
     import torch
@@ -36,10 +35,11 @@ class Model:
         self.name, self.tokenizer = name, tokenizer
         self.lock = threading.RLock()  # held by every run of the torch module, and while it is edited
         self._net, self._make = net, make
-        self._block: object | None = (
-            None  # the innermost `with edit()` or `with trace()`, and the thread that is in it
-        )
+        # The open blocks, and their thread. Only that thread changes them, because it holds the lock.
+        # Another one may read them at any time: whatever it sees, the thread is not its own.
         self._thread = 0
+        self._depth = 0  # of `with edit()` and `with trace()`
+        self._edits: tuple[object, ...] = ()  # one object for each `with edit()`
 
     @property
     def net(self) -> Any:
@@ -88,12 +88,11 @@ class Model:
 
     def bytes_of(self, id: int, after: int | None = None) -> bytes:
         """The bytes of one token, which follows the token `after`."""
-        return f"<{id}>".encode() if self.tokenizer is None else self.tokenizer.bytes_of(id, after)
+        return pieces(self.tokenizer, [id], after)[0]
 
     def text_of(self, ids: Sequence[int], after: int | None = None) -> str:
         """The text of token ids, special ones included, which follow the token `after`."""
-        pieces = (self.bytes_of(id, before) for before, id in pairwise([after, *ids]) if id is not None)
-        return b"".join(pieces).decode("utf-8", "replace")
+        return b"".join(pieces(self.tokenizer, ids, after)).decode("utf-8", "replace")
 
     def _vocabulary(self) -> Tokenizer:
         if self.tokenizer is None:
@@ -115,8 +114,15 @@ class Model:
         from glassformer.answers.edits import read_edits
         from glassformer.explain.edits import edited
 
-        with self._exclusive(), edited(self._load(), read_edits(self, edits)):
-            yield self
+        with self._exclusive():
+            chosen = read_edits(self, edits)
+            before = self._edits
+            self._edits = (*before, object())
+            try:
+                with edited(self._load(), chosen):
+                    yield self
+            finally:
+                self._edits = before
 
     @contextmanager
     def in_torch(self) -> "Iterator[Model]":
@@ -137,25 +143,28 @@ class Model:
     def _exclusive(self) -> Iterator[None]:
         """Hold the lock and remember which thread does."""
         with self.lock:
-            before = self._block, self._thread
-            self._block, self._thread = object(), threading.get_ident()
+            before = self._thread
+            self._thread = threading.get_ident()
+            self._depth += 1
             try:
                 yield
             finally:
-                self._block, self._thread = before
+                self._depth -= 1
+                self._thread = before
 
     def _inside(self) -> bool:
-        """Whether this thread is inside `edit` or `trace`."""
-        return self._block is not None and self._thread == threading.get_ident()
+        """Whether this thread is inside `edit`, `trace` or `in_torch`."""
+        return self._depth > 0 and self._thread == threading.get_ident()
 
-    def _still_inside(self) -> Callable[[], None]:
-        """A check that the current block is still open: a stream must not go on without its edits."""
-        block = self._block if self._inside() else None
+    def _same_edits(self) -> Callable[[], None]:
+        """A check that the edits of now are in force: a stream must not gain or lose edits on its way."""
+        begun = self._edits if self._inside() else ()
 
         def check() -> None:
-            if block is not None and self._block is not block:
+            now = self._edits if self._inside() else ()
+            if now != begun:
                 raise GlassError(
-                    "this stream began inside `with lm.edit(…)`, which has ended; give edits= to the call"
+                    "this stream did not begin inside the same `with lm.edit(…)`; give edits= to the call"
                 )
 
         return check

@@ -191,21 +191,22 @@ def shape_of(kind: str) -> Any:
 
     from glassformer.hub.families import family
 
-    config = family(kind).config
+    config, small = family(kind).config, family(kind).small
     types = hints(config)
     usual = {one.name: one for one in fields(Shape)}
     keys: list[Any] = [("kind", str, option(kind, usual["kind"].metadata["help"]))]
     keys.append(_key(usual["base"], str))
     for one in fields(config):
         if one.name not in NOT_KEYS:
-            keys.append(_key(usual.get(one.name, one), types[one.name]))
+            keys.append(_key(usual.get(one.name, one), types[one.name], default=small.get(one.name)))
     keys.append(_key(usual["freeze"], Strings))
     return dataclasses.make_dataclass(f"Shape_{kind}", keys, frozen=True, kw_only=True)
 
 
-def _key(one: Any, kind: Any) -> tuple[str, Any, Any]:
+def _key(one: Any, kind: Any, *, default: Any = None) -> tuple[str, Any, Any]:
     """A field for `make_dataclass`, after one of another dataclass."""
-    default = None if one.default is dataclasses.MISSING else one.default
+    if default is None and one.default is not dataclasses.MISSING:
+        default = one.default
     help = one.metadata.get("help", f"{one.name.replace('_', ' ').capitalize()} of the model.")
     return one.name, kind, option(default, help)
 

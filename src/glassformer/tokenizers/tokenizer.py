@@ -43,10 +43,14 @@ class Tokenizer(Protocol):
         """The content of a `tokenizer.json` that the `tokenizers` and `transformers` libraries load."""
 
 
-def pieces(tokenizer: Tokenizer, ids: Iterable[int], *, after: int | None = None) -> list[bytes]:
-    """The bytes of every token where it stands: joined, they are the text."""
+def pieces(tokenizer: Tokenizer | None, ids: Iterable[int], after: int | None = None) -> list[bytes]:
+    """The bytes of every token in its place: joined, they are the text. An id without a token is `<id>`."""
+    known = 0 if tokenizer is None else len(tokenizer)
     found = []
     for id in ids:
-        found.append(tokenizer.bytes_of(id, after))
+        if tokenizer is None or not 0 <= id < known:
+            found.append(f"<{id}>".encode())
+        else:
+            found.append(tokenizer.bytes_of(id, after if after is not None and after < known else None))
         after = id
     return found
