@@ -29,3 +29,11 @@ class NetworkError(GlassError):
 
 class InsufficientMemory(InputError):
     """What was asked for would not fit in this machine's memory; nothing was allocated."""
+
+
+def check_position(length: int, position: int) -> int:
+    """A position of a text of this length, counted from 0; a negative one counts from the end."""
+    counted = position + length if position < 0 else position
+    if not 0 <= counted < length:
+        raise InputError(f"position {position} is out of range (the text has positions 0 to {length - 1})")
+    return counted

@@ -62,6 +62,17 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not a JSON number")
 
 
+def read_json_lines(path: Path) -> list[Any]:
+    """The values of a file of JSON lines, up to one that is broken or still being written."""
+    values = []
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
+        try:
+            values.append(json.loads(line))
+        except ValueError:
+            break
+    return values
+
+
 class Span(NamedTuple):
     """Where one tensor lies in a safetensors file."""
 

@@ -30,7 +30,7 @@ M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, LARGE = (
     -3,
     -1,
     1 << 30,
-)  # glibc's names: pieces up to so many bytes are kept
+)  # glibc's names: pieces up to this size are kept
 
 
 def home() -> Path:

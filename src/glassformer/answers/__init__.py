@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from glassformer.answers.answer import Answer
 
 CAUSAL, ATTENDS, WRITES = frozenset({"causal"}), frozenset({"attends"}), frozenset({"writes"})
+LAYERS, NEURONS = frozenset({"layers"}), frozenset({"neurons"})  # which a handle derives from the stacks
 
 # What a model without a capability does not have, as the end of a sentence.
 LACKS = {
@@ -24,6 +25,8 @@ LACKS = {
     "encodes": "does not encode a text",
     "recurrent": "has no recurrent state",
     "draws": "draws no pictures",
+    "layers": "has no stack of layers with a residual stream",
+    "neurons": "has no neurons of feed-forward layers",
 }
 
 
@@ -48,20 +51,20 @@ QUESTIONS: dict[str, Question] = {
     "steps": Question("attention", "one query step by step: q·k, ÷ √K, mask, softmax, values", ATTENDS),
     "rollout": Question("attention", "attention through all layers", ATTENDS),
     "robot": Question("attention", "the article's table: robot must obey orders"),
-    "lens": Question("lens", "what every layer would predict", CAUSAL),
-    "rankings": Question("lens", "the rank of every generated token in every layer", CAUSAL | WRITES),
-    "rankings_watch": Question("lens", "the ranks of some words in every layer", CAUSAL),
-    "attribution": Question("lens", "which heads and layers raise a logit", CAUSAL | ATTENDS),
-    "residual": Question("lens", "one position's vector through the layers", CAUSAL),
-    "saliency": Question("saliency", "which tokens made each generated one likely", CAUSAL | WRITES),
-    "neurons": Question("neurons", "which neurons fire at which tokens"),
-    "factors": Question("neurons", "what neurons have in common: factors over the tokens"),
-    "clusters": Question("neurons", "neurons that fire at the same tokens, in groups"),
-    "promotes": Question("neurons", "which tokens one neuron makes likelier", CAUSAL),
-    "examples": Question("neurons", "where in many texts one neuron fires most"),
+    "lens": Question("lens", "what every layer would predict", CAUSAL | LAYERS),
+    "rankings": Question("lens", "the ranks of generated tokens in every layer", CAUSAL | WRITES | LAYERS),
+    "rankings_watch": Question("lens", "the ranks of some words in every layer", CAUSAL | LAYERS),
+    "attribution": Question("lens", "which heads and layers raise a logit", CAUSAL | LAYERS),
+    "residual": Question("lens", "one position's vector through the layers", CAUSAL | LAYERS),
+    "saliency": Question("saliency", "which tokens made each generated one likely", CAUSAL | WRITES | LAYERS),
+    "neurons": Question("neurons", "which neurons fire at which tokens", NEURONS),
+    "factors": Question("neurons", "what neurons have in common: factors over the tokens", NEURONS),
+    "clusters": Question("neurons", "neurons that fire at the same tokens, in groups", NEURONS),
+    "promotes": Question("neurons", "which tokens one neuron makes likelier", CAUSAL | NEURONS),
+    "examples": Question("neurons", "where in many texts one neuron fires most", NEURONS),
     "edit": Question("edits", "the next token with and without edits", CAUSAL | WRITES),
     "sweep": Question("edits", "which places carry what tells two texts apart", CAUSAL),
-    "diff": Question("diff", "two models on one text", CAUSAL),
+    "diff": Question("diff", "two models on one text", CAUSAL | LAYERS),
     "cache": Question("cache", "what each step computes and finds in the KV cache", WRITES | ATTENDS),
     "parameters": Question("model", "where a model's parameters are"),
     "curve": Question("training", "the loss of a training over its tokens"),
@@ -74,8 +77,8 @@ def ask(name: str, *about: Any, **how: Any) -> "Answer":
     """Answer a question by its name; `about` is what it takes first: a text, a model, a tokenizer."""
     if name not in QUESTIONS:
         raise InputError(f"{name!r} is not a question; there is {', '.join(QUESTIONS)}")
-    if about:
-        check(name, about[0])
+    for subject in (*about[:1], *how.values()):  # of a comparison, both models
+        check(name, subject)
     module = import_module(f"glassformer.answers.{QUESTIONS[name].module}")
     found: Answer = getattr(module, name)(*about, **how)
     return found

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVa
 
 import numpy as np
 
-from glassformer.errors import InputError
+from glassformer.errors import InputError, check_position
 from glassformer.figures.labels import number, readable
 from glassformer.figures.marks import Spec
 from glassformer.tokenizers.tokenizer import pieces
@@ -173,10 +173,7 @@ class Answer:
 
     def at(self, position: int) -> Self:
         """The answer with the table of one position, counted from the end if it is below 0."""
-        size = len(self.tokens)
-        if not -size <= position < size:
-            raise InputError(f"position {position} is out of range (0 to {size - 1})")
-        return self.where("position", position % size)
+        return self.where("position", check_position(len(self.tokens), position))
 
     def where(self, column: str, value: Cell) -> Self:
         """The answer with only those rows of its table that have a value in a column."""

@@ -1,7 +1,6 @@
 """Training: how its loss went, the rows that a sentence becomes, and one update with its numbers."""
 
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from glassformer.errors import InputError
 from glassformer.figures.labels import number, percent
 from glassformer.figures.marks import Spec
 from glassformer.figures.specs import bars, curves, names, panels
+from glassformer.files import read_json_lines
 from glassformer.generation.sampling import log_softmax
 
 if TYPE_CHECKING:
@@ -104,15 +104,11 @@ def curve(files: Sequence[Path]) -> Curve:
     )
 
 
-def _read_log(path: Path) -> Iterator[dict[str, Any]]:
+def _read_log(path: Path) -> list[dict[str, Any]]:
     """The lines of a metrics log, up to one that is still being written."""
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
-        try:
-            yield json.loads(line)
-        except ValueError:
-            return
+    return read_json_lines(path)
 
 
 def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:

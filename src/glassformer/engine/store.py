@@ -1,8 +1,7 @@
 """Quantized models, kept: made once from a model's files, and known to be whole and of those files.
 
 A kept model is a folder of a sealed note and a safetensors file. The note has the size and the time of every
-file that the model was made of, and the hash of the numbers. Whatever is not as it was written is as good as
-not there.
+file that the model was made of, and the hash of the numbers. One that was modified counts as missing.
 """
 
 import hashlib
@@ -34,7 +33,7 @@ Stamps = dict[str, list[int]]  # path -> size and time of a file
 
 @dataclass(frozen=True)
 class Kept:
-    """A quantized model: its configuration, its arrays, and notes of whoever quantized it."""
+    """A quantized model: its configuration, its arrays, and notes on its source."""
 
     config: dict[str, Any]
     arrays: dict[str, Array]
@@ -105,7 +104,7 @@ def forget(source: Path) -> None:
 
 
 def read(source: Path, note: dict[str, Any]) -> Kept | None:
-    """The quantized form of a folder that a note speaks of; none if it is not as it was written."""
+    """The quantized form of a folder that a note describes; None if it was modified."""
     try:
         numbers, start = _read(place(source) / NUMBERS)
         if hashlib.sha256(numbers).hexdigest() != note["sha256"]:

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from glassformer.errors import InputError
+from glassformer.errors import InputError, check_position
 from glassformer.explain.reading import (
     Array,
     Net,
     Reading,
     check_layer,
     check_neuron,
-    check_position,
     layer_sites,
     numbers,
     part_of,

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from glassformer.errors import InputError
+from glassformer.errors import InputError, check_position
 from glassformer.nn.stack import Stack
 from glassformer.trace import Edits, Tracer, muted, trace
 
@@ -159,8 +159,10 @@ def stack_of(net: Net, prefix: str = "") -> Stack:
     found = [stack for stack in net.stacks if stack.prefix == prefix]
     if found:
         return found[0]
-    if prefix == "":
+    if prefix == "" and net.stacks:
         return net.stacks[-1]
+    if not net.stacks:
+        raise InputError("this model has no stack of layers with a residual stream")
 
     known = ", ".join(repr(stack.prefix) for stack in net.stacks)
     raise InputError(f"stack {prefix!r} does not exist; this model has {known}")
@@ -194,14 +196,6 @@ def check_head(stack: Stack, head: int) -> int:
 def check_neuron(stack: Stack, neuron: int) -> int:
     """A neuron of a layer, counted from 0."""
     return _in_range("neuron", neuron, stack.neurons)
-
-
-def check_position(length: int, position: int) -> int:
-    """A position of a text of this length, counted from 0; a negative one counts from the end."""
-    counted = position + length if position < 0 else position
-    if not 0 <= counted < length:
-        raise InputError(f"position {position} is out of range (the text has positions 0 to {length - 1})")
-    return counted
 
 
 def check_token(net: Net, token: int) -> int:

@@ -494,11 +494,11 @@ export function draw(host, { view, layouts }, options = {}) {
 
   /** The nearest mark that says something, in a direction. @param {number} dx @param {number} dy */
   function step(dx, dy) {
-    const told = marks.map((mark, n) => ({ mark, n })).filter(({ mark }) => mark.tip);
-    if (current < 0) return told.length ? told[0].n : -1;
+    const tipped = marks.map((mark, n) => ({ mark, n })).filter(({ mark }) => mark.tip);
+    if (current < 0) return tipped.length ? tipped[0].n : -1;
     const [x, y] = middle(marks[current]);
     let best = current, cost = Infinity;
-    for (const { mark, n } of told) {
+    for (const { mark, n } of tipped) {
       const [mx, my] = middle(mark), along = (mx - x) * dx + (my - y) * dy, aside = Math.abs((mx - x) * dy) + Math.abs((my - y) * dx);
       if (n !== current && along > 0.5 && along + 4 * aside < cost) [best, cost] = [n, along + 4 * aside];
     }

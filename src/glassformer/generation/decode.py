@@ -14,7 +14,7 @@ from glassformer.generation.stepper import Cache, Ids, Logits, Stepper
 
 @dataclass(eq=False)
 class Continuation:
-    """One sequence that is being generated. Whoever consumes the events may `stop` it at any token."""
+    """One sequence that is being generated. The consumer of the events may `stop` it at any token."""
 
     prompt: int  # which prompt it continues
     choice: int  # which of the continuations of this prompt it is

@@ -106,7 +106,7 @@ def _write(lm: LanguageModel, rows: int, given: int, new: int, **options: Any) -
 
 
 def at_place(lm: LanguageModel, place: int) -> Callable[[], None]:
-    """Sixteen steps behind so many tokens, to be taken again and again."""
+    """Sixteen steps behind a prefix of `place` tokens, to be repeated."""
     stepper = lm.backend
     cache = stepper.new_cache(1, min(place + 16, stepper.context or place + 16))
     stepper.step(np.array([_ids(lm, 0, place)]), cache)

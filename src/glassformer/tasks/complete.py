@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from glassformer.engine.native import Engine
     from glassformer.explain.edits import EditSession
 
-NATIVE = frozenset({"writes", "causal", "attends"})  # what the models of the native engine can do
+# What the models of the native engine can do, known without loading torch.
+NATIVE = frozenset({"writes", "causal", "attends", "layers", "neurons"})
 Pieces = Iterator[tuple[Completion, str]]
 # Given one of these, a user wants to draw, or to stop or slide as beams cannot: the model's own settings for
 # greedy or beam search step back.
@@ -98,7 +99,7 @@ class LanguageModel(Model):
     def _changed(self) -> bool:
         """Whether the torch module no longer is the model that was quantized, or is observed by the user."""
         if self._net is None or self._weights is None:
-            return False  # nobody but us has it
+            return False  # no user has it
         return is_observed(self._net) or fingerprint(self._net) != self._weights
 
     def generate(self, prompt: Prompt = "", **options: Any) -> Completion:

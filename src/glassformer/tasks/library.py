@@ -60,12 +60,12 @@ class Table:
 def describe(name: str, *, revision: str | None = None, offline: bool = False) -> Table:
     """Count a model's parameters from the headers of its files; nothing is loaded."""
     from glassformer.hub.folder import outline
-    from glassformer.hub.lora import is_adapter, read_adapter
+    from glassformer.hub.lora import is_adapter, read_base
 
     folder = locate(name, revision=revision, offline=offline)
     if is_adapter(folder):
         raise InputError(
-            f"{folder} is a LoRA folder; its base has the parameters: glass show {read_adapter(folder).base}"
+            f"{folder} is a LoRA folder; its base has the parameters: glass show {read_base(folder)}"
         )
     model, places, config = outline(folder)
     kinds = sorted({str(place.entry.dtype).removeprefix("torch.") for place in places})

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from glassformer.durable import replace_file
+from glassformer.files import read_json_lines
 
 
 class MetricsLog:
@@ -54,18 +55,6 @@ class MetricsLog:
 
     def _truncate(self, step: int) -> None:
         """Drop the lines of steps that are now done again, and a last line that was cut off."""
-        kept = [line for line in read_lines(self.path) if line["step"] < step]
+        lines = read_json_lines(self.path) if self.path.is_file() else []
+        kept = [line for line in lines if line["step"] < step]
         replace_file(self.path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept))
-
-
-def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics log, up to the first that is broken."""
-    if not path.is_file():
-        return []
-    lines: list[dict[str, Any]] = []
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
-        try:
-            lines.append(json.loads(line))
-        except ValueError:
-            break
-    return lines

@@ -54,8 +54,13 @@ class Model:
     @property
     def capabilities(self) -> frozenset[str]:
         """What the model can do: `writes`, `attends`, …"""
-        capabilities: frozenset[str] = self._load().capabilities
-        return capabilities
+        net = self._load()
+        capabilities = set(net.capabilities)
+        if net.stacks:
+            capabilities.add("layers")
+        if any(stack.neurons for stack in net.stacks):
+            capabilities.add("neurons")
+        return frozenset(capabilities)
 
     def _load(self) -> Any:
         with self.lock:

@@ -147,7 +147,7 @@ struct Pass {
             store(chunk.qkv.data() + at(row, chunk.wide_qkv) + panel * LANES, value);
         });
         keep_keys(layer);
-        if (layer == model.layers - 1) {  // from here on nobody looks at a token that is not scored
+        if (layer == model.layers - 1) {  // from here on only tokens that are scored are read
             if (me == 0) chunk.keep_scored(batch);
             team.meet();
         }

@@ -1,4 +1,4 @@
-// What the engine knows of a model. Plain data: whoever owns the numbers keeps them alive.
+// What the engine knows of a model. Plain data: the owner of the numbers keeps them alive.
 //
 // Every row of numbers is padded with zeros to a multiple of sixteen, and stays zero there on its way through the model: no
 // loop has a tail.

@@ -1,5 +1,5 @@
-// A few threads that walk through the same work and wait for each other. They spin a little, then sleep: a core that somebody
-// else needs is given away. And where another program holds one of the threads back, the others do not wait for it time and
+// A few threads that walk through the same work and wait for each other. They spin a little, then sleep: a core that another
+// program needs is given away. And where another program holds one of the threads back, the others do not wait for it time and
 // again: for a while the first one works alone.
 #pragma once
 #include <algorithm>
@@ -35,7 +35,7 @@ class Team {
     // How many walk through the work that is under way.
     int size() const { return working_; }
 
-    // Everybody does the work, each with a number of its own; back when all are done.
+    // Every thread does the work, each with a number of its own; returns when all are done.
     void run(const std::function<void(int)>& work) {
         const Time now = Clock::now();
         working_ = size_ > 1 && now >= together_ ? size_ : 1;
@@ -56,7 +56,7 @@ class Team {
         }
     }
 
-    // Pieces of some work, from `begin` to `end`, each done by whoever comes first; all are done when all have met.
+    // Pieces of some work, from `begin` to `end`, each done by the first free thread; all are done at the barrier.
     template <typename Work>
     void share(int total, int unit, const Work& work) {
         if (working_ == 1) return work(0, total);
@@ -64,7 +64,7 @@ class Team {
         for (int begin; (begin = taken_.fetch_add(piece, std::memory_order_relaxed)) < total;) work(begin, std::min(total, begin + piece));
     }
 
-    // Nobody passes before all have come.
+    // A barrier: no thread passes before all have come.
     void meet() {
         if (working_ == 1) return;
         const unsigned now = meeting_.load(std::memory_order_acquire);
