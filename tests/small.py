@@ -1,5 +1,6 @@
 """Small models and folders that many tests build."""
 
+from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,10 +28,12 @@ def small_model(seed: int = 0, dtype: torch.dtype = torch.float32, **changes: ob
 
 
 def small_net(kind: str, seed: int = 0, dtype: torch.dtype = torch.float32, **changes: object) -> Net:
-    """A small model of any kind, whose every number is random."""
+    """A small model of any kind, whose every number is random; a size that its kind lacks is left out."""
     found = family(kind)
-    sizes = {"layers": 2, "heads": 3, "width": 24, "vocab": 97, "context": 40} | changes
-    model = found.build(found.config(**sizes)).initialize(seed)
+    sizes = {"layers": 2, "heads": 3, "width": 24, "vocab": 97, "context": 40}
+    known = {field.name for field in fields(found.config)}
+    usual = {name: size for name, size in sizes.items() if name in known}
+    model = found.build(found.config(**usual | changes)).initialize(seed)
     shake(model, seed)
     return model.to(dtype).eval()
 
