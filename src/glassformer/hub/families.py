@@ -53,7 +53,7 @@ class Family:
 
 
 def family(kind: str) -> Family:
-    """The family of a kind: gpt2, gpt1, gpt3."""
+    """The family of a kind, as FAMILIES has it."""
     if kind not in FAMILIES:
         raise InputError(f"kind {kind[:40]!r} is not known; known: {', '.join(FAMILIES)}")
     return _load(FAMILIES[kind].module)

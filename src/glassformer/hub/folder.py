@@ -83,7 +83,12 @@ def outline(folder: Path, *, dropout: float = 0.0) -> tuple[Net, list[Place], di
     path = folder / CONFIG
     config = read_json(path)
     family = family_of(config, path)
-    model = blank(family, replace(family.read_config(config, path), dropout=dropout), path=path)
+    ours = family.read_config(config, path)
+    if hasattr(ours, "dropout"):
+        ours = replace(ours, dropout=dropout)
+    elif dropout:
+        raise InputError(f"dropout: a {family.title} has none")
+    model = blank(family, ours, path=path)
     places = place_tensors(entries.values(), model, family=family, path=folder)
     return model, places, config
 

@@ -97,9 +97,10 @@ class Place(NamedTuple):
 
 def blank(family: Family, config: Any, *, path: Path) -> Net:
     """The model without numbers: every parameter has its name and shape, none has memory."""
-    tensors = config.layers * len(family.names.tensors)
+    layers = getattr(config, "layers", 1)
+    tensors = layers * len(family.names.tensors)
     if tensors > MAX_TENSORS or config.parameters > MAX_PARAMETERS:
-        sizes = f"{config.layers:,} layers and {config.parameters:,} parameters"
+        sizes = f"{layers:,} layers and {config.parameters:,} parameters"
         raise CheckpointError(f"{path}: {sizes} are more than can be loaded")
     with torch.device("meta"):
         return family.build(config)
