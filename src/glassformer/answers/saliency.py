@@ -191,7 +191,7 @@ def _test(
     tests = faithfulness(reading, found, blank=blank, progress=next(parts))
 
     every = {found.method: found}
-    for name in salient.METHODS:
+    for name in salient.methods_of(reading):
         if name != found.method:
             every[name] = salient.saliency(
                 reading, found.targets, method=name, steps=steps, blank=blank, progress=next(parts)

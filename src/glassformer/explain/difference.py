@@ -18,7 +18,8 @@ class Difference:
     other: Lens
     logprobs: Array  # (T - 1,) of the token that came next: other less one
     ranks: Array  # (T - 1, 2)
-    # (L, H) how far apart their heads attend: mean total variation, 0 to 1; None where shapes differ.
+    # (L, H) how far apart their heads attend: mean total variation, 0 to 1; None where shapes differ or
+    # there are none.
     attention: Array | None
 
 
@@ -43,7 +44,7 @@ def difference(one: Reading, other: Reading, *, k: int = 5) -> Difference:
 def _apart(one: Reading, other: Reading) -> Array | None:
     """(L, H): half the sum of absolute differences of two patterns, mean over the positions."""
     mine, theirs = one.stack(), other.stack()
-    if (mine.layers, mine.heads) != (theirs.layers, theirs.heads):
+    if not mine.heads or (mine.layers, mine.heads) != (theirs.layers, theirs.heads):
         return None
     differences: Array = np.abs(patterns(one) - patterns(other))  # (L, H, T, S)
     apart: Array = differences.sum(-1).mean(-1) / 2

@@ -66,8 +66,10 @@ def saliency(
     `steps` is for integrated gradients. `blank` is the token that occlusion puts in a token's place; None: a
     vector of zeros.
     """
-    if method not in METHODS:
-        raise InputError(f"method {method!r} is none of {', '.join(METHODS)}")
+    known = methods_of(reading)
+    if method not in known:
+        lacking = ", and this model has no attention" if method in METHODS else ""
+        raise InputError(f"method {method!r} is none of {', '.join(known)}{lacking}")
     reading.check_ids()
     targets = check_targets(reading, targets)
     gaps = None
@@ -81,6 +83,11 @@ def saliency(
     else:
         scores = _lengths(reading, targets, method == "grad_x_input", progress)
     return Saliency(method, targets, scores, gaps, reading.stack().causal)
+
+
+def methods_of(reading: Reading) -> tuple[str, ...]:
+    """The methods that a model allows: rollout follows attention."""
+    return METHODS if reading.stack().heads else tuple(one for one in METHODS if one != "rollout")
 
 
 def check_targets(reading: Reading, targets: Sequence[Target]) -> list[Target]:
@@ -138,7 +145,8 @@ def _gradients(reading: Reading, targets: Sequence[Target], words: Tensor | None
     # An edit of the pattern that changes nothing makes attention run step by step: the fused kernel cannot be
     # differentiated side by side (is_grads_batched).
     hooks: dict[str, Edit] = {stages(stack)[0]: put_in, last_stage(stack): take_out}
-    hooks |= {site: lambda pattern: pattern for site in layer_sites(stack, "attn.pattern")}
+    if stack.heads:
+        hooks |= {site: lambda pattern: pattern for site in layer_sites(stack, "attn.pattern")}
     with torch.enable_grad():
         reading.run(edits=hooks, rows=1 if words is None else len(words))
         final = net.norm(ends[1])  # (B, T, D)
@@ -146,7 +154,7 @@ def _gradients(reading: Reading, targets: Sequence[Target], words: Tensor | None
     # All targets share the forward pass. Their backward passes run side by side, as many as fit in ROOM: each
     # holds the gradient of one layer's patterns, (B, H, T, T).
     wanted = directions(net, targets)
-    together = max(1, ROOM // (final.shape[0] * stack.heads * final.shape[1] ** 2))
+    together = max(1, ROOM // (final.shape[0] * max(1, stack.heads) * final.shape[1] ** 2))
     for start in range(0, len(targets), together):
         some = targets[start : start + together]
         pulls = final.new_zeros(len(some), *final.shape)  # (n, B, T, D)
@@ -214,7 +222,7 @@ def _occlusion(reading: Reading, targets: Sequence[Target], blank: int | None, p
     positions = np.array([target.position for target in targets])
     size = 1 + int(positions.max()) if stack.causal else len(words)
     scores = np.zeros((len(targets), len(words)))
-    together = max(1, ROOM // (4 * stack.heads * len(words) ** 2))
+    together = max(1, ROOM // (4 * max(1, stack.heads) * len(words) ** 2))
     for start in range(0, size, together):
         away = torch.arange(start, min(start + together, size))
         without = words.repeat(len(away), 1, 1)  # (B, T, D)

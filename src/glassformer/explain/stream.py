@@ -12,9 +12,9 @@ from glassformer.nn.stack import Stack
 
 
 def stages(stack: Stack) -> list[str]:
-    """The sites of the residual stream, from the embedding to the last block; two in every block."""
-    halves = [stack.site(layer, half) for layer in range(stack.layers) for half in ("mid", "out")]
-    return [f"{stack.prefix}embed", *halves]
+    """The sites of the residual stream, from the embedding to the last block; one behind every part of a block."""
+    sites = [stack.site(layer, site) for layer in range(stack.layers) for _, site in stack.parts]
+    return [f"{stack.prefix}embed", *sites]
 
 
 def last_stage(stack: Stack) -> str:

@@ -9,9 +9,11 @@ class Stack:
 
     prefix: str = ""  # "" in a model of one stack, else "encoder." or "decoder."
     layers: int
-    heads: int
+    heads: int  # 0 in a stack without attention
     causal: bool  # a position attends to itself and to earlier positions only
     neurons: int  # in the feed-forward layer of one block
+    # What a block adds to the stream, in order, and the site of the stream behind each addition.
+    parts: tuple[tuple[str, str], ...] = (("attn", "mid"), ("mlp", "out"))
 
     @property
     def name(self) -> str:
