@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 VOCABULARY, VOCABULARY_NOTE = "tokenizer.json", "vocabulary.sha256"
 CHARACTERS = 200_000_000  # of each source, from which a vocabulary is learned
+ROW = 256  # tokens of a row for a model that reads rows of any length
 
 
 @dataclass(frozen=True)
@@ -143,9 +144,7 @@ class LanguageModeling:
         return [row for row in rows if row is not None and len(row) > 1]  # a single token has no next one
 
     def _window(self, net: "Net") -> int:
-        window = self.recipe.train.window or net.context
-        if window is None:
-            raise InputError("window: this model has no limit of its own, so give the tokens of a row")
+        window = self.recipe.train.window or net.context or ROW
         if net.context is not None and window > net.context:
             raise InputError(f"window: {window} tokens are more than the model's context of {net.context}")
         return window

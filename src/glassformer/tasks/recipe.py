@@ -9,6 +9,7 @@ from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from glassformer.errors import InputError
+from glassformer.hub.families import FAMILIES, family
 from glassformer.training.hyperparameters import EvalSchedule, Hyperparameters, option
 
 Strings = tuple[str, ...]
@@ -41,7 +42,7 @@ class Text:
 class Shape:
     """The model to begin with: a new one of some kind and size, or an existing one."""
 
-    kind: str = option(DEFAULT_KIND, "The family of a new model: gpt2, gpt1, gpt3.")
+    kind: str = option(DEFAULT_KIND, f"The family of a new model: {', '.join(FAMILIES)}.")
     base: str = option("", "An existing model to fine-tune (it has its own size); none: a new one.")
     layers: int = option(4, "Blocks.")
     heads: int = option(4, "Attention heads a block.")
@@ -145,10 +146,11 @@ class Recipe:
         return dataclasses.replace(recipe, **updated)
 
     def _with_kind(self, kind: str) -> "Recipe":
-        """The recipe for another kind of model: keys that both kinds have stay as they are."""
+        """The recipe for another kind of model: what was set stays where both kinds have the key."""
         section = sections_of(kind)["model"]
-        shared = {one.name for one in fields(self.model)} & {one.name for one in fields(section)}
-        kept = {name: getattr(self.model, name) for name in shared}
+        known = {one.name for one in fields(section)}
+        given = [one for one in fields(self.model) if getattr(self.model, one.name) != _usual(one)]
+        kept = {one.name: getattr(self.model, one.name) for one in given if one.name in known}
         return dataclasses.replace(self, model=section(**kept | {"kind": kind}))
 
     def to_toml(self) -> str:
@@ -188,16 +190,15 @@ def shape_of(kind: str) -> Any:
     """The [model] section of a kind: kind, base, freeze, and the fields of the family's Config."""
     if kind == DEFAULT_KIND:
         return Shape  # known without the model's file, which imports torch: `glass train --help` is quick
-
-    from glassformer.hub.families import family
-
     config, small = family(kind).config, family(kind).small
     types = hints(config)
     usual = {one.name: one for one in fields(Shape)}
     keys: list[Any] = [("kind", str, option(kind, usual["kind"].metadata["help"]))]
     keys.append(_key(usual["base"], str))
     for one in fields(config):
-        if one.name not in NOT_KEYS:
+        if "help" in one.metadata:  # a field that explains itself is a key, with its own default
+            keys.append(_key(one, types[one.name]))
+        elif one.name not in NOT_KEYS:
             keys.append(_key(usual.get(one.name, one), types[one.name], default=small.get(one.name)))
     keys.append(_key(usual["freeze"], Strings))
     return dataclasses.make_dataclass(f"Shape_{kind}", keys, frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ class Hyperparameters:
 
     steps: int = option(2000, "Number of optimizer steps.")
     batch: int = option(16, "Rows per step, over all processes.")
-    window: int = option(0, "Tokens per row; 0: the model's context.")
+    window: int = option(0, "Tokens per row; 0: the model's context, or 256 where it has no limit.")
     micro_batch: int = option(
         0, "Rows that a process computes at once; 0: all its rows. Fewer rows need less memory."
     )
