@@ -1,9 +1,11 @@
 """What the documents say is run: every command and every piece of code in README, docs and examples."""
 
 import json
+import os
 import re
 import runpy
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from xml.etree import ElementTree
@@ -69,6 +71,47 @@ def test_code_of_the_documents(
     monkeypatch.chdir(tmp_path)
     exec(compile(code, page, "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out.strip()
+
+
+BIGRAM = """
+import sys
+import bigram_hub, torch
+import glassformer as gf
+from glassformer.errors import InputError
+from glassformer.hub.families import FAMILIES, Entry, family
+from glassformer.hub.folder import save_folder
+from glassformer.tasks.recipe import shape_of
+FAMILIES["bigram"] = Entry("glass-bigram", "bigram_hub")
+bigram = family("bigram")
+tokenizer = bigram.train_tokenizer(["the cat sat on the mat and the dog ran"] * 20, 280)
+net = bigram.build(bigram.config(vocab=len(tokenizer), width=16, neurons=32)).initialize(0)
+assert bigram.config(vocab=len(tokenizer), width=16, neurons=32).parameters == sum(p.numel() for p in net.parameters())
+save_folder(gf_folder := __import__("pathlib").Path(sys.argv[1]) / "model", net, tokenizer=tokenizer)
+lm = gf.load(str(gf_folder), engine="torch")
+out = lm.generate("the cat", max_new_tokens=6, seed=0)
+assert len(out.tokens) == 6
+torch.testing.assert_close(lm.net(torch.tensor([[1, 2, 3]])), net(torch.tensor([[1, 2, 3]])))
+shares = out.saliency().shares
+assert (shares.argmax(1) == torch.arange(len(shares)).numpy() + len(out.prompt_tokens) - 1).all()
+out.lens(), out.rankings(), out.neurons(), out.residual(), lm.top("the"), lm.update("the cat"), lm.embedding("the cat")
+try:
+    out.heads()
+except InputError as error:
+    print(error)
+assert {"width", "neurons"} <= {one.name for one in __import__("dataclasses").fields(shape_of("bigram"))}
+"""
+
+
+def test_the_model_of_the_page_on_adding_one(tmp_path: Path) -> None:
+    """Its two files make a model that loads, generates and answers what it can, and says what it lacks."""
+    model, hub = re.findall(r"```py\n(.*?)```", (ROOT / "docs" / "adding_a_model.md").read_text(), re.S)
+    (tmp_path / "bigram_model.py").write_text(model)
+    (tmp_path / "bigram_hub.py").write_text(hub.replace("glassformer.models.bigram", "bigram_model"))
+    command = [sys.executable, "-c", BIGRAM, str(tmp_path)]
+    path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    child = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path})
+    assert child.returncode == 0, child.stderr
+    assert "has no attention" in child.stdout
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)

@@ -12,7 +12,7 @@ from glassformer.nn.stack import Stack
 
 
 def stages(stack: Stack) -> list[str]:
-    """The sites of the residual stream, from the embedding to the last block; one behind every part of a block."""
+    """The sites of the residual stream, from the embedding on; one behind every part of a block."""
     sites = [stack.site(layer, site) for layer in range(stack.layers) for _, site in stack.parts]
     return [f"{stack.prefix}embed", *sites]
 

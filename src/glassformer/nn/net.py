@@ -13,8 +13,15 @@ class Net(Stepping, Tapped):
     """A model as a torch module: its parts under common names, its stacks, its embedding and its output."""
 
     kind: ClassVar[str]  # its name in `hub/families.py`, and in a recipe
-    capabilities: ClassVar[frozenset[str]]  # writes, causal, attends, source, encodes, recurrent, draws
+    # Other rooms ask for these words, never for a class:
+    #   writes     generates text, token by token        source     reads a second text, as a translator does
+    #   causal     predicts the next token               encodes    gives a vector for every token of a text
+    #   attends    has attention patterns to look at     recurrent  has a hidden state instead of positions
+    #   draws      makes pictures
+    capabilities: ClassVar[frozenset[str]]
 
+    # `vocab` is required. `layers`, `heads`, `context`, `dropout`, `tied` and `bias` mean the same in every
+    # model that has them. A field with metadata={"help": …} is a key of recipes with a default of its own.
     config: Any
     tokens: nn.Embedding
     blocks: nn.ModuleList
@@ -24,6 +31,13 @@ class Net(Stepping, Tapped):
     @property
     def stacks(self) -> tuple[Stack, ...]:
         """The stacks of blocks, in the order in which they are run."""
+        raise NotImplementedError
+
+    def forward(self, ids: Tensor, cache: Any = None, *, last: bool = False) -> Tensor:
+        """ids (B, T) -> logits (B, T, V), or (B, 1, V) for the `last` position alone.
+
+        With a cache, ids are read behind what it holds, and `cache.length` grows by T.
+        """
         raise NotImplementedError
 
     def initialize(self, seed: int) -> Self:

@@ -19,7 +19,10 @@ class Stepping(nn.Module):
     tokens: nn.Embedding
 
     def cache_shape(self, rows: int, capacity: int) -> tuple[int, ...]:
-        """The shape (L, B, H, S, K) of the keys, or of the values, that are kept for `rows` sequences."""
+        """The shape (L, B, H, S, K) of the keys, or of the values, that are kept for `rows` sequences.
+
+        A model that keeps nothing returns (0, rows, 0, capacity, 0).
+        """
         raise NotImplementedError
 
     @property

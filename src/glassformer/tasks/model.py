@@ -93,11 +93,11 @@ class Model:
 
     def bytes_of(self, id: int, after: int | None = None) -> bytes:
         """The bytes of one token, which follows the token `after`."""
-        return pieces(self.tokenizer, [id], after)[0]
+        return pieces(self.tokenizer, [id], after=after)[0]
 
     def text_of(self, ids: Sequence[int], after: int | None = None) -> str:
         """The text of token ids, special ones included, which follow the token `after`."""
-        return b"".join(pieces(self.tokenizer, ids, after)).decode("utf-8", "replace")
+        return b"".join(pieces(self.tokenizer, ids, after=after)).decode("utf-8", "replace")
 
     def _vocabulary(self) -> Tokenizer:
         if self.tokenizer is None:

@@ -43,7 +43,7 @@ class Tokenizer(Protocol):
         """The content of a `tokenizer.json` that the `tokenizers` and `transformers` libraries load."""
 
 
-def pieces(tokenizer: Tokenizer | None, ids: Iterable[int], after: int | None = None) -> list[bytes]:
+def pieces(tokenizer: Tokenizer | None, ids: Iterable[int], *, after: int | None = None) -> list[bytes]:
     """The bytes of every token in its place: joined, they are the text. An id without a token is `<id>`."""
     known = 0 if tokenizer is None else len(tokenizer)
     found = []
