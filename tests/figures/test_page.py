@@ -143,7 +143,10 @@ def test_the_page_shows_what_the_svg_shows(page: Any, looks: dict[str, Look], tm
         compare(page, spec, "dark")
 
 
-@pytest.mark.parametrize(("group", "theme", "width"), [("hostile", "dark", 1200), ("scripts", "light", 360)])
+@pytest.mark.parametrize(
+    ("group", "theme", "width"),
+    [pytest.param("hostile", "dark", 1200, marks=pytest.mark.slow), ("scripts", "light", 360)],
+)
 def test_texts_of_every_script_on_a_page(
     page: Any, request: pytest.FixtureRequest, tmp_path: Path, group: str, theme: str, width: int
 ) -> None:
@@ -155,7 +158,9 @@ def test_texts_of_every_script_on_a_page(
             compare(page, spec, theme)
 
 
-@pytest.mark.parametrize(("theme", "width"), [("light", 1200), ("dark", 360)])
+@pytest.mark.parametrize(
+    ("theme", "width"), [("light", 1200), pytest.param("dark", 360, marks=pytest.mark.slow)]
+)
 def test_long_texts_on_a_page(
     page: Any, long: dict[str, Look], tmp_path: Path, theme: str, width: int
 ) -> None:

@@ -13,7 +13,6 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from glassformer.errors import InputError
 from glassformer.tokenizers.bpe import END_OF_TEXT, Merge, check_ids, check_merges, split_special
-from glassformer.tokenizers.tokenizer import pieces
 from glassformer.tokenizers.watch import WatchedWord, watch_word
 
 END_OF_WORD = "</w>"
@@ -66,7 +65,9 @@ class WordBPE:
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids: words with one blank between."""
-        return b"".join(pieces(self, ids)).decode("utf-8", "replace")
+        given = list(ids)
+        before = [None, *given[:-1]]
+        return b"".join(map(self.bytes_of, given, before)).decode("utf-8", "replace")
 
     def bytes_of(self, id: int, after: int | None = None) -> bytes:
         """The bytes that a token adds to a text behind the token `after` (None: at the start of a text)."""
