@@ -11,7 +11,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from glassformer.durable import replace_file
 from glassformer.errors import InsufficientMemory
 
 AMX_GUARD = "ONEDNN_MAX_CPU_ISA"
@@ -203,6 +202,8 @@ def _notes() -> dict[str, Any]:
 
 
 def _remember(facts: dict[str, Any]) -> None:
+    from glassformer.durable import replace_file
+
     path = home() / "machine.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

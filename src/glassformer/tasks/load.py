@@ -1,6 +1,5 @@
 """Load a model: from a name to a handle. A model is quantized for the native engine once, and kept."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -26,7 +25,13 @@ if TYPE_CHECKING:
 
 LARGE = 300_000_000  # bytes of a model whose quantization takes long enough for a message
 Say = Callable[[str], object]
-warn = logging.getLogger("glassformer").warning  # one line on stderr, unless the program configures logging
+
+
+def warn(text: str) -> None:
+    """One line on stderr, unless the program configures logging."""
+    import logging  # here: generating needs it hardly ever, and starts faster
+
+    logging.getLogger("glassformer").warning(text)
 
 
 def load(
