@@ -354,6 +354,26 @@ def test_a_model_without_a_limit_is_never_full() -> None:
     assert len(found[0].tokens) == 20
 
 
+class Translating:
+    """A model that needs a source: it is no stepper itself, and makes one that is bound to a source."""
+
+    def given(self, source: Sequence[int]) -> Mock:
+        bound = Mock(seed=sum(source))
+        bound.weights = bound.weights * (1 + len(source))  # every score depends on the source
+        return bound
+
+
+def test_a_source_is_bound_before_generation() -> None:
+    """Generation and search know nothing of it: two sources, two answers; the same source, the same answer."""
+    model = Translating()
+    found = [alone(model.given(source), [1], GREEDY)[0] for source in ([3, 4], [5], [3, 4])]
+    assert found[0] == found[2] != found[1]
+    beams = [
+        search(model.given(source), [1], Options(num_beams=3, max_new_tokens=6)) for source in ([3, 4], [5])
+    ]
+    assert beams[0][0].tokens != beams[1][0].tokens
+
+
 def test_bad_prompts_are_refused_before_the_first_token_is_asked_for() -> None:
     """By the call itself, so that a stream fails where it is made."""
     with pytest.raises(InputError, match="is empty"):
