@@ -8,6 +8,7 @@ same merges one by one.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import tokenizers as fast
 from tokenizers import decoders, models, pre_tokenizers
@@ -36,8 +37,10 @@ BYTE_OF = _byte_symbols()
 SYMBOL_OF = {byte: symbol for symbol, byte in BYTE_OF.items()}
 
 
-class ByteBPE:
-    """Text to ids and back; ids 0 … len - 1."""
+class BPE:
+    """What byte pair encodings share: ids 0 … len - 1, special tokens, a fast tokenizer for the work."""
+
+    prefix_space = False
 
     def __init__(
         self,
@@ -45,7 +48,6 @@ class ByteBPE:
         merges: Sequence[Merge],
         *,
         special: Mapping[str, int] | None = None,
-        prefix_space: bool = False,
         check: bool = True,
     ) -> None:
         """A vocabulary, its merges in order of rank, and the special tokens with their ids.
@@ -54,9 +56,7 @@ class ByteBPE:
         """
         self.special = dict(special or {})
         self.merges = list(merges)
-        self.prefix_space = prefix_space
         self.end_token = END_OF_TEXT
-        self._bytes: dict[int, bytes] = {}  # of the tokens that were asked for
         self._ids = {symbol: id for symbol, id in vocab.items() if symbol not in self.special}
         if check:
             self._check()
@@ -67,32 +67,24 @@ class ByteBPE:
 
     @property
     def end(self) -> int | None:
-        """The id of the token that a text starts from and ends with: `<|endoftext|>` unless set otherwise."""
+        """The id of the token that a text starts from and ends with, if the vocabulary has one."""
         return self.special.get(self.end_token)
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """Ids of a text. Special tokens in it are plain text, unless `special` asks for them."""
-        if not special:
-            return self._encode_plain(scalars(text))
-        pieces = split_special(text, self.special)
-        return [id for piece in pieces for id in self._encode_piece(piece)]
+        ids: list[int] = []
+        for piece in split_special(text, self.special if special else {}):
+            if special and piece in self.special:
+                ids.append(self.special[piece])
+            else:
+                ids += self._encode_plain(piece)
+        return ids
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; bytes that make no character become U+FFFD."""
-        return b"".join(map(self.bytes_of, ids)).decode("utf-8", "replace")
-
-    def bytes_of(self, id: int, after: int | None = None) -> bytes:
-        """The bytes that one token stands for, whatever token it comes after."""
-        if id not in self._bytes:
-            try:
-                symbol = self._symbols[id]
-            except KeyError:
-                raise InputError(
-                    f"{id!r} is not a token id of this vocabulary (0 to {len(self) - 1})"
-                ) from None
-            is_text = symbol in self.special
-            self._bytes[id] = symbol.encode() if is_text else bytes(BYTE_OF[char] for char in symbol)
-        return self._bytes[id]
+        given = list(ids)
+        before = [None, *given[:-1]]
+        return b"".join(map(self.bytes_of, given, before)).decode("utf-8", "replace")
 
     def watch(self, text: str, *, special: bool = False) -> list[WatchedWord]:
         """The merges that make the ids of a text: word by word, step by step."""
@@ -101,9 +93,68 @@ class ByteBPE:
             if special and piece in self.special:
                 watched.append(WatchedWord(piece, [], [piece], [self.special[piece]]))
             else:
-                words = self._fast.pre_tokenizer.pre_tokenize_str(piece)
-                watched += [watch_word(word, self._ranks, ids=self._ids) for word, _ in words]
+                watched += self._watch_plain(piece)
         return watched
+
+    def to_json(self) -> str:
+        """The content of a `tokenizer.json` that the `tokenizers` and `transformers` libraries load."""
+        return str(self._fast.to_str(pretty=False))
+
+    def bytes_of(self, id: int, after: int | None = None) -> bytes:
+        """The bytes that a token adds to a text behind the token `after` (None: at the start of a text)."""
+        raise NotImplementedError
+
+    def _encode_plain(self, text: str) -> list[int]:
+        raise NotImplementedError
+
+    def _watch_plain(self, text: str) -> list[WatchedWord]:
+        raise NotImplementedError
+
+    def _build(self) -> fast.Tokenizer:
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        raise NotImplementedError
+
+    def _symbol(self, id: int) -> str:
+        try:
+            return self._symbols[id]
+        except KeyError:
+            raise InputError(f"{id!r} is not a token id of this vocabulary (0 to {len(self) - 1})") from None
+
+    @cached_property
+    def _symbols(self) -> dict[int, str]:
+        return {id: symbol for symbol, id in (self._ids | self.special).items()}
+
+    @cached_property
+    def _ranks(self) -> dict[Merge, int]:
+        return {merge: rank for rank, merge in enumerate(self.merges)}
+
+    def _add_special(self, built: fast.Tokenizer) -> fast.Tokenizer:
+        tokens = [fast.AddedToken(symbol, special=True, normalized=False) for symbol in self.special]
+        built.add_special_tokens(tokens)
+        built.encode_special_tokens = True  # that is: as the plain text that they are
+        return built
+
+
+class ByteBPE(BPE):
+    """GPT-2's: every text is bytes, and every byte has a token."""
+
+    def __init__(
+        self, vocab: Mapping[str, int], merges: Sequence[Merge], *, prefix_space: bool = False, **how: Any
+    ) -> None:
+        """As `BPE`; with `prefix_space` a text is read as if a blank stood before it."""
+        self.prefix_space = prefix_space
+        self._bytes: dict[int, bytes] = {}  # of the tokens that were asked for
+        super().__init__(vocab, merges, **how)
+
+    def bytes_of(self, id: int, after: int | None = None) -> bytes:
+        """The bytes that one token stands for, whatever token it comes after."""
+        if id not in self._bytes:
+            symbol = self._symbol(id)
+            is_text = symbol in self.special
+            self._bytes[id] = symbol.encode() if is_text else bytes(BYTE_OF[char] for char in symbol)
+        return self._bytes[id]
 
     def shown(self, symbols: str) -> str:
         """Byte symbols as text where they make characters, as `\\xNN` where they do not."""
@@ -111,12 +162,9 @@ class ByteBPE:
             return symbols
         return bytes(BYTE_OF[char] for char in symbols).decode("utf-8", "backslashreplace")
 
-    def to_json(self) -> str:
-        """The content of a `tokenizer.json` that the `tokenizers` and `transformers` libraries load."""
-        return str(self._fast.to_str(pretty=False))
-
-    def _encode_piece(self, piece: str) -> list[int]:
-        return [self.special[piece]] if piece in self.special else self._encode_plain(piece)
+    def _watch_plain(self, text: str) -> list[WatchedWord]:
+        words = self._fast.pre_tokenizer.pre_tokenize_str(text)
+        return [watch_word(word, self._ranks, ids=self._ids) for word, _ in words]
 
     def _encode_plain(self, text: str) -> list[int]:
         # Slice by slice, by the batch call without offsets: time and memory stay in proportion on long texts.
@@ -145,23 +193,11 @@ class ByteBPE:
             near += SLICE
         return len(text)
 
-    @cached_property
-    def _symbols(self) -> dict[int, str]:
-        return {id: symbol for symbol, id in (self._ids | self.special).items()}
-
-    @cached_property
-    def _ranks(self) -> dict[Merge, int]:
-        return {merge: rank for rank, merge in enumerate(self.merges)}
-
     def _build(self) -> fast.Tokenizer:
         built = fast.Tokenizer(models.BPE(vocab=self._ids | self.special, merges=self.merges))
         built.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=self.prefix_space)
         built.decoder = decoders.ByteLevel()
-        built.add_special_tokens(
-            [fast.AddedToken(symbol, special=True, normalized=False) for symbol in self.special]
-        )  # fmt: skip
-        built.encode_special_tokens = True  # that is: as the plain text that they are
-        return built
+        return self._add_special(built)
 
     def _check(self) -> None:
         """Every way a vocabulary can be wrong, said in one sentence each."""
