@@ -177,6 +177,7 @@ def test_a_lora_folder_is_folded_in(folder: Path, tmp_path: Path) -> None:
     """The engine writes as the merged model does; a change of the base or of the LoRA is noticed."""
     import torch
 
+    from glassformer.hub.families import family
     from glassformer.hub.lora import Detour, save_adapter
 
     draw = torch.Generator().manual_seed(1)
@@ -186,7 +187,7 @@ def test_a_lora_folder_is_folded_in(folder: Path, tmp_path: Path) -> None:
         )
         for layer in range(2)
     }
-    save_adapter(tmp_path / "lora", detours, base=str(folder))
+    save_adapter(tmp_path / "lora", detours, base=str(folder), family=family("gpt2"))
     merged = load_torch(tmp_path / "lora").model
     assert logits(tmp_path / "lora") == engine_of(merged).logits(IDS).tobytes() != logits(folder)
     assert find(tmp_path / "lora") is not None

@@ -16,6 +16,7 @@ from small import hugging_face, save_hugging_face
 
 from glassformer.cli import run
 from glassformer.errors import InputError, NetworkError
+from glassformer.hub.families import family
 from glassformer.hub.folder import load_folder, save_folder
 from glassformer.hub.locate import locate
 from glassformer.hub.lora import CONFIG, WEIGHTS, Detour, is_adapter, read_adapter, save_adapter
@@ -23,6 +24,7 @@ from glassformer.models.gpt import GPT
 from glassformer.tasks.load import load, load_adapted
 from glassformer.training.lora import adapted_layers, attach, merge
 
+GPT2 = family("gpt2")
 IDS = torch.randint(0, 97, (2, 11), generator=torch.Generator().manual_seed(2))
 ALL = ("attn.qkv", "attn.proj", "mlp.up", "mlp.down")
 QKV = "base_model.model.transformer.h.{}.attn.c_attn.lora_{}.weight"
@@ -65,7 +67,7 @@ def learned(
     for _, layer in adapted_layers(model):
         layer.lora_b.copy_(size * torch.randn(layer.lora_b.shape, generator=generator))
     detours = {name: Detour(layer.lora_a, layer.lora_b, layer.scale) for name, layer in adapted_layers(model)}
-    save_adapter(folder, detours, base=name)
+    save_adapter(folder, detours, base=name, family=GPT2)
     return model
 
 
@@ -194,7 +196,9 @@ def test_the_folder_is_what_people_expect(tmp_path: Path, tiny: Path) -> None:
         "blocks.1.attn.qkv": Detour(torch.randn(2, 8), torch.randn(24, 2), 8.0),
         "blocks.0.mlp.down": Detour(torch.randn(2, 32), torch.randn(8, 2), 8.0),
     }
-    save_adapter(tmp_path / "lora", detours, base="storyteller", dropout=0.25, card="# A detour\n")
+    save_adapter(
+        tmp_path / "lora", detours, base="storyteller", family=GPT2, dropout=0.25, card="# A detour\n"
+    )
     assert sorted(path.name for path in (tmp_path / "lora").iterdir()) == [CONFIG, WEIGHTS, "card.md"]
     config = json.loads((tmp_path / "lora" / CONFIG).read_text())
     assert (config["peft_type"], config["task_type"], config["bias"]) == ("LORA", "CAUSAL_LM", "none")
@@ -205,7 +209,7 @@ def test_the_folder_is_what_people_expect(tmp_path: Path, tiny: Path) -> None:
         True,
     )
     assert config["target_modules"] == ["h.0.mlp.c_proj", "h.1.attn.c_attn"]
-    adapter = read_adapter(tmp_path / "lora")
+    adapter = read_adapter(tmp_path / "lora", family=GPT2)
     assert adapter.base == "storyteller"
     assert adapter.detours.keys() == detours.keys()
     for name, (a, b, scale) in adapter.detours.items():
@@ -222,9 +226,14 @@ def test_one_rank_and_one_scale_are_written(tmp_path: Path) -> None:
     one = Detour(torch.zeros(2, 8), torch.zeros(24, 2), 1.0)
     for other in (Detour(torch.zeros(3, 8), torch.zeros(24, 3), 1.0), one._replace(scale=2.0)):
         with refused("one rank and one scale"):
-            save_adapter(tmp_path / "lora", {"blocks.0.attn.qkv": one, "blocks.1.attn.qkv": other}, base="x")
+            save_adapter(
+                tmp_path / "lora",
+                {"blocks.0.attn.qkv": one, "blocks.1.attn.qkv": other},
+                base="x",
+                family=GPT2,
+            )
     with refused("one rank and one scale"):
-        save_adapter(tmp_path / "lora", {}, base="x")
+        save_adapter(tmp_path / "lora", {}, base="x", family=GPT2)
     assert not list(tmp_path.iterdir())
 
 

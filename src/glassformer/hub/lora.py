@@ -18,7 +18,6 @@ from torch import Tensor
 from glassformer.errors import CheckpointError
 from glassformer.files import read_json
 from glassformer.hub.families import Family
-from glassformer.hub.families import family as find_family
 from glassformer.hub.folder import pretty, write_folder
 from glassformer.hub.tensors import read_header
 
@@ -70,9 +69,8 @@ def read_base(folder: Path) -> str:
     return _base(_read_config(folder), folder / CONFIG)
 
 
-def read_adapter(folder: Path, *, family: Family | None = None) -> Adapter:
-    """Read and check a LoRA folder whose base is of a family (GPT-2 unless given)."""
-    family = family or find_family("gpt2")
+def read_adapter(folder: Path, *, family: Family) -> Adapter:
+    """Read and check a LoRA folder whose base is of a family."""
     config = _read_config(folder)
     base = _base(config, folder / CONFIG)
     alpha = config.get("lora_alpha")
@@ -103,12 +101,11 @@ def save_adapter(
     detours: Mapping[str, Detour],
     *,
     base: str,
-    family: Family | None = None,
+    family: Family,
     dropout: float = 0.0,
     card: str | None = None,
 ) -> None:
-    """Write a LoRA folder that `peft` loads too, for a base of a family (GPT-2 unless given)."""
-    family = family or find_family("gpt2")
+    """Write a LoRA folder that `peft` loads too, for a base of a family."""
     ranks = {len(detour.a) for detour in detours.values()}
     scales = {detour.scale for detour in detours.values()}
     if len(ranks) != 1 or len(scales) != 1:
