@@ -27,7 +27,16 @@ from typing import Any
 
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
-    ["glassformer.tasks.train", "glassformer.cli.train", "torch.nn.parallel", "pytest", "crash"]
+    [
+        "glassformer.cli.train",
+        "glassformer.hub.gpt2",
+        "glassformer.tasks.language_modeling",
+        "glassformer.tasks.train",
+        "pytest",
+        "torch._dynamo",  # which optimizers load
+        "torch.nn.parallel",
+        "crash",
+    ]
 )
 TEXT = "".join(f"The {a} {b} saw {c} in the {d}.\n" for a in ("big", "old", "red") for b in ("dog", "cat", "owl", "fox")
                for c in ("Lily", "Tom", "Ben") for d in ("park", "wood", "house", "rain")) * 3  # fmt: skip

@@ -1,6 +1,8 @@
 """Seeing inside: reading, editing and differentiating named values; and the traps of listening."""
 
 import itertools
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -274,6 +276,28 @@ def test_compiled_models_notice_a_listener(model: GPT) -> None:
         with trace(model, edits={"blocks.0.attn": torch.zeros_like}):
             assert not torch.equal(compiled(IDS), plain)
         assert torch.allclose(compiled(IDS), plain)
+
+
+def test_the_compiler_is_loaded_only_to_compile() -> None:
+    """It takes a second to load. A model that is compiled while a trace is open is seen all the same."""
+    code = """
+import sys, torch, glassformer as gf
+from glassformer.trace import Tapped
+
+class Doubled(Tapped):
+    def forward(self, x):
+        return self.tap("twice", 2 * x)
+
+gf.load("storyteller", engine="torch").generate("Once", max_new_tokens=1).lens()
+net, x = Doubled(), torch.ones(1)
+with gf.trace(net) as seen:
+    net(x)
+    assert "torch._dynamo" not in sys.modules, "the compiler was loaded"
+    torch.compile(net, backend="eager")(x)
+assert seen["twice"].tolist() == [[2], [2]], "one of the two runs was not seen"
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_gradient_needs_a_backward(model: GPT) -> None:

@@ -17,9 +17,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, wraps
 from types import ModuleType
-from typing import ClassVar
+from typing import ClassVar, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +34,27 @@ Edits = Mapping[str, Edit] | Sequence[tuple[str, Edit]]  # done in their order
 # its own.
 AXES = {"q": -3, "k": -3, "v": -3, "scores": -3, "pattern": -3, "mix": -3, "neurons": -1}
 SUBLAYERS = ("attn", "mlp", "cross")
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _uncompiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Keep torch.compile out of a method, from the first call on that finds the compiler loaded.
+
+    `torch.compiler.disable` loads the compiler, which takes a second: too long for a process that compiles
+    nothing.
+    """
+
+    @wraps(function)
+    def call(*arguments: P.args, **named: P.kwargs) -> R:
+        if "torch._dynamo" not in sys.modules:
+            return function(*arguments, **named)
+        disabled: Callable[P, R] = torch.compiler.disable(function)
+        setattr(Tracer, function.__name__, disabled)  # in place of this one
+        return disabled(*arguments, **named)
+
+    return call
 
 
 class Tapped(nn.Module):
@@ -82,7 +103,7 @@ class Tracer(dict[str, Tensor]):
             raise UnknownSite(f"the trace holds no site {address!r}; it holds {_listed(self) or 'nothing'}")
         return _slice(self[site], site, index)
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @_uncompiled
     def asks(self, module: nn.Module, sites: tuple[str, ...]) -> bool:
         outside = module in self.outer and self.outer[module].asks(module, sites)
         return (
@@ -91,7 +112,7 @@ class Tracer(dict[str, Tensor]):
             or any(self._read(self._path(module, site)) for site in sites)
         )
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @_uncompiled
     def alters(self, module: nn.Module, sites: tuple[str, ...]) -> bool:
         paths = [self._path(module, site) for site in sites]
         # Fused attention never computes these sites; they count as met, or a typing error in another site
@@ -101,7 +122,7 @@ class Tracer(dict[str, Tensor]):
         outside = module in self.outer and self.outer[module].alters(module, sites)
         return outside or edited or (self.grad and any(self._read(path) for path in paths))
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @_uncompiled
     def see(self, module: nn.Module, site: str, *, value: Tensor) -> Tensor:
         """One tap with a listener. A traced run of a compiled model falls back to eager here."""
         # Outer edits first: an inner trace looks at the model as it runs inside the outer block.

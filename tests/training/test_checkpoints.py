@@ -14,7 +14,6 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import crash
 import pytest
@@ -113,13 +112,7 @@ def test_synced_before_renamed(record: list[str]) -> None:
     assert after[0] == "fsync checkpoints"
 
 
-def quick_and_slow(moments: list[tuple[str, int]], step: int) -> list[Any]:
-    """Every moment as a parameter; all but every `step`-th are for the slow suite."""
-    marks = [() if number % step == 0 else (pytest.mark.slow,) for number in range(len(moments))]
-    return [pytest.param(one, marks=mark, id=named(one)) for one, mark in zip(moments, marks, strict=True)]
-
-
-@pytest.mark.parametrize("moment", quick_and_slow(numbered(SAVE) + numbered(ROTATE), 3))
+@pytest.mark.parametrize("moment", numbered(SAVE) + numbered(ROTATE), ids=named)
 def test_killed_while_saving(
     moment: tuple[str, int], tmp_path: Path, text: str, whole: Path, record: list[str]
 ) -> None:
@@ -129,7 +122,7 @@ def test_killed_while_saving(
     killed_and_resumed(out, text, whole)
 
 
-@pytest.mark.parametrize("moment", quick_and_slow(numbered(LOAD), 4))
+@pytest.mark.parametrize("moment", numbered(LOAD), ids=named)
 def test_killed_while_loading(moment: tuple[str, int], tmp_path: Path, text: str, whole: Path) -> None:
     """SIGKILL just before every file operation of a resume."""
     out = tmp_path / "run"

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from glassformer.errors import CheckpointError
 from glassformer.files import MAX_TENSORS
@@ -102,8 +103,21 @@ def blank(family: Family, config: Any, *, path: Path) -> Net:
     if tensors > MAX_TENSORS or config.parameters > MAX_PARAMETERS:
         sizes = f"{layers:,} layers and {config.parameters:,} parameters"
         raise CheckpointError(f"{path}: {sizes} are more than can be loaded")
-    with torch.device("meta"):
+    with torch.device("meta"), _Undrawn():
         return family.build(config)
+
+
+class _Undrawn(TorchFunctionMode):
+    """Modules that are made here draw no random weights.
+
+    Without memory there is nothing to draw; and on the device "meta", torch takes a second to find that out,
+    because it loads its compiler for it.
+    """
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__module__", "") == "torch.nn.init":
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **(kwargs or {}))
 
 
 def place_tensors(entries: Iterable[Entry], model: Net, *, family: Family, path: Path) -> list[Place]:
