@@ -168,16 +168,19 @@ class _Loop:
 def prefill(
     model: Stepper, continuations: Sequence[Continuation], *, max_new_tokens: int
 ) -> tuple[Logits, Cache]:
-    """Read what every continuation has so far, padded on the left; equal texts are read once."""
+    """Read what every continuation has so far, padded on the left; equal ones of a prompt are read once.
+
+    Those of two prompts are not: each prompt may have a source of its own, which tells them apart.
+    """
     for one in continuations:
         if model.context is not None and one.outgrew(model.context):
             one.dropped = one.length - max(1, model.context // 2)
-    windows = [tuple(one.window()) for one in continuations]
+    windows = [(one.prompt, tuple(one.window())) for one in continuations]
     distinct = list(dict.fromkeys(windows))
-    width = max(map(len, distinct))
-    padding = np.array([width - len(window) for window in distinct], dtype=np.int64)
+    width = max(len(window) for _, window in distinct)
+    padding = np.array([width - len(window) for _, window in distinct], dtype=np.int64)
     ids = np.zeros((len(distinct), width), dtype=np.int64)
-    for row, window in enumerate(distinct):
+    for row, (_, window) in enumerate(distinct):
         ids[row, padding[row] :] = window
 
     capacity = width + max(max_new_tokens - len(one.tokens) for one in continuations)

@@ -26,6 +26,7 @@ from glassformer.errors import InputError
 from glassformer.nn.net import Net
 from glassformer.nn.recurrent import CELLS, State, additive, read
 from glassformer.nn.stack import Stack
+from glassformer.nn.stepping import Given
 from glassformer.trace import Tapped
 
 READS = ("last", "mean", "attention")
@@ -284,6 +285,10 @@ class Seq2Seq(Net):
         final = torch.stack(outputs[-1:] if last else outputs, 1)  # (B, T, D)
         final = self.tap("final", self.drop(final))
         return self.tap("logits", self.head(final))  # (B, T, V)
+
+    def given(self, sources: Tensor) -> Given:
+        """The model bound to sources (B, S): what token generation steps through."""
+        return Given(self, sources)
 
     def encode(self, source: Tensor) -> tuple[Memory, list[State]]:
         """What the decoder gets: the source's states, and its own first state."""

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,7 @@ from glassformer.nn.feedforward import ACTIVATIONS, FeedForward
 from glassformer.nn.net import Net
 from glassformer.nn.positions import LAYOUTS, sinusoid_table
 from glassformer.nn.stack import Stack
+from glassformer.nn.stepping import Given
 from glassformer.trace import Tapped
 
 
@@ -268,6 +269,10 @@ class Transformer(Net):
         x = self.tap("final", self.norm(x[:, -1:] if last else x))
         return self.tap("logits", self.head(x))  # (B, T, V)
 
+    def given(self, sources: Tensor) -> Given:
+        """The model bound to sources (B, S): what token generation steps through."""
+        return Given(self, sources)
+
     def encode(self, source: Tensor) -> Memory:
         """The source as the decoder sees it."""
         real = source != self.config.pad  # (B, S)
@@ -345,6 +350,11 @@ class Transformer(Net):
     def context(self) -> int:
         """How many positions a source, or a target, can have."""
         return self.config.context
+
+    def new_cache(self, rows: int, capacity: int, *, padding: Any = None) -> Cache:
+        """An empty cache; it gets its sources in the first step."""
+        made = super().new_cache(rows, capacity, padding=padding)
+        return Cache(made.keys, made.values, padding=made.padding)
 
     def cache_shape(self, rows: int, capacity: int) -> tuple[int, ...]:
         """The shape (L, B, H, S, K) of the keys, or of the values, that are kept for `rows` targets."""
