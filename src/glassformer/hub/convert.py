@@ -15,7 +15,7 @@ from glassformer.errors import CheckpointError, InputError
 from glassformer.files import read_json
 from glassformer.hub.families import Family, family_of
 from glassformer.hub.folder import CONFIG, WEIGHTS, load_folder, save_folder
-from glassformer.hub.tensors import Entry, read_header
+from glassformer.hub.tensors import StoredTensor, read_header
 from glassformer.hub.vocabulary import load_tokenizer
 
 PICKLES = ("pytorch_model.bin", "model.pt", "ckpt.pt")
@@ -103,7 +103,11 @@ def _unpickle(source: Path, work: Path) -> None:
 
 
 def _config(
-    source: Path, entries: dict[str, Entry], facts: dict[str, Any], heads: int | None, activation: str | None
+    source: Path,
+    entries: dict[str, StoredTensor],
+    facts: dict[str, Any],
+    heads: int | None,
+    activation: str | None,
 ) -> dict[str, Any]:
     """A `config.json` in Hugging Face's words: the one beside the file, or from the file and its shapes."""
     beside = source.parent / CONFIG
@@ -135,9 +139,9 @@ def _from_facts(source: Path, facts: dict[str, Any], said: dict[str, Any]) -> di
     }
 
 
-def _measure(source: Path, entries: dict[str, Entry], family: Family) -> dict[str, Any]:
+def _measure(source: Path, entries: dict[str, StoredTensor], family: Family) -> dict[str, Any]:
     """What the shapes of the tensors say about the model."""
-    found: dict[str, Entry] = {}
+    found: dict[str, StoredTensor] = {}
     for name, entry in entries.items():
         try:
             ours = family.names.ours(name)
@@ -163,6 +167,6 @@ def _measure(source: Path, entries: dict[str, Entry], family: Family) -> dict[st
     }
 
 
-def _stored(entries: dict[str, Entry]) -> torch.dtype:
+def _stored(entries: dict[str, StoredTensor]) -> torch.dtype:
     kinds = {entry.dtype for entry in entries.values() if entry.dtype.is_floating_point}
     return kinds.pop() if len(kinds) == 1 else torch.float32

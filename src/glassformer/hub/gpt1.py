@@ -21,7 +21,6 @@ NAMES = Names(
     prefix="transformer.",
     unprefixed=("lm_head.weight",),
     transposed=PROJECTIONS,
-    tied=("head.weight", "tokens.weight"),
 )
 ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}  # what this family calls gelu is the tanh form
 

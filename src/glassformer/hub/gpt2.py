@@ -44,7 +44,6 @@ NAMES = Names(
     prefix="transformer.",
     unprefixed=("lm_head.weight",),
     transposed=PROJECTIONS,
-    tied=("head.weight", "tokens.weight"),
 )
 
 ACTIVATIONS = {
