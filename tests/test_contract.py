@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from glassformer.hub.families import FAMILIES, family
 from glassformer.hub.folder import load_folder, save_folder
-from glassformer.hub.lora import Detour, read_adapter, save_adapter
+from glassformer.hub.lora import LoraWeights, read_adapter, save_adapter
 from glassformer.hub.mapping import export_tensors
 from glassformer.nn.net import Net
 from glassformer.trace import trace
@@ -321,12 +321,12 @@ def test_an_adapter_brings_its_matrices_back(model: Net, tmp_path: Path) -> None
         if found.names.is_adaptable(name)
     }
     assert len(layers) == 4 * len(model.blocks)
-    detours = {
-        name: Detour(torch.randn(2, narrow), torch.randn(wide, 2), 0.5)
+    weights = {
+        name: LoraWeights(torch.randn(2, narrow), torch.randn(wide, 2), 0.5)
         for name, (wide, narrow) in layers.items()
     }
-    save_adapter(tmp_path / "lora", detours, base="base", family=found)
+    save_adapter(tmp_path / "lora", weights, base="base", family=found)
     back = read_adapter(tmp_path / "lora", family=found)
     assert back.base == "base"
-    assert back.detours.keys() == detours.keys()
-    assert all(torch.equal(back.detours[name].a, detour.a) for name, detour in detours.items())
+    assert back.weights.keys() == weights.keys()
+    assert all(torch.equal(back.weights[name].a, one.a) for name, one in weights.items())

@@ -87,7 +87,7 @@ def parameters(summary: ModelSummary) -> Parameters:
 
 
 def _title(part: PartSummary, tensor: TensorSummary) -> str:
-    """`wte.weight`; `12 × ln_1.weight` in a block; `6 × encoder.fc1.weight` where there are several stacks."""
+    """`wte.weight`; `12 × ln_1.weight` in a block; `6 × encoder.fc1.weight` beside another stack."""
     if not part.stack:
         return tensor.name
     stack = "" if part.stack == "blocks" else f"{part.stack}."

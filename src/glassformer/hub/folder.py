@@ -101,17 +101,16 @@ def save_folder(
         tensors = {name: value.to(dtype) for name, value in tensors.items()}
     stored = next(iter(tensors.values())).dtype
 
-    end = None if tokenizer is None else tokenizer.end
-    ends = {"bos_token_id": end, "eos_token_id": end}
+    token_ids = family.token_ids(tokenizer)
     files: dict[str, str] = {}
     if tokenizer is not None:
         files["tokenizer.json"] = tokenizer.to_json()
         files["tokenizer_config.json"] = pretty(tokenizer_config(tokenizer, model.context))
-        files["generation_config.json"] = pretty(ends)
+        files["generation_config.json"] = pretty(token_ids)
     if card is not None or family.note:
         files["card.md"] = "\n".join(text for text in (card, family.note and f"{family.note}\n") if text)
     config = family.write_config(model.config)
-    files[CONFIG] = pretty(config | {"dtype": str(stored).removeprefix("torch.")} | ends)
+    files[CONFIG] = pretty(config | {"dtype": str(stored).removeprefix("torch.")} | token_ids)
     write_folder(folder, tensors, files=files)
 
 

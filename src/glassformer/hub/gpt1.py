@@ -51,5 +51,5 @@ FAMILY = Family(
     names=NAMES,
     train_tokenizer=train_word_tokenizer,
     presets={name: config for name, config in PRESETS.items() if name.startswith("gpt1")},
-    activation_key="afn",
+    options={"heads": "n_head", "activation": "afn"},
 )
