@@ -67,9 +67,10 @@ class Names:
         number = NUMBER.search(bare)
         return bare if number is None else bare[number.end() :]
 
-    def template(self, theirs: str) -> str:
-        """The template of a name of theirs, as `tensors` has it."""
-        return _template(self._bare(theirs))[0]
+    def rank(self, theirs: str) -> tuple[int, int]:
+        """The place of a name of theirs in `tensors`, and its block; two names of one rank are duplicates."""
+        template, number = _template(self._bare(theirs))
+        return list(self.tensors).index(template), number or 0
 
     def _bare(self, theirs: str) -> str:
         return self._prefixes.sub("", theirs)
@@ -131,7 +132,7 @@ def recognize(
 ) -> dict[str, list[StoredTensor]]:
     """Tensors by our names, those of a tied matrix together; unknown and duplicate ones are faults."""
     names = family.names
-    found: dict[str, dict[str, StoredTensor]] = {}
+    found: dict[str, dict[tuple[int, int], StoredTensor]] = {}
     for entry in entries:
         try:
             ours = names.ours(entry.name)
@@ -141,14 +142,12 @@ def recognize(
         if ours is None:
             continue
         same = found.setdefault(tied.get(ours, ours), {})
-        template = names.template(entry.name)
-        if template in same:
+        rank = names.rank(entry.name)
+        if rank in same:
             faults.append(f"{_shown(entry)} is a duplicate")
         else:
-            same[template] = entry
-
-    order = list(names.tensors)
-    return {ours: [same[one] for one in sorted(same, key=order.index)] for ours, same in found.items()}
+            same[rank] = entry
+    return {ours: [same[rank] for rank in sorted(same)] for ours, same in found.items()}
 
 
 def place_tensors(entries: Iterable[StoredTensor], model: Net, *, family: Family, path: Path) -> list[Place]:
