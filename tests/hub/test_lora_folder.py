@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import encoder_decoder
 import pytest
 import torch
 from bad_files import copy, edit_json, refused, tiny_folder
@@ -526,6 +527,45 @@ def test_what_finetune_makes_can_be_run(
         assert code == 2
         assert "LoRA beside LoRA" in capsys.readouterr().err
         assert not (tmp_path / "out" / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "task_type"),
+    [
+        ({"writes", "causal", "attends"}, "CAUSAL_LM"),
+        ({"writes", "causal", "source"}, "SEQ_2_SEQ_LM"),
+        ({"encodes", "attends"}, "FEATURE_EXTRACTION"),
+        ({"draws"}, None),
+    ],
+)
+def test_the_task_is_what_the_model_can_do(
+    capabilities: set[str], task_type: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In peft's words."""
+    monkeypatch.setattr(GPT, "capabilities", frozenset(capabilities))
+    weights = {"blocks.0.attn.qkv": LoraWeights(torch.zeros(2, 8), torch.zeros(24, 2), 1.0)}
+    save_adapter(tmp_path / "lora", weights, base="base", family=GPT2)
+    assert json.loads((tmp_path / "lora" / CONFIG).read_text())["task_type"] == task_type
+
+
+def test_peft_loads_lora_of_two_stacks(peft: Any, tmp_path: Path) -> None:
+    """As a model that translates, with the weights in the layers of both stacks."""
+    weights = {
+        name: LoraWeights(torch.randn(2, 12), torch.randn(12, 2), 0.5)
+        for name in ("encoder.blocks.1.attn.q", "decoder.blocks.2.cross.v")
+    }
+    save_adapter(tmp_path / "lora", weights, base="base", family=encoder_decoder.FAMILY)
+    adapted = peft.PeftModel.from_pretrained(encoder_decoder.hugging_face_marian(), tmp_path / "lora")
+    assert type(adapted) is peft.PeftModelForSeq2SeqLM
+    layers = adapted.base_model.model.model
+    query, value = layers.encoder.layers[1].self_attn.q_proj, layers.decoder.layers[2].encoder_attn.v_proj
+    for layer, one in zip((query, value), weights.values(), strict=True):
+        assert torch.equal(layer.lora_A["default"].weight, one.a)
+        assert torch.equal(layer.lora_B["default"].weight, one.b)
+    count = sum("lora_A" in name for name, _ in adapted.named_parameters())
+    assert count == 2
+    back = read_adapter(tmp_path / "lora", family=encoder_decoder.FAMILY)
+    assert all(torch.equal(back.weights[name].a, one.a) for name, one in weights.items())
 
 
 def test_show_points_to_the_base(storyteller: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -150,7 +150,7 @@ def test_no_lora_beside_lora() -> None:
     right = logits(model)
     with pytest.raises(InputError, match="adapted already"):
         attach(model, ["mlp.up"], rank=2, scale=1.0)
-    with pytest.raises(InputError, match="fits no layer"):
+    with pytest.raises(InputError, match="fit no layer"):
         insert(model, {name: (layer.lora_a, layer.lora_b, 1.0) for name, layer in adapted_layers(model)})
     assert torch.equal(logits(model), right)
 

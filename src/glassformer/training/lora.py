@@ -7,6 +7,7 @@ An adapted layer is still a `Linear` with its `weight` and `bias`; its LoRA weig
 """
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
@@ -137,7 +138,7 @@ def _fitting(target: str, layers: dict[str, nn.Linear]) -> list[str]:
         name for name in layers if fnmatchcase(name, target) or name == target or name.endswith(f".{target}")
     ]
     if not found:
-        last = sorted({".".join(name.split(".")[2:]) or name for name in layers})
+        last = sorted({re.sub(r".*\.\d+\.", "", name) for name in layers})  # without the path of a block
         raise InputError(f"targets: {target!r} fits no linear layer; there are {', '.join(last)}")
     if "head" in found:
         raise InputError(
