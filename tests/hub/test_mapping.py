@@ -205,3 +205,13 @@ def test_a_table_without_numbers_is_noticed(folder: Path, monkeypatch: pytest.Mo
     with pytest.raises(AssertionError, match="Forgetful: sinusoids is in no file"):
         load_folder(folder)
     families._load.cache_clear()
+
+
+def test_matrices_lie_along_their_longer_side(folder: Path) -> None:
+    """Those of linear layers, the tied one too, as products with a single row are fastest; values are the same."""
+    model = load_folder(folder).model
+    tall, wide = (model.get_parameter(f"encoder.blocks.1.mlp.{name}.weight") for name in ("up", "down"))
+    assert (tall.shape, tall.stride()) == ((20, 12), (1, 20))
+    assert (wide.shape, wide.stride()) == ((12, 20), (20, 1))
+    assert model.head.weight.stride() == (1, 50)
+    assert torch.equal(tall, toy(3).get_parameter("encoder.blocks.1.mlp.up.weight"))
