@@ -14,7 +14,7 @@ from glassformer.errors import InputError
 from glassformer.hub.convert import convert
 from glassformer.hub.families import FAMILIES, family, family_of, model_types
 from glassformer.hub.folder import CONFIG, load_folder, save_folder
-from glassformer.hub.lora import Detour, save_adapter
+from glassformer.hub.lora import LoraWeights, save_adapter
 from glassformer.hub.unpickle import unpickle
 from glassformer.models.gpt import GPT1, GPT3
 from glassformer.tasks.load import load_adapted
@@ -156,15 +156,15 @@ def test_fields_that_gpt3_needs(tmp_path: Path, key: str) -> None:
 
 @torch.no_grad()
 def learned(base: Path, folder: Path) -> torch.nn.Module:
-    """The model of a folder with detours that have learned something, and these in a LoRA folder."""
+    """The model of a folder with LoRA weights that have learned something, and these in a LoRA folder."""
     loaded = load_folder(base)
     attach(loaded.model, ["attn.qkv", "mlp.down"], rank=3, scale=0.7)
     generator = torch.Generator().manual_seed(5)
     for _, layer in adapted_layers(loaded.model):
         layer.lora_b.copy_(0.3 * torch.randn(layer.lora_b.shape, generator=generator))
     layers = adapted_layers(loaded.model)
-    detours = {name: Detour(layer.lora_a, layer.lora_b, layer.scale) for name, layer in layers}
-    save_adapter(folder, detours, base=str(base), family=loaded.family)
+    weights = {name: LoraWeights(layer.lora_a, layer.lora_b, layer.scale) for name, layer in layers}
+    save_adapter(folder, weights, base=str(base), family=loaded.family)
     return loaded.model
 
 

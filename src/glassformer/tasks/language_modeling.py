@@ -18,7 +18,7 @@ from glassformer.errors import InputError
 from glassformer.hub.families import family
 from glassformer.hub.folder import load_folder, parse_dtype, save_folder
 from glassformer.hub.locate import locate, shipped
-from glassformer.hub.lora import Detour, is_adapter, save_adapter
+from glassformer.hub.lora import LoraWeights, is_adapter, save_adapter
 from glassformer.hub.vocabulary import load_tokenizer
 from glassformer.tasks.complete import LanguageModel
 from glassformer.tasks.jobs import Progress
@@ -186,12 +186,12 @@ class LanguageModeling:
             save_folder(folder, net, tokenizer=self.tokenizer, card=card)
             return
         layers = adapted_layers(net)
-        detours = {name: Detour(layer.lora_a, layer.lora_b, layer.scale) for name, layer in layers}
+        weights = {name: LoraWeights(layer.lora_a, layer.lora_b, layer.scale) for name, layer in layers}
         base = self.recipe.model.base
         if Path(base).is_dir() and not shipped(base):
             base = str(locate(base).resolve())
         dropout = self.recipe.lora.lora_dropout
-        save_adapter(folder, detours, base=base, family=family(net.kind), dropout=dropout, card=card)
+        save_adapter(folder, weights, base=base, family=family(net.kind), dropout=dropout, card=card)
 
     def _card(self, name: str, step: int, loss: float | None) -> str:
         evaluated = "" if loss is None else f" Loss on held-out text: {loss:.4f} nats a token."

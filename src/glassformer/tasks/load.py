@@ -150,11 +150,11 @@ def load_adapted(folder: Path, *, offline: bool = False, **how: Any) -> "Loaded"
     loaded = load_folder(base_folder(folder, read_base(folder), offline=offline), **how)
     adapter = read_adapter(folder, family=loaded.family)
     try:
-        insert(loaded.model, adapter.detours)
+        insert(loaded.model, adapter.weights)
     except InputError as error:
         raise CheckpointError(f"{folder}: {error} {adapter.base[:100]!r}") from None
     fold(loaded.model)
-    for name in adapter.detours:
+    for name in adapter.weights:
         if not torch.stack(loaded.model.get_parameter(f"{name}.weight").aminmax()).isfinite().all():
             raise CheckpointError(
                 f"{folder}: what it adds to {name} is too large for {loaded.model.tokens.weight.dtype}"
