@@ -48,7 +48,6 @@ def load_folder(
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
     dropout: float = 0.0,
-    allow_nonfinite: bool = False,
 ) -> Loaded:
     """Read a folder. Every file is checked before memory is taken, and memory is taken once.
 
@@ -63,8 +62,7 @@ def load_folder(
     owners = dict(model.named_modules())
     for place in places:
         value = place.read().to(dtype)
-        if not allow_nonfinite:
-            _check_finite(value, place.entry, dtype)
+        _check_finite(value, place.entry, dtype)
         path, _, leaf = place.name.rpartition(".")
         if tied is not None and place.name == tied[0]:
             _check_tied(value, model.get_parameter(tied[1]), place.entry)
