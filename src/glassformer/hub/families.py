@@ -47,6 +47,7 @@ class Family:
     names: "Names"  # its tensors' names in files
     train_tokenizer: "Callable[..., Tokenizer]"  # learns a vocabulary of its kind from texts
     presets: Mapping[str, Any]  # published sizes by name
+    objective: str = "next_token"  # what it learns: a name in JOBS of `tasks/jobs.py`
     small: Mapping[str, Any] = field(default_factory=dict)  # sizes that a training starts from, if not given
     activation_key: str = "activation_function"  # of `config.json`
     note: str = ""  # a sentence for the card of every folder of this family

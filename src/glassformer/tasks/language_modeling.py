@@ -102,7 +102,8 @@ class LanguageModeling:
     def _base(self) -> "Net":
         name = self.recipe.model.base
         folder = locate(name, offline=self.offline)
-        how: dict[str, Any] = {"dtype": self._dtype(), "dropout": self.recipe.model.dropout}
+        dropout = getattr(self.recipe.model, "dropout", 0.0)  # some kinds have none
+        how: dict[str, Any] = {"dtype": self._dtype(), "dropout": dropout}
         if not is_adapter(folder):
             net = load_folder(folder, **how).model
         elif self.recipe.lora.rank:
