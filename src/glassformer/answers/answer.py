@@ -332,7 +332,7 @@ def _key(name: Any) -> str:
 
 
 class Reader(Protocol):
-    """A model that reads: what edits and explanations need of its handle."""
+    """A model that reads: what explanations need of its handle."""
 
     @property
     def name(self) -> str: ...
@@ -353,8 +353,13 @@ class Subject(Reader, Protocol):
 
     def logits(self, ids: Sequence[int]) -> Array: ...
     def next_logits(self, ids: Sequence[int]) -> Array: ...
-    def generate(self, prompt: str | Sequence[int] = "", **options: Any) -> Any: ...
     def in_torch(self) -> AbstractContextManager[Any]: ...
+
+
+class Writer(Subject, Protocol):
+    """A model that also generates."""
+
+    def generate(self, prompt: str | Sequence[int] = "", **options: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -365,6 +370,7 @@ class Text:
     ids: list[int]
     prompt: int = 0
     logprobs: list[float] | None = field(default=None, repr=False)  # of the generated tokens
+    scores: Array | None = field(default=None, repr=False)  # (V,) of the next token, if they are known
 
     @property
     def net(self) -> Any:
@@ -390,6 +396,10 @@ class Text:
     def blank(self) -> int | None:
         """The token that explanations put in a token's place: the end of text, or none."""
         return None if self.lm.tokenizer is None else self.lm.tokenizer.end
+
+    def next_logits(self) -> Array:
+        """The scores of the next token (V,), by the backend that generates unless they are known."""
+        return self.lm.next_logits(self.ids) if self.scores is None else self.scores
 
     def reading(self) -> "Reading":
         """The whole text, to be run through the model."""

@@ -93,7 +93,7 @@ def top(text: Text, *, k: int = 10, options: Options = UNFILTERED) -> Top:
         raise InputError(f"k must be a whole number of at least 1, not {k!r}")
 
     tokenizer = text.lm.tokenizer
-    raw = restrict(text.lm.next_logits(text.ids))
+    raw = restrict(text.next_logits())
     logits = adjust(raw, options, prompt=text.ids, answer=[])
     known = len(logits) if tokenizer is None else len(tokenizer)
 

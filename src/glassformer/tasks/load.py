@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from glassformer import machine
 from glassformer.engine import native, store
@@ -15,16 +16,24 @@ from glassformer.hub.generation_config import read_generation_config
 from glassformer.hub.locate import as_path, locate
 from glassformer.hub.vocabulary import folder_tokenizer
 from glassformer.tasks.backends import wants_native
-from glassformer.tasks.complete import LanguageModel
+from glassformer.tasks.model import Model
 from glassformer.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     import torch
 
     from glassformer.hub.folder import Loaded
+    from glassformer.tasks.complete import LanguageModel
 
+# What a model is for -> the class of its handle. A model that is for something else is a plain `Model`, which
+# can be looked into. To add a handle: a line here.
+HANDLES = {
+    frozenset({"writes"}): "glassformer.tasks.complete.LanguageModel",
+}
+PURPOSES = frozenset({"writes", "source", "encodes", "draws"})  # other capabilities say how a model computes
 LARGE = 300_000_000  # bytes of a model whose quantization takes long enough for a message
 Say = Callable[[str], object]
+Handle = TypeVar("Handle", bound=Model)
 
 
 def warn(text: str) -> None:
@@ -43,13 +52,47 @@ def load(
     dtype: str = "float32",
     offline: bool = False,
     say: Say = warn,
-) -> LanguageModel:
+) -> "LanguageModel":
     """Load a model: a shipped name, a folder (also of LoRA), a hub id (`owner/name@revision`), a name at
     home.
 
     `engine`: native (int8, fast), torch (as `dtype` and `device` say), or auto: native where it runs the
-    model.
+    model. The handle is the one for what the model can do: see HANDLES. It is typed as a `LanguageModel`,
+    which a model of every known family is; `load_as` is typed, and checked, for any other.
     """
+    found = _load(
+        name, engine=engine, revision=revision, device=device, dtype=dtype, offline=offline, say=say
+    )
+    return cast("LanguageModel", found)
+
+
+def load_as(handle: type[Handle], name: str, **how: Any) -> Handle:
+    """Load a model for a task; one that has another handle is refused. How: as in `load`."""
+    found = _load(name, **how)
+    if isinstance(found, handle):
+        return found
+    known = ", ".join(sorted(found.capabilities))
+    raise InputError(f"{name} cannot {handle.task}; its capabilities are: {known}")
+
+
+def handle_for(capabilities: frozenset[str]) -> type[Model]:
+    """The class of the handle of a model with these capabilities."""
+    path = HANDLES.get(capabilities & PURPOSES, "glassformer.tasks.model.Model")
+    module, _, name = path.rpartition(".")
+    found: type[Model] = getattr(import_module(module), name)
+    return found
+
+
+def _load(
+    name: str,
+    *,
+    engine: str = "auto",
+    revision: str | None = None,
+    device: str = "cpu",
+    dtype: str = "float32",
+    offline: bool = False,
+    say: Say = warn,
+) -> Model:
     try_native = wants_native(engine, device=device, dtype=dtype)
     folder = locate(str(name), revision=revision, offline=offline)
     if try_native and (found := _load_kept(folder)) is not None:
@@ -61,7 +104,7 @@ def load(
     )  # before the weights are read: a file that changes meanwhile is noticed
     loaded = load_torch(folder, device=device, dtype=dtype, offline=offline)
     if try_native:
-        reason = native.unsupported(loaded.family.kind, asdict(loaded.model.config))
+        reason = native.Engine.unsupported(loaded.family.kind, asdict(loaded.model.config))
         if not reason:
             found = _quantize(folder, loaded, base=base, stamps=stamps, say=say)
             return _native_handle(str(name), folder, *found, offline=offline)
@@ -69,19 +112,21 @@ def load(
             raise InputError(f"{name}: {reason}; use --engine torch")
         say(f"{name}: {reason}; torch is used instead")
     settings, ends = _generation(base)
-    return LanguageModel(loaded.model, loaded.tokenizer, name=str(name), settings=settings, ends=ends)
+    handle = handle_for(loaded.model.capabilities)
+    return handle(loaded.model, loaded.tokenizer, name=str(name), settings=settings, ends=ends)
 
 
 def _native_handle(
     name: str, folder: Path, kept: store.Kept, tokenizer: Tokenizer | None, *, offline: bool
-) -> LanguageModel:
+) -> Model:
     settings, ends = _generation(Path(kept.about["base"]))
 
     def make() -> Any:
         return load_torch(folder, offline=offline).model
 
     engine = native.Engine(kept.config, kept.arrays)
-    return LanguageModel(None, tokenizer, name=name, engine=engine, make=make, settings=settings, ends=ends)
+    handle = handle_for(engine.capabilities)
+    return handle(None, tokenizer, name=name, engine=engine, make=make, settings=settings, ends=ends)
 
 
 def _generation(folder: Path) -> tuple[dict[str, Any], frozenset[int]]:
