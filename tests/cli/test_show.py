@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from small import small_model
 
+from glassformer.hub.folder import save_folder
+
 
 def test_show_counts_from_the_file(glass, model: str) -> None:
     """The total is the sum of what is shown, and the model's own count."""
@@ -15,6 +17,16 @@ def test_show_counts_from_the_file(glass, model: str) -> None:
     )
     assert data["total"] == small_model(vocab=300, context=64).config.parameters
     assert f"{data['total']:,}" in glass("show", model)[1]
+
+
+def test_one_block_is_one_block(glass, tmp_path: Path) -> None:
+    """And one token is one token."""
+    save_folder(tmp_path / "one", small_model(layers=1))
+    out = glass("show", str(tmp_path / "one"))[1]
+    assert "1 block, each:" in out
+    assert "1 blocks" not in out
+    assert "1 token, 1 byte\n" in glass("tokenize", "a")[1]
+    assert "2 tokens, 2 bytes\n" in glass("tokenize", "zq")[1]
 
 
 def test_show_says_why_124m(glass, tmp_path: Path) -> None:

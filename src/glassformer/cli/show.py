@@ -8,7 +8,7 @@ from glassformer.answers import ask
 from glassformer.cli import flags
 from glassformer.cli.flags import DEFAULT_MODEL, TEXT, Loading, Picture, option, switch
 from glassformer.cli.printing import out, print_answer, print_json, size
-from glassformer.errors import InputError
+from glassformer.errors import InputError, counted
 
 if TYPE_CHECKING:
     from glassformer.answers.answer import Answer
@@ -103,10 +103,11 @@ def print_parameters(name: str, table: "Table") -> None:
     width = max(len(row.name) for row in [*table.whole, *table.block]) + 2
     out(f"{name}  ({table.folder})", "")
     out(*(line_of(row, width) for row in table.whole[:2]))
-    out(f"{table.blocks} blocks, each:")
+    blocks = counted(table.blocks, "block")
+    out(f"{blocks}, each:")
     out(*("  " + line_of(row, width - 2) for row in table.block))
     out(f"  {'one block':<{width + 16}}{table.block_total:>15,}")
-    out(f"{f'{table.blocks} blocks':<{width + 18}}{table.block_total * table.blocks:>15,}")
+    out(f"{blocks:<{width + 18}}{table.block_total * table.blocks:>15,}")
     out(*(line_of(row, width) for row in table.whole[2:]))
     out(f"{'total':<{width + 18}}{table.total:>15,}")
     out("", f"{size(table.size)} on disk, {table.dtype}")
