@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVa
 
 import numpy as np
 
-from glassformer.errors import InputError, check_position
+from glassformer.errors import InputError, check_position, counted
 from glassformer.figures.labels import number, readable
 from glassformer.figures.marks import Spec
 from glassformer.tokenizers.tokenizer import pieces
@@ -148,7 +148,9 @@ class Answer:
     # What follows from that.
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.caption.partition(chr(10))[0]!r}, {len(self.rows)} rows)"
+        return (
+            f"{type(self).__name__}({self.caption.partition(chr(10))[0]!r}, {counted(len(self.rows), 'row')})"
+        )
 
     @cached_property
     def _table(self) -> Table:
@@ -187,7 +189,7 @@ class Answer:
 
     def first_row(self) -> str:
         """The first row of a table that is in order."""
-        return f"first of {len(self.rows)} rows: {self._row(0)}"
+        return f"first of {counted(len(self.rows), 'row')}: {self._row(0)}"
 
     def last_row(self) -> str:
         """The last row of a table that runs through stages or steps."""

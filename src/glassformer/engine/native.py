@@ -14,7 +14,7 @@ import numpy as np
 
 from glassformer import machine
 from glassformer.engine.quantize import ACTIVATIONS, LANES, MATRICES, NORMS, Array, padded
-from glassformer.errors import GlassError, InputError
+from glassformer.errors import GlassError, InputError, counted
 
 WAYS = ("avx512", "avx2", "plain")  # the fastest first
 HALF = np.float16
@@ -292,6 +292,6 @@ class Engine:
         if self._process != os.getpid():
             self._team, self._process = self._library.glass_open(self.threads), os.getpid()
             if not self._team:
-                raise GlassError(f"the native engine could not start {self.threads} threads")
+                raise GlassError(f"the native engine could not start {counted(self.threads, 'thread')}")
             weakref.finalize(self, _close, self._library, self._team, self._process)
         return self._team

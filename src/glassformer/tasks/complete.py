@@ -18,7 +18,6 @@ from glassformer.tokenizers import TextStream
 if TYPE_CHECKING:
     from glassformer.answers.edits import Edits
     from glassformer.answers.tokens import Top
-    from glassformer.explain.edits import EditSession
 
 Pieces = Iterator[tuple[Completion, str]]
 # Given one of these, a user wants to draw, or to stop or slide as beams cannot: the model's own settings for
@@ -176,13 +175,6 @@ class LanguageModel(Model):
                 completion.text = self.text_of(beam.tokens, after=completion.prompt_tokens[-1])
                 yield completion, completion.text
 
-    def _session(self, edits: "Edits") -> "EditSession":
-        from glassformer.answers.edits import read_edits
-        from glassformer.explain.edits import EditSession
-
-        with self.lock:  # to read edits is to run the model: for its sites, and for texts that they name
-            return EditSession(self._load(), read_edits(self, edits))
-
     def _check_memory(self, backend: Backend, ids: list[list[int]], options: Options) -> None:
         # Beams search one prompt at a time, and hold the cache twice while they choose which beams go on.
         rows = len(ids) * options.num_return_sequences if options.num_beams == 1 else 2 * options.num_beams
@@ -217,6 +209,6 @@ def complete(
     prompt: Prompt = "", *, model: str = "storyteller", engine: str = "auto", **options: Any
 ) -> Completion:
     """Load a model and continue a prompt with it, in one call."""
-    from glassformer.tasks.load import load_as
+    from glassformer.tasks.load import load
 
-    return load_as(LanguageModel, model, engine=engine).generate(prompt, **options)
+    return load(model, engine=engine).expect(LanguageModel).generate(prompt, **options)

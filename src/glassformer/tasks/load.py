@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 from glassformer import machine
 from glassformer.engine import native, store
@@ -16,7 +16,6 @@ from glassformer.hub.generation_config import read_generation_config
 from glassformer.hub.locate import as_path, locate
 from glassformer.hub.vocabulary import folder_tokenizer
 from glassformer.tasks.backends import wants_native
-from glassformer.tasks.model import Model
 from glassformer.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ HANDLES = {
 PURPOSES = frozenset({"writes", "source", "encodes", "draws"})  # other capabilities say how a model computes
 LARGE = 300_000_000  # bytes of a model whose quantization takes long enough for a message
 Say = Callable[[str], object]
-Handle = TypeVar("Handle", bound=Model)
 
 
 def warn(text: str) -> None:
@@ -57,42 +55,9 @@ def load(
     home.
 
     `engine`: native (int8, fast), torch (as `dtype` and `device` say), or auto: native where it runs the
-    model. The handle is the one for what the model can do: see HANDLES. It is typed as a `LanguageModel`,
-    which a model of every known family is; `load_as` is typed, and checked, for any other.
+    model. What comes back is the handle for what the model can do: see HANDLES. It is typed as a
+    `LanguageModel`, which models of all known families have; `.expect(…)` checks and types another one.
     """
-    found = _load(
-        name, engine=engine, revision=revision, device=device, dtype=dtype, offline=offline, say=say
-    )
-    return cast("LanguageModel", found)
-
-
-def load_as(handle: type[Handle], name: str, **how: Any) -> Handle:
-    """Load a model for a task; one that has another handle is refused. How: as in `load`."""
-    found = _load(name, **how)
-    if isinstance(found, handle):
-        return found
-    known = ", ".join(sorted(found.capabilities))
-    raise InputError(f"{name} cannot {handle.task}; its capabilities are: {known}")
-
-
-def handle_for(capabilities: frozenset[str]) -> type[Model]:
-    """The class of the handle of a model with these capabilities."""
-    path = HANDLES.get(capabilities & PURPOSES, "glassformer.tasks.model.Model")
-    module, _, name = path.rpartition(".")
-    found: type[Model] = getattr(import_module(module), name)
-    return found
-
-
-def _load(
-    name: str,
-    *,
-    engine: str = "auto",
-    revision: str | None = None,
-    device: str = "cpu",
-    dtype: str = "float32",
-    offline: bool = False,
-    say: Say = warn,
-) -> Model:
     try_native = wants_native(engine, device=device, dtype=dtype)
     folder = locate(str(name), revision=revision, offline=offline)
     if try_native and (found := _load_kept(folder)) is not None:
@@ -116,9 +81,17 @@ def _load(
     return handle(loaded.model, loaded.tokenizer, name=str(name), settings=settings, ends=ends)
 
 
+def handle_for(capabilities: frozenset[str]) -> "type[LanguageModel]":
+    """The class of the handle of a model with these capabilities."""
+    path = HANDLES.get(capabilities & PURPOSES, "glassformer.tasks.model.Model")
+    module, _, name = path.rpartition(".")
+    found: type[LanguageModel] = getattr(import_module(module), name)
+    return found
+
+
 def _native_handle(
     name: str, folder: Path, kept: store.Kept, tokenizer: Tokenizer | None, *, offline: bool
-) -> Model:
+) -> "LanguageModel":
     settings, ends = _generation(Path(kept.about["base"]))
 
     def make() -> Any:

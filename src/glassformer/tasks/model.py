@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import numpy as np
 
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from glassformer.trace import Tracer
 
 Prompt = str | Sequence[int]
+Handle = TypeVar("Handle", bound="Model")
 
 
 class Model:
@@ -100,6 +101,13 @@ class Model:
         if any(stack.neurons for stack in net.stacks):
             capabilities.add("neurons")
         return frozenset(capabilities)
+
+    def expect(self, handle: type[Handle]) -> Handle:
+        """This handle, if it is of a class; else a sentence that says what the model cannot do."""
+        if isinstance(self, handle):
+            return self
+        known = ", ".join(sorted(self.capabilities))
+        raise InputError(f"{self.name} cannot {handle.task}; its capabilities are: {known}")
 
     # What computes.
 
@@ -200,6 +208,14 @@ class Model:
                     yield self
             finally:
                 self._edits = before
+
+    def _session(self, edits: "Edits") -> "EditSession":
+        """The edits of one call, to be entered around every run of it."""
+        from glassformer.answers.edits import read_edits
+        from glassformer.explain.edits import EditSession
+
+        with self.lock:  # to read edits is to run the model: for its sites, and for texts that they name
+            return EditSession(self._load(), read_edits(self, edits))
 
     @contextmanager
     def in_torch(self) -> "Iterator[Model]":

@@ -236,6 +236,11 @@ def flag_homes(sections: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return homes
 
 
+def kind_with(flag: str) -> str | None:
+    """The first kind of model whose recipes have a flag; None if no kind has it."""
+    return next((kind for kind in FAMILIES if flag in flag_homes(sections_of(kind))), None)
+
+
 def hints(kind: Any) -> dict[str, Any]:
     """The keys of a section, and the type of each."""
     return get_type_hints(kind)
