@@ -4,9 +4,8 @@
 HTTP and as the kind of the answer. Modules are imported on demand, so importing this package loads no torch.
 """
 
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glassformer.errors import InputError
 
@@ -30,8 +29,7 @@ LACKS = {
 }
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """Where a question is answered, what a model needs to answer it, and what it asks."""
 
     module: str
