@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from toys import Encoder, WithoutAttention, add_family, toy_folder
 
+READS = "attends, encodes, layers, neurons"
 TEXT = "The cat sat. The cat"
 
 
@@ -226,3 +228,25 @@ def test_pictures(tmp_path: Path, said) -> None:
     }.items():
         said(*arguments, "-o", str(tmp_path / name))
         assert (tmp_path / name).stat().st_size > 200, name
+
+
+def test_a_model_that_lacks_what_a_verb_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said) -> None:
+    """One sentence, which names the verb that was asked for and what the model lacks."""
+    for net in (WithoutAttention, Encoder):
+        add_family(monkeypatch, net)
+    deaf = toy_folder(tmp_path / "deaf", WithoutAttention)
+    encoder = toy_folder(tmp_path / "encoder", Encoder)
+    for flags in ([], ["-l", "1"], ["--rollout"], ["--cache", "2"]):
+        shown = said("attention", "-m", deaf, *flags, "the park", code=2)
+        assert shown == f"glass: attention: {deaf} has no attention\n"
+    for arguments in (
+        ["generate"],
+        ["top"],
+        ["saliency"],
+        ["lens", "--rankings", "2"],
+        ["attention", "--cache", "2"],
+    ):
+        shown = said(*arguments, "-m", encoder, "the park", code=2)
+        assert shown.endswith(f"{encoder} cannot continue a text; its capabilities are: {READS}\n")
+    assert "activation" in said("neurons", "-k", "1", "-m", encoder, "the park")
+    assert said("lens", "-m", encoder, "the park", code=2).endswith("does not predict the next token\n")

@@ -48,6 +48,16 @@ def test_show_has_a_table_for_every_stack(glass, tmp_path: Path, monkeypatch: py
     assert {"shared.weight", "2 × encoder.fc1.bias", "3 × decoder.fc1.bias"} <= set(answer.tensors)
 
 
+def test_one_block_is_one_block(glass, tmp_path: Path) -> None:
+    """And one token is one token."""
+    save_folder(tmp_path / "one", small_model(layers=1))
+    out = glass("show", str(tmp_path / "one"))[1]
+    assert "1 block, each:" in out
+    assert "1 blocks" not in out
+    assert "1 token, 1 byte\n" in glass("tokenize", "a")[1]
+    assert "2 tokens, 2 bytes\n" in glass("tokenize", "zq")[1]
+
+
 def test_show_says_why_124m(glass, tmp_path: Path) -> None:
     """On GPT-2 small itself: the exact count, block by block, and the note."""
     import torch

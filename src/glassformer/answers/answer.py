@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVa
 
 import numpy as np
 
-from glassformer.errors import InputError, check_position
+from glassformer.errors import InputError, check_position, counted
 from glassformer.figures.labels import number, readable
 from glassformer.figures.marks import Spec
 from glassformer.tokenizers.tokenizer import pieces
@@ -148,7 +148,9 @@ class Answer:
     # What follows from that.
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.caption.partition(chr(10))[0]!r}, {len(self.rows)} rows)"
+        return (
+            f"{type(self).__name__}({self.caption.partition(chr(10))[0]!r}, {counted(len(self.rows), 'row')})"
+        )
 
     @cached_property
     def _table(self) -> Table:
@@ -187,7 +189,7 @@ class Answer:
 
     def first_row(self) -> str:
         """The first row of a table that is in order."""
-        return f"first of {len(self.rows)} rows: {self._row(0)}"
+        return f"first of {counted(len(self.rows), 'row')}: {self._row(0)}"
 
     def last_row(self) -> str:
         """The last row of a table that runs through stages or steps."""
@@ -332,7 +334,7 @@ def _key(name: Any) -> str:
 
 
 class Reader(Protocol):
-    """A model that reads: what edits and explanations need of its handle."""
+    """A model that reads: what explanations need of its handle."""
 
     @property
     def name(self) -> str: ...
@@ -353,8 +355,13 @@ class Subject(Reader, Protocol):
 
     def logits(self, ids: Sequence[int]) -> Array: ...
     def next_logits(self, ids: Sequence[int]) -> Array: ...
-    def generate(self, prompt: str | Sequence[int] = "", **options: Any) -> Any: ...
     def in_torch(self) -> AbstractContextManager[Any]: ...
+
+
+class Writer(Subject, Protocol):
+    """A model that also generates."""
+
+    def generate(self, prompt: str | Sequence[int] = "", **options: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -365,6 +372,7 @@ class Text:
     ids: list[int]
     prompt: int = 0
     logprobs: list[float] | None = field(default=None, repr=False)  # of the generated tokens
+    scores: Array | None = field(default=None, repr=False)  # (V,) of the next token, if they are known
 
     @property
     def net(self) -> Any:
@@ -390,6 +398,10 @@ class Text:
     def blank(self) -> int | None:
         """The token that explanations put in a token's place: the end of text, or none."""
         return None if self.lm.tokenizer is None else self.lm.tokenizer.end
+
+    def next_logits(self) -> Array:
+        """The scores of the next token (V,), by the backend that generates unless they are known."""
+        return self.lm.next_logits(self.ids) if self.scores is None else self.scores
 
     def reading(self) -> "Reading":
         """The whole text, to be run through the model."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from glassformer.answers.answer import Answer, Array, Cell, Column, Drawing, Table, Text, answer
-from glassformer.errors import InputError
+from glassformer.errors import InputError, counted
 from glassformer.explain import attention as attending
 from glassformer.figures.color import magnitude, signed
 from glassformer.figures.labels import number, percent
@@ -301,7 +301,7 @@ def heads(text: Text) -> Heads:
     reading = text.reading()
     patterns, visible = attending.patterns(reading), attending.masks(reading)
     found = attending.head_statistics(patterns, text.ids, mask=visible)
-    caption = f"{text.name}: kinds of heads on {len(text.ids)} tokens"
+    caption = f"{text.name}: kinds of heads on {counted(len(text.ids), 'token')}"
     return Heads(caption=caption, tokens=text.labels, patterns=patterns, visible=visible, **vars(found))
 
 

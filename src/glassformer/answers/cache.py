@@ -3,6 +3,7 @@
 import numpy as np
 
 from glassformer.answers.answer import Answer, Array, Cell, Column, Table, Text, answer
+from glassformer.errors import counted
 from glassformer.explain import cache as caching
 from glassformer.figures.color import magnitude
 from glassformer.figures.marks import Spec
@@ -76,7 +77,7 @@ def _each(layers: Array) -> int | str:
 def cache(text: Text) -> Cache:
     """What the key-value cache held and saved while a text was generated, step by step."""
     return Cache(
-        caption=f"{text.name}: keys and values of {len(text.net.blocks)} layers",
+        caption=f"{text.name}: keys and values of {counted(len(text.net.blocks), 'layer')}",
         tokens=text.labels[text.prompt :] if text.prompt else [],
         steps=caching.steps(text.reading()),
         text=text.labels,

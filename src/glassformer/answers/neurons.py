@@ -21,7 +21,7 @@ from glassformer.answers.answer import (
     labels,
     silent,
 )
-from glassformer.data.sources import find_files, read_pieces
+from glassformer.data.sources import read_corpus
 from glassformer.errors import InputError
 from glassformer.explain import neurons as firing
 from glassformer.figures.color import magnitude, signed
@@ -315,15 +315,15 @@ class Examples(Answer):
 
 def examples(
     lm: Subject,
-    documents: Iterable[str],
+    documents: Iterable[str | Path],
     *,
     layer: int,
     neuron: int,
     k: int = 5,
     progress: Progress = silent,
 ) -> Examples:
-    """Where in many texts a neuron fires most; they are streamed. Progress: tokens read, of 0 (unknown)."""
-    texts = (lm.encode(text) for text in documents if text)
+    """Where in many texts, or files of them, a neuron fires most. Progress: tokens read, of 0 (unknown)."""
+    texts = (lm.encode(text) for text in read_corpus(documents) if text)
     place = (layer, neuron)
     by_neuron = firing.examples(
         lm.net, texts, neurons=[place], k=k, progress=lambda done: progress(done, 0), lock=lm.lock
@@ -345,11 +345,3 @@ def _around(lm: Subject, example: firing.Example) -> tuple[str, str, str]:
     pieces = labels(lm.tokenizer, example.ids)
     at = example.position
     return "".join(pieces[:at]), pieces[at], "".join(pieces[at + 1 :])
-
-
-def read_corpus(corpus: Iterable[str | Path]) -> Iterator[str]:
-    """Text files, .jsonl and folders of them as a stream of texts; a long one comes in pieces."""
-    for path in corpus:
-        for file in find_files(Path(path)):
-            for piece in read_pieces(file):
-                yield piece.text

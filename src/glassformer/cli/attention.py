@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from glassformer.answers import ask
+from glassformer.answers import ask, check
 from glassformer.cli import flags
 from glassformer.cli.flags import TEXT, option, switch
 from glassformer.cli.question import Request, question
@@ -112,8 +112,9 @@ def attention(request: Request, which: Which) -> "Answer":
     if which.robot:
         return ask("robot")
     about, layer, head, by_word = request.about, which.layer, which.head, which.by_word
+    check("attention", about)  # the verb that was asked for, whichever question its flags ask
     if which.cache:
-        return request.lm.generate(request.prompt, max_new_tokens=which.cache, temperature=0).cache()
+        return request.generate(max_new_tokens=which.cache, temperature=0).cache()
     if which.pair is not None:
         source, target = which.pair
         return ask("find_heads", about, source=source, target=target)

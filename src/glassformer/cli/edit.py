@@ -138,7 +138,7 @@ class Comparison:
 def edit(
     request: Request, changes: Changes, sweep: Sweep, comparison: Comparison, save: Path | None
 ) -> "Answer":
-    """Change the model while it runs, and compare what it predicts.
+    """Change heads, neurons or layers, and compare what the model predicts.
 
     \b
     glass edit --zero "blocks.0.attn.mix[1]" "Once upon a"           without one head

@@ -83,13 +83,12 @@ def neurons(request: Request, which: Which) -> "Answer":
 
 
 def _examples(request: Request, which: Which) -> "Answer":
-    from glassformer.answers.neurons import read_corpus
     from glassformer.cli.progress import progress_bar
 
     layer, neuron = parse_neuron("--examples", which.examples or "")
-    texts = read_corpus(which.corpus)
+    place = {"layer": layer, "neuron": neuron}
     with progress_bar("tokens read") as progress:
-        return ask("examples", request.lm, texts, layer=layer, neuron=neuron, k=which.k, progress=progress)
+        return ask("examples", request.lm, which.corpus, **place, k=which.k, progress=progress)
 
 
 def parse_layers(given: str) -> range:

@@ -8,7 +8,7 @@ from glassformer.answers import ask
 from glassformer.cli import flags
 from glassformer.cli.flags import DEFAULT_MODEL, TEXT, Loading, Picture, option, switch
 from glassformer.cli.printing import out, print_answer, print_json, size
-from glassformer.errors import InputError
+from glassformer.errors import InputError, counted
 
 if TYPE_CHECKING:
     from glassformer.answers.answer import Answer
@@ -115,7 +115,8 @@ def print_parameters(name: str, summary: "ModelSummary") -> None:
 
 def print_stack(stack: "PartSummary", width: int) -> None:
     """The tensors of one block, and how many parameters one block and all blocks have."""
-    title = f"{stack.blocks} blocks" if stack.stack == "blocks" else f"{stack.stack}: {stack.blocks} blocks"
+    blocks = counted(stack.blocks, "block")
+    title = blocks if stack.stack == "blocks" else f"{stack.stack}: {blocks}"
     out(f"{title}, each:")
     out(*("  " + line_of(tensor, width - 2) for tensor in stack.tensors))
     out(f"  {'one block':<{width + 16}}{stack.block_total:>15,}")

@@ -8,7 +8,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -69,6 +69,17 @@ def read_texts(path: Path, *, field: str = "text") -> Iterator[str]:
             if piece.last:
                 yield "".join(parts)
                 parts = []
+
+
+def read_corpus(sources: Iterable[str | Path]) -> Iterator[str]:
+    """Texts as they are, and those of files and folders (a `Path` each) as a stream, long ones in pieces."""
+    for source in sources:
+        if isinstance(source, str):
+            yield source
+            continue
+        for file in find_files(source):
+            for piece in read_pieces(file):
+                yield piece.text
 
 
 def _read_text(file: BinaryIO, path: Path) -> Iterator[Piece]:

@@ -63,6 +63,7 @@ class Family:
     names: "Names"  # its tensors' names in files
     train_tokenizer: "Callable[..., Tokenizer]"  # learns a vocabulary of its kind from texts
     presets: Mapping[str, Any]  # published sizes by name
+    objective: str = "next_token"  # what it learns: a name in JOBS of `tasks/jobs.py`
     small: Mapping[str, Any] = field(default_factory=dict)  # sizes that a training starts from, if not given
     note: str = ""  # a sentence for the card of every folder of this family
     # The special tokens that `config.json` and `generation_config.json` state.

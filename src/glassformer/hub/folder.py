@@ -48,7 +48,6 @@ def load_folder(
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
     dropout: float = 0.0,
-    allow_nonfinite: bool = False,
 ) -> Loaded:
     """Read a folder. Every file is checked before memory is taken, and memory is taken once.
 
@@ -59,9 +58,9 @@ def load_folder(
     machine.check_memory(model.config.parameters * dtype.itemsize, what=str(folder))
 
     for place in places:
-        value = _read(place, dtype, allow_nonfinite)
+        value = _read(place, dtype)
         for copy in place.copies:
-            again = _read(place._replace(entry=copy), dtype, allow_nonfinite)
+            again = _read(place._replace(entry=copy), dtype)
             _check_same(again, value, place, copy)
         _put(model, place, value, device)
     model.tie()
@@ -152,10 +151,10 @@ def parse_dtype(name: str) -> torch.dtype:
     return known[name]
 
 
-def _read(place: Place, dtype: torch.dtype, allow_nonfinite: bool) -> Tensor:
+def _read(place: Place, dtype: torch.dtype) -> Tensor:
     value = place.read().to(dtype)
     # One pass, no copy; NaN shows in both extremes.
-    if not allow_nonfinite and not torch.stack(value.aminmax()).isfinite().all():
+    if not torch.stack(value.aminmax()).isfinite().all():
         entry = place.entry
         raise CheckpointError(
             f"{entry.path}: {entry.name} holds NaN or infinite numbers, or numbers too large for {dtype}"

@@ -7,7 +7,7 @@ was generated inside `with lm.edit(…)` must be asked inside it too.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from glassformer.answers.lens import Attribution, Lens, Rankings, Residual, WatchedRankings
     from glassformer.answers.neurons import Clusters, Factors, Neurons
     from glassformer.answers.saliency import Saliency
-    from glassformer.answers.tokens import Candidate, Probabilities
+    from glassformer.answers.tokens import Candidate, Probabilities, Top
     from glassformer.explain.edits import EditSession
     from glassformer.tasks.complete import LanguageModel
 
@@ -149,7 +149,13 @@ class Completion:
         context = self.lm.net.context
         if context is not None and len(self.ids) - 1 > context:
             raise InputError("top(): this text outgrew the context and cannot be replayed as a whole")
-        return [self.lm.candidates(row, k) for row in self._replayed_logits()]
+        from glassformer.answers.answer import Text
+
+        found = []
+        for at, scores in enumerate(self._replayed_logits(), start=len(self.prompt_tokens)):
+            before = Text(self.lm, self.ids[:at], scores=scores)
+            found.append(cast("Top", ask("top", before, k=k)).candidates)
+        return found
 
     def probabilities(self) -> "Probabilities":
         """How sure the model was of every token that it generated."""

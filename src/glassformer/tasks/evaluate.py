@@ -54,6 +54,14 @@ class Score:
         return Measurement(name, protocol, self.tokens, loss, math.exp(min(loss, 700.0)), bits)
 
 
+@dataclass(frozen=True)
+class Row:
+    """The tokens of a document; `scale` is bytes of the text per byte of its tokens."""
+
+    ids: list[int]
+    scale: float
+
+
 def evaluate(
     lm: LanguageModel,
     what: str,
@@ -77,20 +85,40 @@ def evaluate(
         raise InputError(f"stride must be between 1 and the context of {context}, not {stride}")
     if documents < 0 or characters < 0:
         raise InputError("documents and characters must be at least 0")
+
     if what == "lambada":
-        yield _lambada(lm, backend, list(islice(read_texts(_named(what)), documents or None)), progress)
+        passages = islice(read_texts(_named(what)), documents or None)
+        yield _lambada(lm, backend, list(passages), progress)
         return
     if what == "wikitext2":
         rows = [_row(lm, wikitext(_named(what)))]
         protocol = "the raw test set, its lines joined by two line ends, as one text"
     else:
-        texts = _texts(Path(what), field)
-        start = lm.encode("") if lm.tokenizer is not None and lm.tokenizer.end is not None else []
-        rows = [
-            _row(lm, text[: characters or None], start=start) for text in islice(texts, documents or None)
-        ]
-        protocol = _describe(len(rows), characters, started=bool(start))
+        texts = islice(_texts(Path(what), field), documents or None)
+        rows, protocol = _documents(lm, texts, characters)
     strides = {"without overlap": context, f"stride {stride}": stride}
+    for name, score, how in _scores(lm, backend, rows, strides=strides, progress=progress):
+        yield score.measurement(f"{what}, {name}", f"{protocol}; {how}")
+
+
+def _documents(lm: LanguageModel, texts: Iterable[str], characters: int) -> tuple[list[Row], str]:
+    """Documents as tokens, each behind the token that begins a text, and how they were read."""
+    begins = lm.tokenizer is not None and lm.tokenizer.end is not None
+    start = lm.encode("") if begins else []
+    rows = [_row(lm, text[: characters or None], start=start) for text in texts]
+    return rows, _describe(len(rows), characters, started=bool(start))
+
+
+def _scores(
+    lm: LanguageModel,
+    backend: Backend,
+    rows: Sequence[Row],
+    *,
+    strides: dict[str, int],
+    progress: Progress,
+) -> Iterator[tuple[str, Score, str]]:
+    """For every stride its name, the score of all rows, and the protocol of the windows."""
+    context = backend.context or UNLIMITED
     total = sum(
         len(list(windows(len(row.ids), context, stride=step))) for row in rows for step in strides.values()
     )
@@ -101,16 +129,7 @@ def evaluate(
             done += count
             progress(done, total)
         how = f"windows of {context} tokens, moving by {step}; every token is scored once, with the tokens"
-        about = f"{protocol}; {how} before it in its window; its first token is not scored"
-        yield score.measurement(f"{what}, {name}", about)
-
-
-@dataclass(frozen=True)
-class Row:
-    """The tokens of a document; `scale` is bytes of the text per byte of its tokens."""
-
-    ids: list[int]
-    scale: float
+        yield name, score, f"{how} before it in its window; its first token is not scored"
 
 
 def _row(lm: LanguageModel, text: str, start: Sequence[int] = ()) -> Row:
