@@ -60,7 +60,7 @@ def test_stacks(pair: Pair) -> None:
     text = Reading(toy(), [1, 2])
     assert text.stack() == text.stack("encoder.") == text.net.stacks[0]
     assert layer_sites(text.stack(), "mlp.out", layers=[1]) == ["encoder.blocks.1.mlp.out"]
-    with pytest.raises(InputError, match=r"stack 'decoder\.' does not exist; this model has 'encoder\.'"):
+    with pytest.raises(InputError, match=r"stack 'decoder\.' does not exist; this model has: encoder"):
         text.stack("decoder.")
 
 
