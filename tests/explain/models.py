@@ -134,13 +134,14 @@ class ToyStack(Tapped):
 class Toy(Tapped):
     """A two-sided model with a prefix, a scaled embedding, no limit of positions and a bias in its output."""
 
-    vocab, context, width, post_norm = 97, None, 24, True
+    capabilities = frozenset({"attends"})
+    context, width, post_norm = None, 24, True
     stacks: tuple[Stack, ...] = (Stack(prefix="encoder.", layers=2, heads=3, causal=False, neurons=96),)
 
-    def __init__(self) -> None:
+    def __init__(self, vocab: int = 97) -> None:
         super().__init__()
-        self.config = None
-        self.tokens, self.head = nn.Embedding(97, self.width), nn.Linear(self.width, 97)
+        self.config, self.vocab = None, vocab
+        self.tokens, self.head = nn.Embedding(vocab, self.width), nn.Linear(self.width, vocab)
         for stack in self.stacks:
             self.add_module(stack.name, ToyStack(self.width, stack, post_norm=self.post_norm))
         self.norm = nn.Identity() if self.post_norm else nn.LayerNorm(self.width)
@@ -174,6 +175,7 @@ class Toy(Tapped):
 class ToyTranslator(Toy):
     """An encoder-decoder: the encoder reads a source, the decoder a text, and attends to what was encoded."""
 
+    capabilities = frozenset({"attends", "causal", "source", "writes"})
     stacks = (
         Stack(prefix="encoder.", layers=1, heads=3, causal=False, neurons=48, source=True),
         Stack(
@@ -220,10 +222,10 @@ class ToyFeedForward(Toy):
     stacks = (Stack(prefix="encoder.", layers=2, heads=0, causal=True, neurons=96, parts=(FEED_FORWARD,)),)
 
 
-def toy(seed: int = 0, kind: type[Toy] = Toy) -> Any:
+def toy(seed: int = 0, kind: type[Toy] = Toy, vocab: int = 97) -> Any:
     """A toy whose every number is random."""
     torch.manual_seed(seed)
-    net = kind()
+    net = kind(vocab)
     shake(net, seed)
     return net.double().eval()
 

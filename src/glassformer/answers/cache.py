@@ -75,9 +75,10 @@ def _each(layers: Array) -> int | str:
 
 def cache(text: Text) -> Cache:
     """What the key-value cache held and saved while a text was generated, step by step."""
+    reading = text.reading()
     return Cache(
-        caption=f"{text.name}: keys and values of {len(text.net.blocks)} layers",
+        caption=f"{text.name}: keys and values of {reading.stack().layers} layers",
         tokens=text.labels[text.prompt :] if text.prompt else [],
-        steps=caching.steps(text.reading()),
+        steps=caching.steps(reading),
         text=text.labels,
     )

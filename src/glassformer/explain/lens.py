@@ -1,4 +1,4 @@
-"""The logit lens: what a model would predict after every part of a block, and which parts made a token likely.
+"""The logit lens: what a model would predict after every part of a block, and which parts raised a logit.
 
 The residual stream is read where it is after attention (`mid`) and after the feed-forward layer (`out`), and
 put through the final norm and the output matrix as if it were the last. Of several stacks it is the last one

@@ -137,9 +137,12 @@ class Reading:
 
     def axes(self, *, stack: str = "", part: str = "attn") -> tuple[list[int], list[int]]:
         """The tokens of both axes of a pattern (T, S): the queries, and what they attend to."""
-        crosses = attention_of(self.stack(stack), part).source
         queries = self.ids_of(stack)
-        return queries, self._ids(source=True) if crosses else queries
+        return queries, self._ids(source=True) if self.crosses(stack=stack, part=part) else queries
+
+    def crosses(self, *, stack: str = "", part: str = "attn") -> bool:
+        """Whether a pattern lies between two texts."""
+        return attention_of(self.stack(stack), part).source
 
     def _ids(self, *, source: bool) -> list[int]:
         if not source:

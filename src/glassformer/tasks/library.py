@@ -70,7 +70,8 @@ def describe(name: str, *, revision: str | None = None, offline: bool = False) -
     model, places, config = outline(folder)
     kinds = sorted({str(place.entry.dtype).removeprefix("torch.") for place in places})
     size = sum(path.stat().st_size for path in {place.entry.path for place in places})
-    table = Table(name, folder, config, ", ".join(kinds), size, blocks=sum(stack.layers for stack in model.stacks))
+    blocks = sum(stack.layers for stack in model.stacks)
+    table = Table(name, folder, config, ", ".join(kinds), size, blocks=blocks)
     counted = dict(
         model.named_parameters()
     )  # not the token matrix once more, nor biases of zero that stand for none
