@@ -79,7 +79,7 @@ def test_two_texts() -> None:
     assert [tuple(value.shape) for value in seen.values()] == [(2, 5, 24), (2, 3, 24), (2, 1, 97)]
     with pytest.raises(InputError, match="stack 'middle' does not exist; this model has: encoder, decoder"):
         text.stack("middle")
-    with pytest.raises(InputError, match="attention 'cross' does not exist in the stack encoder, .*: attn"):
+    with pytest.raises(InputError, match=r"attention 'cross' does not exist in the stack encoder, .*: attn"):
         text.axes(stack="encoder", part="cross")
 
 
