@@ -64,6 +64,10 @@ def test_a_model_has_its_parts(model: Net, ids: Tensor) -> None:
         blocks = model.get_submodule(f"{stack.prefix}blocks")
         assert isinstance(blocks, nn.ModuleList)
         assert len(blocks) == stack.layers
+        for layer in range(stack.layers):
+            for part in stack.parts:
+                matrix = model.get_submodule(stack.site(layer, f"{part.name}.{part.output}"))
+                assert matrix.out_features == model.tokens.embedding_dim
     assert model.capabilities
     assert model.embed(ids).shape == (3, 12, model.tokens.embedding_dim)
 
@@ -137,10 +141,10 @@ def test_the_stream_is_what_its_parts_make(model: Net, ids: Tensor) -> None:
     for stack in model.stacks:
         for layer in range(stack.layers):
             before = "in"
-            for part, after in stack.parts:
-                site = stack.site(layer, after)
-                stream = seen[stack.site(layer, before)] + seen[stack.site(layer, f"{part}.out")]
-                before = after
+            for part in stack.parts:
+                site = stack.site(layer, part.after)
+                stream = seen[stack.site(layer, before)] + seen[stack.site(layer, f"{part.name}.out")]
+                before = part.after
                 norm = model.stream_norm(site)
                 stream = stream if norm is None else norm(stream)
                 assert torch.allclose(stream, seen[site], rtol=0, atol=1e-9 * seen[site].abs().max().item())

@@ -231,10 +231,10 @@ def muted(model: nn.Module, *sites: str) -> Iterator[Tracer]:
             seen.outer = outer  # leave() needs it to hand the modules back
 
 
-def sites_of(model: nn.Module, *inputs: Tensor) -> Tracer:
+def sites_of(model: nn.Module, *inputs: Tensor, **named: Tensor) -> Tracer:
     """All sites of one run, which no trace around it sees or edits."""
     with torch.inference_mode(), muted(model) as seen:
-        model(*inputs)
+        model(*inputs, **named)
     return seen
 
 

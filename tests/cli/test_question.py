@@ -104,10 +104,38 @@ def test_numbers(tmp_path: Path, said) -> None:
     assert len(lines) == 1 + len(found["tokens"]) * len(found["values"]["stages"])
 
 
+ABOUT_A_STACK = [
+    ["attention"],
+    ["attention", "-l", "1"],
+    ["attention", "--find-heads", "sat", "cat"],
+    ["attention", "-l", "1", "--head", "0", "--steps", "sat"],
+    ["attention", "--rollout"],
+    ["neurons"],
+    ["neurons", "--factors", "2"],
+    ["neurons", "--clusters", "2"],
+]
+
+
+@pytest.mark.parametrize("arguments", ABOUT_A_STACK, ids=" ".join)
+def test_the_stacks_of_a_model_that_has_one(arguments: list[str], said) -> None:
+    """It can be named; another one is refused with a list; it has no attention to a source text."""
+    message = said(*arguments, "--stack", "encoder", TEXT, code=2)
+    assert message == "glass: stack 'encoder' does not exist; this model has: blocks\n"
+    if arguments[-1] != "2":  # factors and clusters are slow
+        assert said(*arguments, "--stack", "blocks", TEXT) == said(*arguments, TEXT)
+    if arguments[0] == "attention" and "--rollout" not in arguments:
+        message = said(*arguments, "--cross", TEXT, code=2)
+        assert message == "glass: attention 'cross' does not exist in the stack blocks, which has: attn\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["attention", "--head", "1", TEXT], "--head needs --layer"),
+        (["attention", "--rollout", "--cross", TEXT], "--cross does not go with --rollout"),
+        (["attention", "--cache", "2", "--stack", "blocks", TEXT], "--stack does not go with --cache"),
+        (["attention", "--robot", "--cross"], "--cross does not go with --robot"),
+        (["neurons", "--promotes", "1.2", "--stack", "blocks"], "--stack does not go with --promotes"),
         (["attention", "--steps", "cat", TEXT], "--steps needs --layer and --head"),
         (["attention", "--find-heads", "cat"], "requires 2 arguments"),
         (["attention", "-l", "99", TEXT], "layer 99 is out of range"),

@@ -347,7 +347,9 @@ class Reader(Protocol):
     @property
     def capabilities(self) -> frozenset[str]: ...
     def encode(self, prompt: str | Sequence[int], *, special: bool = False) -> list[int]: ...
-    def reading(self, ids: Sequence[int], *, prompt: int = 0) -> "Reading": ...
+    def reading(
+        self, ids: Sequence[int], *, prompt: int = 0, source: Sequence[int] | None = None
+    ) -> "Reading": ...
 
 
 class Subject(Reader, Protocol):
@@ -366,13 +368,17 @@ class Writer(Subject, Protocol):
 
 @dataclass(frozen=True)
 class Text:
-    """The text that a question is about: tokens, of which the first `prompt` were given (0: all of them)."""
+    """The text that a question is about: tokens, of which the first `prompt` were given (0: all of them).
+
+    `source` is the second text of a model that reads two.
+    """
 
     lm: Subject
     ids: list[int]
     prompt: int = 0
     logprobs: list[float] | None = field(default=None, repr=False)  # of the generated tokens
     scores: Array | None = field(default=None, repr=False)  # (V,) of the next token, if they are known
+    source: list[int] | None = None
 
     @property
     def net(self) -> Any:
@@ -405,7 +411,28 @@ class Text:
 
     def reading(self) -> "Reading":
         """The whole text, to be run through the model."""
-        return self.lm.reading(self.ids, prompt=self.prompt)
+        return self.lm.reading(self.ids, prompt=self.prompt, source=self.source)
+
+    def name_of(self, stack: str = "", part: str = "attn") -> str:
+        """The name of the model; of a stack, if it has several; and of attention to another text."""
+        reading = self.reading()
+        several = len(reading.net.stacks) > 1
+        names = [self.name, reading.stack(stack).name if several else ""]
+        names += ["cross-attention"] if part != "attn" else []
+        return ", ".join(filter(None, names))
+
+    def read_by(self, stack: str = "") -> "Text":
+        """The text whose tokens are at the positions of a stack: this one, or the source."""
+        return self._with(self.reading().ids_of(stack))
+
+    def axes(self, *, stack: str = "", part: str = "attn") -> "tuple[Text, Text]":
+        """The texts of both axes of a pattern: that of the queries, and the one they attend to."""
+        queries, sources = self.reading().axes(stack=stack, part=part)
+        return self._with(queries), self._with(sources)
+
+    def _with(self, ids: list[int]) -> "Text":
+        """A text of these tokens alone, for its words and labels."""
+        return self if ids == self.ids else Text(self.lm, ids)
 
     def replayed(self) -> "Text":
         """What the model read while it generated: all but the last token, which it never read."""
@@ -445,7 +472,7 @@ class Text:
         """The positions of a word: a number, or its text, with or without the blank before it."""
         word = str(word)
         if re.fullmatch(r"-?\d+", word, re.ASCII):
-            return [self.reading().check_position(int(word))]
+            return [check_position(len(self.ids), int(word))]
         if self.lm.tokenizer is None:
             raise InputError(f"{self.name} has no vocabulary; give positions as numbers")
 

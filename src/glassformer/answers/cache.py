@@ -76,9 +76,10 @@ def _each(layers: Array) -> int | str:
 
 def cache(text: Text) -> Cache:
     """What the key-value cache held and saved while a text was generated, step by step."""
+    reading = text.reading()
     return Cache(
-        caption=f"{text.name}: keys and values of {counted(len(text.net.blocks), 'layer')}",
+        caption=f"{text.name}: keys and values of {counted(reading.stack().layers, 'layer')}",
         tokens=text.labels[text.prompt :] if text.prompt else [],
-        steps=caching.steps(text.reading()),
+        steps=caching.steps(reading),
         text=text.labels,
     )

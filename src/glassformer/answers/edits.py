@@ -33,9 +33,10 @@ from glassformer.answers.answer import (
     labels,
     silent,
 )
+from glassformer.answers.lens import stage_names
 from glassformer.errors import InputError
 from glassformer.explain import edits as editing
-from glassformer.explain.reading import numbers
+from glassformer.explain.reading import numbers, stack_of
 from glassformer.figures.color import signed
 from glassformer.figures.labels import percent
 from glassformer.figures.marks import Spec
@@ -311,7 +312,7 @@ class Sweep(Answer, editing.Sweep):
     def draw(self) -> Spec:
         """How much comes back, place by place; the last site on top."""
         restored = self.restored[::-1]
-        sites = [site.removeprefix("blocks.") for site in self.sites[::-1]]
+        sites = stage_names(self.sites[::-1])
         most = float(np.nanmax(np.abs(restored), initial=1.0))
         return matrix(
             sites,
@@ -337,11 +338,15 @@ def sweep(
     broken: str | Sequence[int],
     answer: str | int,
     foil: str | int,
-    sites: str = "blocks.*.out",
+    sites: str = "",
     progress: Progress = silent,
 ) -> Sweep:
-    """Which places carry what tells two texts apart: patch each from one text into the other."""
+    """Which places carry what tells two texts apart: patch each from one text into the other.
+
+    Usual `sites` are the ends of all blocks.
+    """
     ids = lm.encode(broken)
+    sites = sites or stack_of(lm.net).site("*", "out")
     found = editing.sweep(
         lm.reading(lm.encode(clean)),
         lm.reading(ids),

@@ -112,15 +112,15 @@ class Neurons(Answer):
         )
 
 
-def neurons(text: Text, *, layers: Sequence[int] | None = None, k: int = 5) -> Neurons:
+def neurons(text: Text, *, layers: Sequence[int] | None = None, k: int = 5, stack: str = "") -> Neurons:
     """The neurons that fire most at every token."""
     if k < 1:
         raise InputError(f"k must be at least 1, not {k}")
-    found = firing.activations(text.reading(), layers=layers)
+    found = firing.activations(text.reading(), layers=layers, stack=stack)
     which = "all layers" if layers is None else f"layers {', '.join(map(str, layers))}"
     return Neurons(
-        caption=f"{text.name}: neurons of {which}",
-        tokens=text.labels,
+        caption=f"{text.name_of(stack)}: neurons of {which}",
+        tokens=text.read_by(stack).labels,
         layers=found.layers,
         ids=found.ids,
         activations=found.values,
@@ -224,14 +224,18 @@ def _peaks(tokens: list[str], name: str, values: Array) -> str:
     return "; ".join(f"{name} {n} is highest at {token!r}" for n, token in enumerate(highest))
 
 
-def factors(text: Text, *, count: int, layers: Sequence[int] | None = None, seed: int = 0) -> Factors:
+def factors(
+    text: Text, *, count: int, layers: Sequence[int] | None = None, seed: int = 0, stack: str = ""
+) -> Factors:
     """A few patterns over the tokens, of which all neurons are mixtures."""
-    return neurons(text, layers=layers).factors(count, seed=seed)
+    return neurons(text, layers=layers, stack=stack).factors(count, seed=seed)
 
 
-def clusters(text: Text, *, count: int, layers: Sequence[int] | None = None, seed: int = 0) -> Clusters:
+def clusters(
+    text: Text, *, count: int, layers: Sequence[int] | None = None, seed: int = 0, stack: str = ""
+) -> Clusters:
     """Neurons that fire at the same tokens, in groups."""
-    return neurons(text, layers=layers).clusters(count, seed=seed)
+    return neurons(text, layers=layers, stack=stack).clusters(count, seed=seed)
 
 
 # promotes: which tokens one neuron makes likelier

@@ -238,6 +238,8 @@ picture_of_any_drawing = picture(output, drawing, dark, width, as_json)
 
 layer = option("-l", "--layer", type=int, help="One layer, counted from 0.")
 head = option("--head", type=int, help="One head, counted from 0.")
+STACK = "Which stack of a model that has several: encoder, decoder. None: the last."
+stack = option("--stack", default="", show_default=False, help=STACK)
 by_word = switch("--words", "by_word", help="Join the tokens of a word.")
 seed = option("-s", "--seed", default=0, help="Of what is sampled: same seed, same result.")
 temperature = option("--temperature", default=0.0, help="0 takes the likeliest token; higher is wilder.")

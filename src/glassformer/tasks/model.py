@@ -184,11 +184,17 @@ class Model:
             raise InputError("this model has no vocabulary; give token ids, or convert it with --tokenizer")
         return self.tokenizer
 
-    def reading(self, ids: Sequence[int], *, prompt: int = 0) -> "Reading":
-        """A text for explanations; the first `prompt` tokens were given, the others were generated."""
+    def reading(
+        self, ids: Sequence[int], *, prompt: int = 0, source: Sequence[int] | None = None
+    ) -> "Reading":
+        """A text for explanations; the first `prompt` tokens were given, the others were generated.
+
+        `source` is the second text of a model that reads two.
+        """
         from glassformer.explain.reading import Reading
 
-        return Reading(self._load(), list(ids), prompt=prompt, lock=self.lock)
+        second = None if source is None else list(source)
+        return Reading(self._load(), list(ids), prompt=prompt, lock=self.lock, source=second)
 
     @contextmanager
     def edit(self, edits: "Edits") -> "Iterator[Model]":
