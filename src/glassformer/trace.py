@@ -50,7 +50,7 @@ def _uncompiled(function: Callable[P, R]) -> Callable[P, R]:
     def call(*arguments: P.args, **named: P.kwargs) -> R:
         if "torch._dynamo" not in sys.modules:
             return function(*arguments, **named)
-        disabled: Callable[P, R] = torch.compiler.disable(function)
+        disabled: Callable[P, R] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
         setattr(Tracer, function.__name__, disabled)  # in place of this one
         return disabled(*arguments, **named)
 

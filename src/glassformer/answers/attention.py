@@ -371,8 +371,7 @@ def heads(text: Text, *, stack: str = "", part: str = "attn") -> Heads:
     visible = attending.masks(reading, stack=stack, part=part)
     found = attending.head_statistics(patterns, None if crosses else queries.ids, mask=visible)
 
-    count = len(queries.ids)
-    tokens = counted(count, "token")
+    tokens = counted(len(queries.ids), "token")
     size = f", from {tokens} to {len(sources.ids)}" if crosses else f" on {tokens}"
     return Heads(
         caption=f"{text.name_of(stack, part)}: kinds of heads{size}",
