@@ -1,0 +1,184 @@
+"""GPT-1, GPT-2 and GPT-3 once more: from the files of a folder to logits, in plain NumPy and float64.
+
+An oracle for verification and for tests. It shares no code with the package, not even the reading of files,
+so an error would have to be made twice, in two ways, to go unseen.
+
+Shapes: B batch, T tokens, D model width, H heads, K head width, V vocabulary. Vectors are rows, so a linear
+map is `x @ w + b` with `w` of shape (in, out).
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+Weights = Mapping[str, NDArray[Any]]  # by their names in the file, with or without `transformer.`
+Settings = Mapping[str, Any]  # the content of `config.json`
+
+TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+TANH = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")
+
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])
+
+
+def read_folder(folder: Path) -> tuple[Settings, Weights]:
+    """The `config.json` and the tensors of a folder; the tensors stay on the disk until they are used."""
+    weights: dict[str, NDArray[Any]] = {}
+    for path in sorted(folder.glob("model*.safetensors")):
+        with path.open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(size))
+        header.pop("__metadata__", None)
+        content = np.memmap(path, mode="r", offset=8 + size)
+        for name, entry in header.items():
+            if entry["dtype"] in TYPES:  # others are masks that some files hold
+                begin, end = entry["data_offsets"]
+                numbers = content[begin:end].view(TYPES[entry["dtype"]])
+                weights[name] = numbers.reshape(entry["shape"])
+    return json.loads((folder / "config.json").read_text(encoding="utf-8")), weights
+
+
+def logits(settings: Settings, weights: Weights, ids: NDArray[Any]) -> Array:
+    """The next-token logits (B, T, V) for ids (B, T)."""
+    return sites(settings, weights, ids)["logits"]
+
+
+def sites(settings: Settings, weights: Weights, ids: NDArray[Any], *, causal: bool = True) -> dict[str, Array]:
+    """Run the model on ids (B, T): every intermediate value by its name. `causal=False` leaves out the mask,
+    as a mutant.
+    """
+    model = _Model(settings, weights)
+    first = settings.get("model_type") == "openai-gpt"
+    prefix = ("tokens_embed", "positions_embed") if first else ("wte", "wpe")
+    tokens, positions = (model.number(f"{name}.weight") for name in prefix)
+    _check(ids, tokens, positions)
+
+    found: dict[str, Array] = {}
+    stream = tokens[ids] + positions[: ids.shape[1]]
+    found["embed"] = stream
+    for layer in range(settings["n_layer"]):
+        here = {"in": stream}
+        hidden = _mask(settings, layer, ids.shape[1], causal=causal)
+        block = model.post_norm_block if first else model.block
+        stream = block(f"h.{layer}", stream, hidden, here)
+        found |= {f"blocks.{layer}.{name}": value for name, value in here.items()}
+    found["final"] = stream if first else model.norm(stream, "ln_f")
+    head = model.number("lm_head.weight") if "lm_head.weight" in model.weights else tokens  # (V, D)
+    found["logits"] = found["final"] @ head.T
+    return found
+
+
+class _Model:
+    """The parts of a block, by the names of their tensors."""
+
+    def __init__(self, settings: Settings, weights: Weights) -> None:
+        self.settings = settings
+        self.weights = {name.removeprefix("transformer."): value for name, value in weights.items()}
+        self.eps = settings.get("layer_norm_epsilon", 1e-5)
+        joint = self.weights["h.0.attn.c_attn.weight"].shape
+        self.transposed = joint[0] != settings["n_embd"]  # (out, in), as in nanoGPT
+
+    def block(self, name: str, stream: Array, hidden: NDArray[np.bool_], here: dict[str, Array]) -> Array:
+        """GPT-2's and GPT-3's: norm, attention, add, norm, feed-forward, add."""
+        here["mid"] = stream + self.attention(name, self.norm(stream, f"{name}.ln_1"), hidden, here)
+        here["out"] = here["mid"] + self.feed_forward(name, self.norm(here["mid"], f"{name}.ln_2"), here)
+        return here["out"]
+
+    def post_norm_block(
+        self, name: str, stream: Array, hidden: NDArray[np.bool_], here: dict[str, Array]
+    ) -> Array:
+        """GPT-1's: attention, add, norm, feed-forward, add, norm."""
+        here["mid"] = self.norm(stream + self.attention(name, stream, hidden, here), f"{name}.ln_1")
+        here["out"] = self.norm(here["mid"] + self.feed_forward(name, here["mid"], here), f"{name}.ln_2")
+        return here["out"]
+
+    def attention(self, name: str, x: Array, hidden: NDArray[np.bool_], here: dict[str, Array]) -> Array:
+        """Scaled dot-product attention of all heads."""
+        joint = self.linear(x, f"{name}.attn.c_attn")
+        q, k, v = (self.split(part) for part in np.split(joint, 3, axis=-1))  # each (B, H, T, K)
+        scores = q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1])
+        scores = np.where(hidden, -np.inf, scores)
+        pattern = _softmax(scores)
+        mix = pattern @ v
+        merged = mix.transpose(0, 2, 1, 3).reshape(*x.shape[:2], -1)
+        out = self.linear(merged, f"{name}.attn.c_proj")
+        values = {"q": q, "k": k, "v": v, "scores": scores, "pattern": pattern, "mix": mix, "out": out}
+        here.update({f"attn.{site}": value for site, value in values.items()})
+        return out
+
+    def feed_forward(self, name: str, x: Array, here: dict[str, Array]) -> Array:
+        """Two linear maps with an activation between them."""
+        here["mlp.neurons"] = self.activate(self.linear(x, f"{name}.mlp.c_fc"))
+        here["mlp.out"] = self.linear(here["mlp.neurons"], f"{name}.mlp.c_proj")
+        return here["mlp.out"]
+
+    def activate(self, x: Array) -> Array:
+        """What the configuration names; GPT-1's `gelu` is the form with tanh."""
+        first = self.settings.get("model_type") == "openai-gpt"
+        kind = self.settings.get("afn", "gelu") if first else self.settings.get("activation_function", TANH[0])
+        if kind == "relu":
+            return np.maximum(x, 0.0)
+        if kind in TANH or first:  # x times the tanh approximation of the normal CDF
+            return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+        if kind != "gelu":
+            raise ValueError(f"unknown activation {kind!r}")
+        cdf: Array = 0.5 * _erfc(-x / math.sqrt(2.0))
+        return x * cdf
+
+    def norm(self, x: Array, name: str) -> Array:
+        """Layer normalization."""
+        centered: Array = x - x.mean(axis=-1, keepdims=True)
+        variance: Array = (centered**2).mean(axis=-1, keepdims=True)
+        scaled: Array = self.number(f"{name}.weight") * centered / np.sqrt(variance + self.eps)
+        return scaled + self.bias(name)
+
+    def linear(self, x: Array, name: str) -> Array:
+        """A matrix and a bias."""
+        matrix = self.number(f"{name}.weight")
+        product: Array = x @ (matrix.T if self.transposed else matrix)
+        return product + self.bias(name)
+
+    def bias(self, name: str) -> Array | float:
+        """A bias, or 0 in a model that has none."""
+        return self.number(f"{name}.bias") if f"{name}.bias" in self.weights else 0.0
+
+    def split(self, x: Array) -> Array:
+        """(B, T, H·K) -> (B, H, T, K): head h owns the columns h·K … (h + 1)·K - 1."""
+        b, t, _ = x.shape
+        return x.reshape(b, t, self.settings["n_head"], -1).transpose(0, 2, 1, 3)
+
+    def number(self, name: str) -> Array:
+        """A tensor in float64. NumPy has no bfloat16: it is the upper half of a float32."""
+        value = self.weights[name]
+        if value.dtype == np.uint16:
+            value = (value.astype(np.uint32) << 16).view(np.float32)
+        return np.asarray(value, dtype=np.float64)
+
+
+def _mask(settings: Settings, layer: int, length: int, *, causal: bool) -> NDArray[np.bool_]:
+    """[query, key]: which keys are hidden. In some layers of GPT-3, those further back than the window too."""
+    back = np.arange(length)[:, None] - np.arange(length)[None, :]
+    hidden: NDArray[np.bool_] = back < 0 if causal else np.zeros_like(back, dtype=bool)
+    if "window_size" in settings and layer % settings["stride"]:
+        hidden = hidden | (back >= settings["window_size"])
+    return hidden
+
+
+def _softmax(x: Array) -> Array:
+    e: Array = np.exp(x - x.max(axis=-1, keepdims=True))
+    total: Array = e.sum(axis=-1, keepdims=True)
+    return e / total
+
+
+def _check(ids: NDArray[Any], tokens: Array, positions: Array) -> None:
+    if ids.ndim != 2 or not np.issubdtype(ids.dtype, np.integer):
+        raise ValueError(f"ids must be a (B, T) integer array, got {ids.shape} {ids.dtype}")
+    if not 1 <= ids.shape[1] <= len(positions):
+        raise ValueError(f"sequence length {ids.shape[1]} is outside 1..{len(positions)}")
+    if ids.min() < 0 or ids.max() >= len(tokens):
+        raise ValueError(f"token ids must lie in 0..{len(tokens) - 1}")
