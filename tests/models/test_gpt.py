@@ -25,6 +25,7 @@ from glassformer.hub.mapping import export_tensors
 from glassformer.models import gpt
 from glassformer.models.gpt import GPT, GPT3, PRESETS, Config, GPT3Config
 from glassformer.nn.attention import attend, band_mask
+from glassformer.nn.net import Net
 from glassformer.trace import trace
 from glassformer.verification import reference
 
@@ -57,11 +58,12 @@ PAPER = {
 }
 
 
-def files_of(model: GPT) -> tuple[dict[str, object], dict[str, np.ndarray]]:
-    """What the folder of a model would hold: its `config.json`, and its tensors."""
+def files_of(model: Net) -> reference.Files:
+    """What the folder of a model would hold."""
     found = family(model.kind)
     tensors = export_tensors(found, model)
-    return found.write_config(model.config), {name: value.numpy() for name, value in tensors.items()}
+    weights = {name: value.numpy() for name, value in tensors.items()}
+    return reference.Files(found.write_config(model.config), weights)
 
 
 def random_ids(rows: int, length: int, vocab: int = 97, seed: int = 0) -> torch.Tensor:
@@ -70,7 +72,7 @@ def random_ids(rows: int, length: int, vocab: int = 97, seed: int = 0) -> torch.
 
 def distance_to_reference(model: GPT, ids: torch.Tensor) -> float:
     """The largest difference of a logit, as a share of the largest logit."""
-    right = reference.logits(*files_of(model), ids.numpy())
+    right = reference.logits(files_of(model), ids.numpy())
     with torch.no_grad():
         ours = model(ids).double().numpy()
     return float(np.abs(ours - right).max() / np.abs(right).max())
@@ -93,7 +95,7 @@ def test_every_site_equals_the_reference(kind: str, changes: dict[str, object]) 
     """Not only the logits: every named value on the way, in every model of the family."""
     model = small_net(kind, 1, torch.float64, **changes)
     ids = random_ids(2, 9)
-    right = reference.sites(*files_of(model), ids.numpy())
+    right = reference.sites(files_of(model), ids.numpy())
     with trace(model) as seen:
         model(ids)
     assert set(seen) == set(right)
@@ -152,7 +154,7 @@ def test_the_reference_catches_every_mutant(file: str, old: str, new: str) -> No
     wrong.load_state_dict(state, strict=False)  # the head is the token matrix, unless that is what is broken
     wrong = wrong.double().eval()
     ids = random_ids(2, 12)
-    expected = reference.logits(*files_of(right), ids.numpy())
+    expected = reference.logits(files_of(right), ids.numpy())
     with torch.no_grad():
         far = np.abs(wrong(ids).numpy() - expected).max() / np.abs(expected).max()
     assert far > 1e-8

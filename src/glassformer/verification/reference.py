@@ -11,14 +11,12 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-Weights = Mapping[str, NDArray[Any]]  # by their names in the file, with or without `transformer.`
-Settings = Mapping[str, Any]  # the content of `config.json`
 
 TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 TANH = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")
@@ -26,8 +24,20 @@ TANH = ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
-def read_folder(folder: Path) -> tuple[Settings, Weights]:
-    """The `config.json` and the tensors of a folder; the tensors stay on the disk until they are used."""
+class Files(NamedTuple):
+    """What a folder holds: the content of its `config.json`, and its tensors by their names."""
+
+    settings: Mapping[str, Any]
+    weights: Mapping[str, NDArray[Any]]
+
+    @property
+    def is_gpt1(self) -> bool:
+        """GPT-1 has other names for its embeddings, and its norms after the additions."""
+        return bool(self.settings.get("model_type") == "openai-gpt")
+
+
+def read_folder(folder: Path) -> Files:
+    """The files of a folder; the tensors stay on the disk until they are used."""
     weights: dict[str, NDArray[Any]] = {}
     for path in sorted(folder.glob("model*.safetensors")):
         with path.open("rb") as file:
@@ -40,34 +50,31 @@ def read_folder(folder: Path) -> tuple[Settings, Weights]:
                 begin, end = entry["data_offsets"]
                 numbers = content[begin:end].view(TYPES[entry["dtype"]])
                 weights[name] = numbers.reshape(entry["shape"])
-    return json.loads((folder / "config.json").read_text(encoding="utf-8")), weights
+    return Files(json.loads((folder / "config.json").read_text(encoding="utf-8")), weights)
 
 
-def logits(settings: Settings, weights: Weights, ids: NDArray[Any]) -> Array:
+def logits(files: Files, ids: NDArray[Any]) -> Array:
     """The next-token logits (B, T, V) for ids (B, T)."""
-    return sites(settings, weights, ids)["logits"]
+    return sites(files, ids)["logits"]
 
 
-def sites(settings: Settings, weights: Weights, ids: NDArray[Any], *, causal: bool = True) -> dict[str, Array]:
-    """Run the model on ids (B, T): every intermediate value by its name. `causal=False` leaves out the mask,
-    as a mutant.
-    """
-    model = _Model(settings, weights)
-    first = settings.get("model_type") == "openai-gpt"
-    prefix = ("tokens_embed", "positions_embed") if first else ("wte", "wpe")
-    tokens, positions = (model.number(f"{name}.weight") for name in prefix)
+def sites(files: Files, ids: NDArray[Any], *, causal: bool = True) -> dict[str, Array]:
+    """Run the model on ids (B, T): every value on the way, by name. `causal=False`, a mutant, has no mask."""
+    model = _Model(files)
+    embeddings = ("tokens_embed", "positions_embed") if files.is_gpt1 else ("wte", "wpe")
+    tokens, positions = (model.number(f"{name}.weight") for name in embeddings)
     _check(ids, tokens, positions)
 
     found: dict[str, Array] = {}
     stream = tokens[ids] + positions[: ids.shape[1]]
     found["embed"] = stream
-    for layer in range(settings["n_layer"]):
+    for layer in range(files.settings["n_layer"]):
         here = {"in": stream}
-        hidden = _mask(settings, layer, ids.shape[1], causal=causal)
-        block = model.post_norm_block if first else model.block
+        hidden = model.mask(layer, ids.shape[1], causal=causal)
+        block = model.post_norm_block if files.is_gpt1 else model.block
         stream = block(f"h.{layer}", stream, hidden, here)
         found |= {f"blocks.{layer}.{name}": value for name, value in here.items()}
-    found["final"] = stream if first else model.norm(stream, "ln_f")
+    found["final"] = stream if files.is_gpt1 else model.norm(stream, "ln_f")
     head = model.number("lm_head.weight") if "lm_head.weight" in model.weights else tokens  # (V, D)
     found["logits"] = found["final"] @ head.T
     return found
@@ -76,12 +83,13 @@ def sites(settings: Settings, weights: Weights, ids: NDArray[Any], *, causal: bo
 class _Model:
     """The parts of a block, by the names of their tensors."""
 
-    def __init__(self, settings: Settings, weights: Weights) -> None:
-        self.settings = settings
-        self.weights = {name.removeprefix("transformer."): value for name, value in weights.items()}
-        self.eps = settings.get("layer_norm_epsilon", 1e-5)
+    def __init__(self, files: Files) -> None:
+        self.settings, self.is_gpt1 = files.settings, files.is_gpt1
+        # Some files have this prefix, some do not.
+        self.weights = {name.removeprefix("transformer."): value for name, value in files.weights.items()}
+        self.eps = self.settings.get("layer_norm_epsilon", 1e-5)
         joint = self.weights["h.0.attn.c_attn.weight"].shape
-        self.transposed = joint[0] != settings["n_embd"]  # (out, in), as in nanoGPT
+        self.transposed = joint[0] != self.settings["n_embd"]  # (out, in), as in nanoGPT
 
     def block(self, name: str, stream: Array, hidden: NDArray[np.bool_], here: dict[str, Array]) -> Array:
         """GPT-2's and GPT-3's: norm, attention, add, norm, feed-forward, add."""
@@ -119,11 +127,13 @@ class _Model:
 
     def activate(self, x: Array) -> Array:
         """What the configuration names; GPT-1's `gelu` is the form with tanh."""
-        first = self.settings.get("model_type") == "openai-gpt"
-        kind = self.settings.get("afn", "gelu") if first else self.settings.get("activation_function", TANH[0])
+        name, usual = ("afn", "gelu") if self.is_gpt1 else ("activation_function", "gelu_new")
+        kind = self.settings.get(name, usual)
         if kind == "relu":
             return np.maximum(x, 0.0)
-        if kind in TANH or first:  # x times the tanh approximation of the normal CDF
+        if kind in TANH or (
+            self.is_gpt1 and kind == "gelu"
+        ):  # x times the tanh approximation of the normal CDF
             return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
         if kind != "gelu":
             raise ValueError(f"unknown activation {kind!r}")
@@ -147,6 +157,14 @@ class _Model:
         """A bias, or 0 in a model that has none."""
         return self.number(f"{name}.bias") if f"{name}.bias" in self.weights else 0.0
 
+    def mask(self, layer: int, length: int, *, causal: bool) -> NDArray[np.bool_]:
+        """[query, key]: which keys are hidden; in some layers of GPT-3, also those beyond the window."""
+        back = np.arange(length)[:, None] - np.arange(length)[None, :]
+        hidden: NDArray[np.bool_] = (back < 0) & causal
+        if "window_size" in self.settings and layer % self.settings["stride"]:
+            hidden = hidden | (back >= self.settings["window_size"])
+        return hidden
+
     def split(self, x: Array) -> Array:
         """(B, T, H·K) -> (B, H, T, K): head h owns the columns h·K … (h + 1)·K - 1."""
         b, t, _ = x.shape
@@ -158,15 +176,6 @@ class _Model:
         if value.dtype == np.uint16:
             value = (value.astype(np.uint32) << 16).view(np.float32)
         return np.asarray(value, dtype=np.float64)
-
-
-def _mask(settings: Settings, layer: int, length: int, *, causal: bool) -> NDArray[np.bool_]:
-    """[query, key]: which keys are hidden. In some layers of GPT-3, those further back than the window too."""
-    back = np.arange(length)[:, None] - np.arange(length)[None, :]
-    hidden: NDArray[np.bool_] = back < 0 if causal else np.zeros_like(back, dtype=bool)
-    if "window_size" in settings and layer % settings["stride"]:
-        hidden = hidden | (back >= settings["window_size"])
-    return hidden
 
 
 def _softmax(x: Array) -> Array:
