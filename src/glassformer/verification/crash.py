@@ -21,20 +21,21 @@ from glassformer.errors import GlassError
 from glassformer.files import read_json_lines
 
 SECONDS = 240
-KILL_AFTER = 8  # steps; the newest checkpoint is then that of step 6
-TEXT = "".join(
+KILL_AFTER = 5  # steps; the newest checkpoint is then that of step 3
+SENTENCES = "".join(
     f"The {size} {animal} saw {name} in the {place}.\n"
     for size in ("big", "old", "red")
     for animal in ("dog", "cat", "owl", "fox")
     for name in ("Lily", "Tom", "Ben")
     for place in ("park", "wood", "house", "rain")
 )
+TEXT = 3 * SENTENCES
 # Dropout, an accumulated batch and a schedule: all that has a state which a resume could lose.
 BATCH = 4
 RECIPE: dict[str, Any] = {
-    "vocab": 280, "layers": 1, "heads": 2, "width": 16, "context": 16, "dropout": 0.1, "steps": 12,
+    "vocab": 280, "layers": 1, "heads": 2, "width": 16, "context": 16, "dropout": 0.1, "steps": 9,
     "batch": BATCH, "micro_batch": 3, "lr": 1e-2, "lr_end": 1e-3, "warmup": 4, "held_out": 0.1, "seed": 7,
-    "eval_every": 4, "eval_tokens": 200, "save_every": 3, "preview_tokens": 0, "tensorboard": False,
+    "eval_every": 3, "eval_tokens": 200, "save_every": 3, "preview_tokens": 0, "tensorboard": False,
     "precision": "float32",
 }  # fmt: skip
 
@@ -93,7 +94,7 @@ def main(work: Path) -> None:
     import glassformer.tasks.language_modeling  # noqa: F401  (once, before the forks)
 
     text = work / "text.txt"
-    text.write_text(TEXT * 3)
+    text.write_text(TEXT)
     expect(0, in_fork(text, work / "uninterrupted"))
     expect(-signal.SIGKILL, in_fork(text, work / "killed", kill_after=KILL_AFTER))
     shutil.copytree(work / "killed", work / "mutant")

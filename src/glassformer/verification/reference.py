@@ -93,30 +93,34 @@ class _Model:
 
     def block(self, name: str, stream: Array, hidden: NDArray[np.bool_], here: dict[str, Array]) -> Array:
         """GPT-2's and GPT-3's: norm, attention, add, norm, feed-forward, add."""
-        here["mid"] = stream + self.attention(name, self.norm(stream, f"{name}.ln_1"), hidden, here)
-        here["out"] = here["mid"] + self.feed_forward(name, self.norm(here["mid"], f"{name}.ln_2"), here)
+        normed = self.norm(stream, f"{name}.ln_1")
+        here["mid"] = stream + self.attention(name, normed, hidden, here)
+        normed = self.norm(here["mid"], f"{name}.ln_2")
+        here["out"] = here["mid"] + self.feed_forward(name, normed, here)
         return here["out"]
 
     def post_norm_block(
         self, name: str, stream: Array, hidden: NDArray[np.bool_], here: dict[str, Array]
     ) -> Array:
         """GPT-1's: attention, add, norm, feed-forward, add, norm."""
-        here["mid"] = self.norm(stream + self.attention(name, stream, hidden, here), f"{name}.ln_1")
-        here["out"] = self.norm(here["mid"] + self.feed_forward(name, here["mid"], here), f"{name}.ln_2")
+        added = stream + self.attention(name, stream, hidden, here)
+        here["mid"] = self.norm(added, f"{name}.ln_1")
+        added = here["mid"] + self.feed_forward(name, here["mid"], here)
+        here["out"] = self.norm(added, f"{name}.ln_2")
         return here["out"]
 
     def attention(self, name: str, x: Array, hidden: NDArray[np.bool_], here: dict[str, Array]) -> Array:
         """Scaled dot-product attention of all heads."""
         joint = self.linear(x, f"{name}.attn.c_attn")
         q, k, v = (self.split(part) for part in np.split(joint, 3, axis=-1))  # each (B, H, T, K)
-        scores = q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1])
+        scores = q @ k.swapaxes(-1, -2) / math.sqrt(q.shape[-1])  # (B, H, T, T)
         scores = np.where(hidden, -np.inf, scores)
         pattern = _softmax(scores)
         mix = pattern @ v
         merged = mix.transpose(0, 2, 1, 3).reshape(*x.shape[:2], -1)
         out = self.linear(merged, f"{name}.attn.c_proj")
-        values = {"q": q, "k": k, "v": v, "scores": scores, "pattern": pattern, "mix": mix, "out": out}
-        here.update({f"attn.{site}": value for site, value in values.items()})
+        here |= {"attn.q": q, "attn.k": k, "attn.v": v}
+        here |= {"attn.scores": scores, "attn.pattern": pattern, "attn.mix": mix, "attn.out": out}
         return out
 
     def feed_forward(self, name: str, x: Array, here: dict[str, Array]) -> Array:
@@ -131,12 +135,13 @@ class _Model:
         kind = self.settings.get(name, usual)
         if kind == "relu":
             return np.maximum(x, 0.0)
-        if kind in TANH or (
-            self.is_gpt1 and kind == "gelu"
-        ):  # x times the tanh approximation of the normal CDF
-            return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
+        if kind in TANH or (self.is_gpt1 and kind == "gelu"):
+            # x times the tanh approximation of the normal CDF
+            inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)
+            return 0.5 * x * (1.0 + np.tanh(inner))
         if kind != "gelu":
             raise ValueError(f"unknown activation {kind!r}")
+        # x times the normal CDF itself
         cdf: Array = 0.5 * _erfc(-x / math.sqrt(2.0))
         return x * cdf
 
@@ -160,7 +165,7 @@ class _Model:
     def mask(self, layer: int, length: int, *, causal: bool) -> NDArray[np.bool_]:
         """[query, key]: which keys are hidden; in some layers of GPT-3, also those beyond the window."""
         back = np.arange(length)[:, None] - np.arange(length)[None, :]
-        hidden: NDArray[np.bool_] = (back < 0) & causal
+        hidden: NDArray[np.bool_] = (back < 0) & causal  # the future
         if "window_size" in self.settings and layer % self.settings["stride"]:
             hidden = hidden | (back >= self.settings["window_size"])
         return hidden
