@@ -8,6 +8,7 @@ from small import small_net, small_tokenizer
 from glassformer.hub.folder import save_folder
 from glassformer.tasks.complete import LanguageModel
 from glassformer.tasks.load import load
+from glassformer.verification import verify as module
 
 
 @pytest.fixture(scope="session")
@@ -26,3 +27,10 @@ def lm(folders: dict[str, Path]) -> LanguageModel:
     found = load(str(folders["gpt2"]))
     assert found.engine is not None
     return found
+
+
+@pytest.fixture
+def only_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the checks of the package, which take longer and are the same for all models."""
+    monkeypatch.setattr(module, "crash_and_resume", lambda work: iter(()))
+    monkeypatch.setattr(module, "hostile_files", lambda work: iter(()))

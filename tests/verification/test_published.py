@@ -11,7 +11,7 @@ from small import TEXT
 from glassformer.durable import hash_file
 from glassformer.errors import InputError
 from glassformer.tasks.complete import LanguageModel
-from glassformer.tasks.evaluate import evaluate
+from glassformer.tasks.evaluate import NAMED, evaluate
 from glassformer.verification import published
 from glassformer.verification.published import (
     ACCURACY,
@@ -47,6 +47,10 @@ def data(lm: LanguageModel, tmp_path: Path) -> Path:
     return tmp_path
 
 
+def files_in(data: Path) -> dict[str, Path]:
+    return {name: data / file for name, file in NAMED.items()}
+
+
 @pytest.fixture
 def known(
     lm: LanguageModel, data: Path, folders: dict[str, Path], monkeypatch: pytest.MonkeyPatch
@@ -74,7 +78,7 @@ def test_figures_that_agree(
 ) -> None:
     """Found by sizes and vocabulary; all four hold, and no mutant does."""
     assert find_published(lm) is known
-    checks = list(figures(lm, known, folder=folders["gpt2"], data=data))
+    checks = list(figures(lm, known, folder=folders["gpt2"], files=files_in(data)))
     assert [check.name for check in checks] == [ACCURACY, PERPLEXITY, SEPARATE, OVERLAPPING]
     assert {check.verdict for check in checks} == {"holds"}
     assert f"{known.figures[SEPARATE]:.4g} published" in checks[2].compared
@@ -85,10 +89,10 @@ def test_figures_that_differ(
 ) -> None:
     """By two percent: a failure for the published file, no fault for other weights."""
     off = replace(known, figures=known.figures | {SEPARATE: 1.02 * known.figures[SEPARATE]})
-    checks = list(figures(lm, off, folder=folders["gpt2"], data=data))
+    checks = list(figures(lm, off, folder=folders["gpt2"], files=files_in(data)))
     assert [check.verdict for check in checks] == ["holds", "holds", "fails", "holds"]
     tuned = replace(off, sha256="another")
-    checks = list(figures(lm, tuned, folder=folders["gpt2"], data=data))
+    checks = list(figures(lm, tuned, folder=folders["gpt2"], files=files_in(data)))
     assert checks[2].verdict == "differs: other weights"
     assert all(check.passed for check in checks)
 
@@ -115,8 +119,26 @@ def test_the_vocabulary_of_gpt2_is_known_by_its_ids(gpt2) -> None:
     assert gpt2.encode(published.PROBE) == PUBLISHED["gpt2"].probe
 
 
-@pytest.mark.usefixtures("known")
-def test_data_that_are_missing(folders: dict[str, Path], tmp_path: Path) -> None:
-    """Said before anything is computed."""
+@pytest.mark.usefixtures("known", "only_the_model")
+def test_data_that_are_missing(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that was named must hold them; without one, a note says what is missing."""
+    model = str(folders["gpt2"])
     with pytest.raises(InputError, match=r"wikitext2: .*nothing.* does not exist"):
-        verify(str(folders["gpt2"]), data=tmp_path / "nothing")
+        verify(model, data=tmp_path / "nothing")
+    monkeypatch.setenv("GLASSFORMER_DATA", str(tmp_path / "nothing"))
+    assert "wiki.test.raw.gz does not exist" in verify(model).notes[0]
+    monkeypatch.delenv("GLASSFORMER_DATA")
+    found = verify(model)
+    assert "wikitext2: GLASSFORMER_DATA is not set" in found.notes[0]
+    assert found.passed
+
+
+@pytest.mark.usefixtures("known", "only_the_model")
+def test_figures_of_the_whole_verb(folders: dict[str, Path], data: Path) -> None:
+    """Behind the other checks, from the folder that was named."""
+    found = verify(str(folders["gpt2"]), data=data)
+    assert [check.name for check in found.checks[-4:]] == [ACCURACY, PERPLEXITY, SEPARATE, OVERLAPPING]
+    assert found.passed
+    assert found.notes == []

@@ -11,7 +11,6 @@ from glassformer.cli import run
 from glassformer.errors import CheckpointError, InputError, NetworkError
 from glassformer.hub.folder import save_folder
 from glassformer.verification import hostile
-from glassformer.verification import verify as module
 
 OF_MODEL = [
     "parity",
@@ -60,13 +59,6 @@ def test_the_whole_verb_on_a_small_model(
         f"published figures were not compared: there are some for gpt2, not for {folders['gpt2']}"
     ]
     assert sorted(path.name for path in home.iterdir()) == ["engine"]  # the quantized model; no training
-
-
-@pytest.fixture
-def only_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the checks of the package, which take longer and are the same for all models."""
-    monkeypatch.setattr(module, "crash_and_resume", lambda work: iter(()))
-    monkeypatch.setattr(module, "hostile_files", lambda work: iter(()))
 
 
 @pytest.mark.usefixtures("only_the_model")

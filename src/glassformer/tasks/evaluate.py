@@ -238,8 +238,5 @@ def named(name: str, folder: Path | None = None) -> Path:
     path = Path(given or ".") / NAMED[name]
     if not path.is_file():
         looked = f"{path} does not exist" if given else "GLASSFORMER_DATA is not set"
-        raise InputError(
-            f"{name}: {looked}; set GLASSFORMER_DATA to the folder that holds {NAMED[name]},"
-            " or evaluate on a file"
-        )
+        raise InputError(f"{name}: {looked}; set GLASSFORMER_DATA to the folder that holds {NAMED[name]}")
     return path

@@ -16,7 +16,7 @@ from glassformer.hub.families import family
 from glassformer.hub.folder import WEIGHTS
 from glassformer.hub.known import KNOWN
 from glassformer.tasks.complete import LanguageModel
-from glassformer.tasks.evaluate import lambada, named, wikitext2
+from glassformer.tasks.evaluate import lambada, wikitext2
 
 LIMIT = 0.01  # of the figure, which has three digits
 PASSAGES, CHARACTERS = 50, 20_000  # that a mutant reads; it is far off already there
@@ -57,45 +57,44 @@ def find_published(lm: LanguageModel) -> Published | None:
 
 
 def figures(
-    lm: LanguageModel, found: Published, *, folder: Path, data: Path, progress: Progress = silent
+    lm: LanguageModel, found: Published, *, folder: Path, files: dict[str, Path], progress: Progress = silent
 ) -> Iterator[Check]:
-    """Each figure as torch measures it here, beside the published one."""
+    """Each figure as torch measures it here, beside the published one; `files` are the data sets by name."""
     file = folder / WEIGHTS
     other_weights = not file.is_file() or hash_file(file) != found.sha256  # fine-tuned, or stored anew
-    for measure in (on_lambada, on_wikitext2):
+    for name, measure in (("lambada", on_lambada), ("wikitext2", on_wikitext2)):
         with lm.in_torch():
-            ours = measure(lm, data, stride=found.stride, progress=progress)
+            ours = measure(lm, files[name], stride=found.stride, progress=progress)
         with lm.edit([{"site": "blocks.0.attn", "do": "zero"}]):
-            wrong = measure(lm, data, stride=found.stride, part=True)
-        for name, value in ours.items():
-            right = found.figures[name]
+            wrong = measure(lm, files[name], stride=found.stride, part=True)
+        for figure, value in ours.items():
+            right = found.figures[figure]
             yield Check(
-                name=name,
+                name=figure,
                 compared=f"{value:.4g} here, {right:.4g} published",
                 unit="of the published",
                 measured=abs(value / right - 1),
                 limit=LIMIT,
                 mutant="without its first attention, on a part",
-                mutant_measured=abs(wrong[name] / right - 1),
+                mutant_measured=abs(wrong[figure] / right - 1),
                 other_weights=other_weights,
             )
 
 
 def on_lambada(
-    lm: LanguageModel, data: Path, *, stride: int, part: bool = False, progress: Progress = silent
+    lm: LanguageModel, path: Path, *, stride: int, part: bool = False, progress: Progress = silent
 ) -> dict[str, float]:
     """LAMBADA's figures, of all passages or of the first ones."""
     documents = PASSAGES if part else 0
-    one = lambada(lm, named("lambada", data), documents=documents, progress=progress)
+    one = lambada(lm, path, documents=documents, progress=progress)
     assert one.accuracy is not None
     return {ACCURACY: one.accuracy, PERPLEXITY: one.perplexity}
 
 
 def on_wikitext2(
-    lm: LanguageModel, data: Path, *, stride: int, part: bool = False, progress: Progress = silent
+    lm: LanguageModel, path: Path, *, stride: int, part: bool = False, progress: Progress = silent
 ) -> dict[str, float]:
     """WikiText-2's figures, of the whole test set or of its beginning."""
     characters = CHARACTERS if part else 0
-    path = named("wikitext2", data)
     separate, overlapping = wikitext2(lm, path, stride=stride, characters=characters, progress=progress)
     return {SEPARATE: separate.perplexity, OVERLAPPING: overlapping.perplexity}

@@ -1,6 +1,5 @@
 """Verify: everything that can be proved about a model and the package on this machine, in one table."""
 
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -108,16 +107,15 @@ def _of_figures(
         known = ", ".join(PUBLISHED)
         notes.append(f"published figures were not compared: there are some for {known}, not for {lm.name}")
         return []
-    source = data or os.environ.get("GLASSFORMER_DATA")
-    if source is None:
-        notes.append(
-            "LAMBADA and WikiText-2 were not measured: name the folder that holds them by --data"
-            " or GLASSFORMER_DATA"
-        )
+    folder_of_data = Path(data) if data else None
+    try:
+        files = {name: named(name, folder_of_data) for name in NAMED}  # missing ones show now, not later
+    except InputError as error:
+        if data:
+            raise
+        notes.append(f"published figures were not compared: {error}, or give --data")
         return []
-    for name in NAMED:
-        named(name, Path(source))  # a missing file is an error now, not in half an hour
-    return [figures(lm, found, folder=folder, data=Path(source), progress=progress)]
+    return [figures(lm, found, folder=folder, files=files, progress=progress)]
 
 
 def _ids(lm: LanguageModel) -> list[int]:
