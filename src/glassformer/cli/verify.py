@@ -28,8 +28,8 @@ def verify(model: str, data: Path | None, pull: bool, picture: Picture) -> int:
     repeated with a mutant, something broken on purpose, that must exceed the limit: a check that lets it pass
     fails too. Exit code 1 if any check fails.
 
-    The published figures take about half an hour on two cores, and have not been tried on the real weights
-    yet: they are tested with stand-ins.
+    The published figures should take about half an hour on two cores. They have not been tried on the real
+    weights yet: they are tested with stand-ins.
     """
     from glassformer.cli.progress import progress_bar
     from glassformer.verification.verify import verify as run
