@@ -44,6 +44,7 @@ VERBS = {
     "rm": Verb("models", "remove a model from this machine"),
     "convert": Verb("models", "turn a .pt or .bin checkpoint into a safe folder"),
     "bench": Verb("bench", "how fast a model reads and generates here"),
+    "verify": Verb("verify", "prove on this machine what the package promises, check by check"),
     "env": Verb("env", "what this machine is and can do"),
 }
 
