@@ -19,7 +19,7 @@ IDS = [(7 * place + 3) % 300 for place in range(24)]
 def backend(lm: LanguageModel, kind: str) -> tuple[Backend, float]:
     """A backend, and the limit that it must keep."""
     if kind == "torch":
-        return TorchBackend(lm.net), 1e-5
+        return TorchBackend(lm.net, "torch float32"), 1e-5
     assert lm.engine is not None
     return lm.engine, 0
 
@@ -68,7 +68,7 @@ def test_cache_sees_a_defect(
 def test_batch_sees_a_defect(lm: LanguageModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """Padding that is not hidden fails."""
     monkeypatch.setattr(attention, "hide_padding", lambda mask, padding: mask)
-    (check,) = batch(TorchBackend(lm.net), IDS, limit=1e-5)
+    (check,) = batch(TorchBackend(lm.net, "torch float32"), IDS, limit=1e-5)
     assert check.verdict == "fails"
 
 

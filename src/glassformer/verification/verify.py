@@ -77,7 +77,7 @@ def verify(
 
 def _of_model(lm: LanguageModel, folder: Path, notes: list[str]) -> list[Stage]:
     """What is checked of the model itself."""
-    ids, backend = _ids(lm), TorchBackend(lm.net, lock=lm.lock)
+    ids, backend = _ids(lm), TorchBackend(lm.net, "torch float32", lock=lm.lock)
     stages = [
         parity(folder, ids),
         cache(backend, ids, limit=FLOAT32),
