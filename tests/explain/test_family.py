@@ -106,6 +106,9 @@ def test_parts_add_up(reading: Reading, position: int, foil: int | None) -> None
     assert abs(found.values.sum() - right) <= 1e-9 * np.abs(found.values).max()
     assert len(set(found.parts)) == len(found.parts) == len(found.values)
     assert "edits" not in found.parts
+    stack = reading.stack()
+    heads = [f"{part.name}.mix[{head}]" for part in stack.attention for head in range(stack.heads)]
+    assert {stack.site(layer, head) for layer in range(stack.layers) for head in heads} <= set(found.parts)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -339,6 +342,18 @@ def test_saliency_of_every_kind(reading: Reading, method: str) -> None:
     assert curves.deletion[0, 0] == pytest.approx(float(whole), rel=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["translator", "pre-norm translator"])
+def test_gradients_of_an_encoder_decoder(kind: str) -> None:
+    """By the tokens of the text, as a plain backward pass has them; the source stays as it is."""
+    text = read(kind, 3, IDS)
+    net: Any = text.net
+    words = net.embed(torch.tensor([IDS])).detach().requires_grad_()
+    out = net.read_out(net.decoder(words, net.encoder(net.embed(torch.tensor([SOURCE])))), last=False)[0, 6]
+    (gradient,) = torch.autograd.grad(out[40] - out[3], words)
+    right = (gradient * words.detach())[0].norm(dim=-1)
+    np.testing.assert_allclose(saliency(text, [Target(6, 40, 3)]).scores[0], right, rtol=1e-9, atol=1e-14)
+
+
 def test_occlusion_of_every_kind(reading: Reading) -> None:
     """By hand: the token vector is taken out where it is put in."""
     found = saliency(reading, [Target(6, 40)], method="occlusion")
@@ -407,4 +422,7 @@ def test_models_of_different_kinds_differ() -> None:
     found = difference(one, other)
     assert found.attention is not None
     assert found.attention.shape == (3, 3)
+    translation = read("translator", 3, IDS)
+    with pytest.raises(gf.GlassError, match="must read the same tokens"):
+        difference(translation, replace(translation, source=SOURCE[::-1]))
     assert difference(one, Reading(small_model(3, torch.float64, layers=1), IDS)).attention is None
