@@ -25,6 +25,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from glassformer.verification.crash import TEXT
+
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
     [
@@ -38,8 +40,6 @@ SERVER.set_forkserver_preload(
         "crash",
     ]
 )
-TEXT = "".join(f"The {a} {b} saw {c} in the {d}.\n" for a in ("big", "old", "red") for b in ("dog", "cat", "owl", "fox")
-               for c in ("Lily", "Tom", "Ben") for d in ("park", "wood", "house", "rain")) * 3  # fmt: skip
 FLAGS = {
     "vocab": 280, "held_out": 0.1, "layers": 1, "heads": 2, "width": 16, "context": 16, "dropout": 0.1, "steps": 16, "batch": 4,
     "micro_batch": 3, "lr": 1e-2, "lr_end": 1e-3, "warmup": 4, "eval_every": 4, "eval_tokens": 200, "save_every": 3,

@@ -31,13 +31,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "figures": set(),
     "answers": {"explain", "figures", "tokenizers", "data", "generation"},
     "tasks": {"answers", "hub", "tokenizers", "data", "training", "generation", "engine", "explain", "trace"},
-    "cli": {"tasks", "answers", "figures"},
+    "verification": {"tasks", "answers", "hub", "tokenizers", "generation", "trace"},
+    "cli": {"verification", "tasks", "answers", "figures"},
     "errors": set(),
     "machine": set(),
     "durable": set(),
     "files": set(),
     "__main__": {"cli"},
-    "__init__": {"tasks", "tokenizers", "trace", "training"},
+    "__init__": {"tasks", "tokenizers", "trace", "training", "verification"},
 }
 OPEN_TO_ALL = {"errors", "machine", "durable", "files"}
 NO_TORCH = {

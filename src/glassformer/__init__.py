@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from glassformer.tokenizers import train_tokenizer as train_tokenizer
     from glassformer.trace import trace as trace
     from glassformer.training.loop import fit as fit
+    from glassformer.verification.verify import verify as verify
 
 _HOMES = {
     "Completion": ("glassformer.tasks.completion", "Completion"),
@@ -35,6 +36,7 @@ _HOMES = {
     "load": ("glassformer.tasks.load", "load"),
     "trace": ("glassformer.trace", "trace"),
     "train_tokenizer": ("glassformer.tokenizers", "train_tokenizer"),
+    "verify": ("glassformer.verification.verify", "verify"),
 }
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "load",
     "trace",
     "train_tokenizer",
+    "verify",
 ]
 
 

@@ -1,4 +1,4 @@
-"""The errors a person may meet: each says in one sentence what was wrong, and where."""
+"""The errors a person may meet: each says in one sentence what was wrong, and where. And words for counts."""
 
 
 class GlassError(Exception):
@@ -37,3 +37,8 @@ def check_position(length: int, position: int) -> int:
     if not 0 <= counted < length:
         raise InputError(f"position {position} is out of range (the text has positions 0 to {length - 1})")
     return counted
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 block`, `12 blocks`, `1,024 tokens`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -50,7 +50,7 @@ def _uncompiled(function: Callable[P, R]) -> Callable[P, R]:
     def call(*arguments: P.args, **named: P.kwargs) -> R:
         if "torch._dynamo" not in sys.modules:
             return function(*arguments, **named)
-        disabled: Callable[P, R] = torch.compiler.disable(function)
+        disabled: Callable[P, R] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
         setattr(Tracer, function.__name__, disabled)  # in place of this one
         return disabled(*arguments, **named)
 
@@ -231,10 +231,10 @@ def muted(model: nn.Module, *sites: str) -> Iterator[Tracer]:
             seen.outer = outer  # leave() needs it to hand the modules back
 
 
-def sites_of(model: nn.Module, *inputs: Tensor) -> Tracer:
+def sites_of(model: nn.Module, *inputs: Tensor, **named: Tensor) -> Tracer:
     """All sites of one run, which no trace around it sees or edits."""
     with torch.inference_mode(), muted(model) as seen:
-        model(*inputs)
+        model(*inputs, **named)
     return seen
 
 

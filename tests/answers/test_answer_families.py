@@ -1,27 +1,28 @@
-"""Every question is answered for every family: norms before or after, bands, words that end with </w>."""
+"""Every question is answered for every family that has what it needs: norms before or after, bands, words that end with </w>."""
 
 import json
-from typing import Any
 
 import numpy as np
 import pytest
 from every import Swept, every
-from small import TEXT, small_net
+from small import TEXT
+from test_contract import MODELS, make
 
+from glassformer.answers import QUESTIONS
 from glassformer.answers.answer import Answer, Text
 from glassformer.answers.attention import Attention, Heads
 from glassformer.answers.lens import Attribution
-from glassformer.hub.families import FAMILIES, family
+from glassformer.hub.families import family
 from glassformer.tasks.complete import LanguageModel
 
 PROMPT = "once upon a time, there was a little girl"
-SIZES: dict[str, dict[str, Any]] = {"gpt3": {"layers": 3, "window": 4, "head_width": 5}}
+NEEDED = frozenset().union(*(question.needs for question in QUESTIONS.values())) - {"layers", "neurons"}
 
 
-@pytest.fixture(scope="module", params=list(FAMILIES))
+@pytest.fixture(scope="module", params=[kind for kind in MODELS if make(kind).capabilities >= NEEDED])
 def lm(request: pytest.FixtureRequest) -> LanguageModel:
     tokenizer = family(request.param).train_tokenizer([TEXT.lower()], 300)
-    net: Any = small_net(request.param, 3, vocab=len(tokenizer), context=64, **SIZES.get(request.param, {}))
+    net = make(request.param, vocab=len(tokenizer), context=64)
     return LanguageModel(net, tokenizer, name=request.param)
 
 

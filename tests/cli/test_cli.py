@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from glassformer.cli import VERBS
+from glassformer.answers import QUESTIONS
+from glassformer.cli import VERBS, command_of
 
 
 def test_alone_it_gets_a_newcomer_going(glass) -> None:
@@ -120,6 +121,16 @@ def test_a_reader_that_leaves(model: str) -> None:
     )
     assert done.stderr == ""
     assert done.stdout.splitlines()[-1] == "0"
+
+
+def test_a_question_is_described_in_one_way() -> None:
+    """The list of verbs and a verb's own help begin as the table of questions has it."""
+    asked = [verb for verb in VERBS if verb in QUESTIONS]
+    assert len(asked) >= 7
+    for verb in asked:
+        words = QUESTIONS[verb].help
+        assert VERBS[verb].help.startswith(words)
+        assert (command_of(verb, []).help or "").startswith(words[0].upper() + words[1:]), verb
 
 
 @pytest.mark.parametrize("verb", VERBS)

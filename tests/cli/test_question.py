@@ -6,7 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from toys import Encoder, WithoutAttention, add_family, toy_folder
 
+READS = "attends, encodes, layers, neurons"
 TEXT = "The cat sat. The cat"
 
 
@@ -102,10 +104,38 @@ def test_numbers(tmp_path: Path, said) -> None:
     assert len(lines) == 1 + len(found["tokens"]) * len(found["values"]["stages"])
 
 
+ABOUT_A_STACK = [
+    ["attention"],
+    ["attention", "-l", "1"],
+    ["attention", "--find-heads", "sat", "cat"],
+    ["attention", "-l", "1", "--head", "0", "--steps", "sat"],
+    ["attention", "--rollout"],
+    ["neurons"],
+    ["neurons", "--factors", "2"],
+    ["neurons", "--clusters", "2"],
+]
+
+
+@pytest.mark.parametrize("arguments", ABOUT_A_STACK, ids=" ".join)
+def test_the_stacks_of_a_model_that_has_one(arguments: list[str], said) -> None:
+    """It can be named; another one is refused with a list; it has no attention to a source text."""
+    message = said(*arguments, "--stack", "encoder", TEXT, code=2)
+    assert message == "glass: stack 'encoder' does not exist; this model has: blocks\n"
+    if arguments[-1] != "2":  # factors and clusters are slow
+        assert said(*arguments, "--stack", "blocks", TEXT) == said(*arguments, TEXT)
+    if arguments[0] == "attention" and "--rollout" not in arguments:
+        message = said(*arguments, "--cross", TEXT, code=2)
+        assert message == "glass: attention 'cross' does not exist in the stack blocks, which has: attn\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["attention", "--head", "1", TEXT], "--head needs --layer"),
+        (["attention", "--rollout", "--cross", TEXT], "--cross does not go with --rollout"),
+        (["attention", "--cache", "2", "--stack", "blocks", TEXT], "--stack does not go with --cache"),
+        (["attention", "--robot", "--cross"], "--cross does not go with --robot"),
+        (["neurons", "--promotes", "1.2", "--stack", "blocks"], "--stack does not go with --promotes"),
         (["attention", "--steps", "cat", TEXT], "--steps needs --layer and --head"),
         (["attention", "--find-heads", "cat"], "requires 2 arguments"),
         (["attention", "-l", "99", TEXT], "layer 99 is out of range"),
@@ -226,3 +256,25 @@ def test_pictures(tmp_path: Path, said) -> None:
     }.items():
         said(*arguments, "-o", str(tmp_path / name))
         assert (tmp_path / name).stat().st_size > 200, name
+
+
+def test_a_model_that_lacks_what_a_verb_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said) -> None:
+    """One sentence, which names the verb that was asked for and what the model lacks."""
+    for net in (WithoutAttention, Encoder):
+        add_family(monkeypatch, net)
+    deaf = toy_folder(tmp_path / "deaf", WithoutAttention)
+    encoder = toy_folder(tmp_path / "encoder", Encoder)
+    for flags in ([], ["-l", "1"], ["--rollout"], ["--cache", "2"]):
+        shown = said("attention", "-m", deaf, *flags, "the park", code=2)
+        assert shown == f"glass: attention: {deaf} has no attention\n"
+    for arguments in (
+        ["generate"],
+        ["top"],
+        ["saliency"],
+        ["lens", "--rankings", "2"],
+        ["attention", "--cache", "2"],
+    ):
+        shown = said(*arguments, "-m", encoder, "the park", code=2)
+        assert shown.endswith(f"{encoder} cannot continue a text; its capabilities are: {READS}\n")
+    assert "activation" in said("neurons", "-k", "1", "-m", encoder, "the park")
+    assert said("lens", "-m", encoder, "the park", code=2).endswith("does not predict the next token\n")

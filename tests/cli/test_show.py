@@ -4,17 +4,58 @@ import json
 from pathlib import Path
 
 import pytest
+from encoder_decoder import ToyConfig, only_the_toy, toy
 from small import small_model
+
+from glassformer.answers import ask
+from glassformer.hub.folder import save_folder
+from glassformer.tasks.library import describe
 
 
 def test_show_counts_from_the_file(glass, model: str) -> None:
     """The total is the sum of what is shown, and the model's own count."""
     data = json.loads(glass("show", "--json", model)[1])
-    assert data["total"] == data["blocks"] * data["block_total"] + sum(
-        row["parameters"] for row in data["whole"]
-    )
+    (stack,) = data["stacks"]
+    assert (stack["name"], stack["blocks"]) == ("blocks", 2)
+    assert stack["block_total"] == sum(tensor["parameters"] for tensor in stack["block"])
+    whole = sum(tensor["parameters"] for tensor in data["whole"])
+    assert data["total"] == 2 * stack["block_total"] + whole
     assert data["total"] == small_model(vocab=300, context=64).config.parameters
     assert f"{data['total']:,}" in glass("show", model)[1]
+
+
+def test_show_has_a_table_for_every_stack(glass, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with its own blocks and tensors; a buffer is no parameter, a tied matrix counts once."""
+    only_the_toy(monkeypatch)
+    save_folder(tmp_path / "toy", toy())
+    data = json.loads(glass("show", "--json", str(tmp_path / "toy"))[1])
+    encoder, decoder = data["stacks"]
+    assert (encoder["name"], encoder["blocks"], len(encoder["block"])) == ("encoder", 2, 16)
+    assert (decoder["name"], decoder["blocks"], len(decoder["block"])) == ("decoder", 3, 26)
+    assert data["whole"] == [{"name": "shared.weight", "shape": [50, 12], "parameters": 600}]
+    in_blocks = 2 * encoder["block_total"] + 3 * decoder["block_total"]
+    assert data["total"] == in_blocks + 600 == ToyConfig().parameters
+
+    lines = glass("show", str(tmp_path / "toy"))[1].splitlines()
+    for title, total in (("encoder: 2 blocks", 2 * encoder["block_total"]), ("total", data["total"])):
+        assert [line.split()[-1] for line in lines if line.startswith(f"{title} ")] == [f"{total:,}"]
+    assert lines.index("encoder: 2 blocks, each:") < lines.index("decoder: 3 blocks, each:")
+    assert sum("encoder_attn.q_proj.weight" in line for line in lines) == 1
+
+    answer = ask("parameters", describe(str(tmp_path / "toy")))
+    assert sum(answer.parameters) == data["total"]
+    assert len(set(answer.tensors)) == len(answer.tensors) == 1 + 16 + 26
+    assert {"shared.weight", "2 × encoder.fc1.bias", "3 × decoder.fc1.bias"} <= set(answer.tensors)
+
+
+def test_one_block_is_one_block(glass, tmp_path: Path) -> None:
+    """And one token is one token."""
+    save_folder(tmp_path / "one", small_model(layers=1))
+    out = glass("show", str(tmp_path / "one"))[1]
+    assert "1 block, each:" in out
+    assert "1 blocks" not in out
+    assert "1 token, 1 byte\n" in glass("tokenize", "a")[1]
+    assert "2 tokens, 2 bytes\n" in glass("tokenize", "zq")[1]
 
 
 def test_show_says_why_124m(glass, tmp_path: Path) -> None:

@@ -185,6 +185,10 @@ def test_only_completions_are_learned(tmp_path: Path, capsys: pytest.CaptureFixt
         (["{text}"], "not a TOML file"),
         (["{folder}"], "holds no recipe.toml"),
         (["--data", "{text}", "--steps=many"], "steps"),
+        (["--stride=4"], "no such option --stride; kind gpt3 has it: see `glass train --kind gpt3 --help`"),
+        (["--kind=gpt1", "--head-width=4"], "see `glass train --kind gpt3 --help`"),
+        (["--base=storyteller"], "see `glass train --help`"),
+        (["--nonsense=4"], "see `glass train --help`"),
     ],
 )  # fmt: skip
 def test_bad_input(

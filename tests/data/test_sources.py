@@ -18,6 +18,7 @@ from glassformer.data.sources import (
     RATIO_FROM,
     Piece,
     find_files,
+    read_corpus,
     read_pieces,
     read_texts,
 )
@@ -406,3 +407,13 @@ def test_who_watches_sees_the_file(kind: str, packing: str, tmp_path: Path) -> N
     assert read == text
     assert b"".join(seen) == path.read_bytes()
     assert max(map(len, seen)) <= 1 << 20
+
+
+def test_a_corpus_is_texts_and_files(tmp_path: Path) -> None:
+    """A text is itself; a path is a file or a folder of them, read when its turn comes."""
+    put(tmp_path / "folder" / "b.jsonl", lines({"text": "two"}, {"text": "three"}))
+    put(tmp_path / "folder" / "a.txt.gz", "one")
+    found = read_corpus(["nothing.txt", tmp_path / "folder", tmp_path / "nowhere"])
+    assert [next(found) for _ in range(4)] == ["nothing.txt", "one", "two", "three"]
+    with pytest.raises(InputError, match="nowhere: there is no such file"):
+        next(found)

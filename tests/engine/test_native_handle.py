@@ -148,6 +148,12 @@ def test_threads_are_those_that_were_asked_for(monkeypatch: pytest.MonkeyPatch) 
     assert gf.load("storyteller", engine="native").backend.threads == len(os.sched_getaffinity(0))
 
 
+def test_the_engine_says_what_its_models_can_do(native: LanguageModel, exact: LanguageModel) -> None:
+    """Without torch the same as torch says with the model at hand."""
+    assert native.engine is not None
+    assert native.capabilities == native.engine.capabilities == exact.capabilities
+
+
 def test_bench_measures(capsys: pytest.CaptureFixture[str]) -> None:
     """Every figure is there, in words and as data, for both engines."""
     assert run(["bench", "--rounds", "1", "--json"]) == 0

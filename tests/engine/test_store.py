@@ -178,16 +178,16 @@ def test_a_lora_folder_is_folded_in(folder: Path, tmp_path: Path) -> None:
     import torch
 
     from glassformer.hub.families import family
-    from glassformer.hub.lora import Detour, save_adapter
+    from glassformer.hub.lora import LoraWeights, save_adapter
 
     draw = torch.Generator().manual_seed(1)
-    detours = {
-        f"blocks.{layer}.attn.qkv": Detour(
+    weights = {
+        f"blocks.{layer}.attn.qkv": LoraWeights(
             torch.randn(4, 48, generator=draw), 0.1 * torch.randn(144, 4, generator=draw), 2.0
         )
         for layer in range(2)
     }
-    save_adapter(tmp_path / "lora", detours, base=str(folder), family=family("gpt2"))
+    save_adapter(tmp_path / "lora", weights, base=str(folder), family=family("gpt2"))
     merged = load_torch(tmp_path / "lora").model
     assert logits(tmp_path / "lora") == engine_of(merged).logits(IDS).tobytes() != logits(folder)
     assert find(tmp_path / "lora") is not None

@@ -1,6 +1,7 @@
-"""Small models of several kinds, for the tests of explanations: the family, and a two-sided toy."""
+"""Small models of several kinds, for the tests of explanations: the family, and toys of one stack and of two."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,10 +9,12 @@ from small import shake, small_model
 from torch import Tensor, nn
 from transformers import OpenAIGPTConfig, OpenAIGPTLMHeadModel
 
+from glassformer.explain.reading import Reading
 from glassformer.models.gpt import GPT1, GPT3, GPT1Config, GPT3Config
 from glassformer.nn.attention import attend
+from glassformer.nn.cache import KVCache
 from glassformer.nn.feedforward import FeedForward
-from glassformer.nn.stack import Stack
+from glassformer.nn.stack import ATTENTION, CROSS_ATTENTION, FEED_FORWARD, Stack
 from glassformer.trace import Tapped
 
 SIZES: dict[str, Any] = {"layers": 3, "heads": 3, "width": 24, "vocab": 97, "context": 40}
@@ -62,101 +65,182 @@ def our_gpt1(theirs: OpenAIGPTLMHeadModel) -> GPT1:
 
 
 class ToyAttention(Tapped):
-    """Attention without a mask, to the text itself or to a memory of another length."""
+    """Attention to the text itself or to a memory of another length, behind a causal mask or none."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, *, causal: bool) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.causal = heads, causal
         self.q, self.k, self.v, self.proj = (nn.Linear(width, width) for _ in range(4))
 
-    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, cached: Callable[..., Any] | None = None) -> Tensor:
         q, k, v = (
             self.tap(name, getattr(self, name)(given).unflatten(-1, (self.heads, -1)).transpose(1, 2))
             for name, given in (("q", x), ("k", memory), ("v", memory))
         )
-        mix = self.tap("mix", attend(self, q, k, v, mask=None))  # (B, H, T, K)
+        if cached is not None:
+            k, v = cached(k, v)
+        causal = self.causal and q.shape[2] == k.shape[2]
+        mix = self.tap("mix", attend(self, q, k, v, mask=None, causal=causal))  # (B, H, T, K)
         return self.tap("out", self.proj(mix.transpose(1, 2).flatten(2)))
 
 
 class ToyBlock(Tapped):
-    """Post-norm, two-sided, and, if there is a memory, with cross-attention to it."""
+    """The parts of its stack, with a norm behind each addition or before each part."""
 
-    def __init__(self, width: int, heads: int, cross: bool) -> None:
+    def __init__(self, width: int, stack: Stack, *, post_norm: bool) -> None:
         super().__init__()
-        self.attn = ToyAttention(width, heads)
-        self.cross = ToyAttention(width, heads) if cross else None
-        self.mlp = FeedForward(width, 4 * width, activation="gelu_tanh", bias=True)
-        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.stack, self.post_norm = stack, post_norm
+        for number, part in enumerate(stack.parts, 1):
+            module: nn.Module = FeedForward(width, stack.neurons, activation="gelu_tanh", bias=True)
+            if part.values == "mix":
+                module = ToyAttention(width, stack.heads, causal=stack.causal and not part.source)
+            self.add_module(part.name, module)
+            self.add_module(f"norm{number}", nn.LayerNorm(width))
 
-    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
-        x = self.tap("mid", self.norm1(self.tap("in", x) + self.attn(x, x)))
-        if self.cross is not None:
-            x = x + self.cross(x, memory)
-        return self.tap("out", self.norm2(x + self.mlp(x)))
+    def forward(self, x: Tensor, memory: Tensor | None, cached: Callable[..., Any] | None) -> Tensor:
+        x = self.tap("in", x)
+        for number, part in enumerate(self.stack.parts, 1):
+            module, norm = getattr(self, part.name), getattr(self, f"norm{number}")
+            read = x if self.post_norm else norm(x)
+            if part.values == "neurons":
+                added = module(read)
+            elif part.source:
+                added = module(read, memory)
+            else:
+                added = module(read, read, cached)
+            x = self.tap(part.after, norm(x + added) if self.post_norm else x + added)
+        return x
 
 
-class ToyEncoder(Tapped):
-    """The stack, whose sites begin with `encoder.`"""
+class ToyStack(Tapped):
+    """A stack, whose sites begin with its prefix."""
 
-    def __init__(self, width: int, heads: int, layers: int, cross: bool) -> None:
+    def __init__(self, width: int, stack: Stack, *, post_norm: bool) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(ToyBlock(width, heads, cross) for _ in range(layers))
+        self.blocks = nn.ModuleList(ToyBlock(width, stack, post_norm=post_norm) for _ in range(stack.layers))
 
-    def forward(self, x: Tensor, memory: Tensor) -> Tensor:
-        x = self.tap("embed", x)
-        for block in self.blocks:
-            x = block(x, memory)
+    def forward(self, x: Tensor, memory: Tensor | None = None, cache: KVCache | None = None) -> Tensor:
+        start = 0 if cache is None else cache.length
+        places = torch.arange(start, start + x.shape[1])[:, None] / torch.arange(1, x.shape[2] + 1)
+        length = x.shape[1]
+        x = self.tap("embed", x + places.sin().to(x.dtype))
+        for layer, block in enumerate(self.blocks):
+            x = block(x, memory, None if cache is None else partial(cache.extend, layer))
+        if cache is not None:
+            cache.length += length
         return x
 
 
 class Toy(Tapped):
     """A two-sided model with a prefix, a scaled embedding, no limit of positions and a bias in its output."""
 
-    vocab, context = 97, None
-    stacks = (Stack(prefix="encoder.", layers=2, heads=3, causal=False, neurons=96),)
+    capabilities = frozenset({"attends"})
+    context, width, post_norm = None, 24, True
+    stacks: tuple[Stack, ...] = (Stack(prefix="encoder.", layers=2, heads=3, causal=False, neurons=96),)
 
-    def __init__(self, cross: bool = False) -> None:
+    def __init__(self, vocab: int = 97) -> None:
         super().__init__()
-        self.config = None
-        self.tokens, self.head = nn.Embedding(97, 24), nn.Linear(24, 97)
-        self.encoder = ToyEncoder(24, 3, 2, cross)
-        self.norm = nn.Identity()
-        self.memory = nn.Parameter(torch.zeros(1, 5, 24))
+        self.config, self.vocab = None, vocab
+        self.tokens, self.head = nn.Embedding(vocab, self.width), nn.Linear(self.width, vocab)
+        for stack in self.stacks:
+            self.add_module(stack.name, ToyStack(self.width, stack, post_norm=self.post_norm))
+        self.norm = nn.Identity() if self.post_norm else nn.LayerNorm(self.width)
 
     @property
     def device(self) -> torch.device:
         return self.head.weight.device
 
     def embed(self, ids: Tensor) -> Tensor:
-        return self.tokens(ids) / 24**0.5  # type: ignore[no-any-return]
+        return self.tokens(ids) / self.width**0.5  # type: ignore[no-any-return]
 
     def unembed(self, x: Tensor) -> Tensor:
         return self.head(self.norm(x))  # type: ignore[no-any-return]
 
     def stream_norm(self, site: str) -> nn.LayerNorm | None:
-        *path, half = site.split(".")
-        if half not in ("mid", "out"):
+        *path, after = site.split(".")
+        if not self.post_norm or after not in ("mid", "mid2", "out"):
             return None
-        norm: Any = self.get_submodule(".".join([*path, "norm1" if half == "mid" else "norm2"]))
-        return norm  # type: ignore[no-any-return]
+        block: Any = self.get_submodule(".".join(path))
+        afters = [part.after for part in block.stack.parts]
+        return getattr(block, f"norm{1 + afters.index(after)}")  # type: ignore[no-any-return]
 
     def forward(self, ids: Tensor, *, last: bool = False) -> Tensor:
-        positions = torch.arange(ids.shape[1])[:, None] / torch.arange(1, 25)
-        x = self.encoder(self.embed(ids) + positions.sin().to(self.head.weight.dtype), self.memory)
+        return self.read_out(self.encoder(self.embed(ids)), last=last)
+
+    def read_out(self, x: Tensor, *, last: bool) -> Tensor:
         x = self.tap("final", self.norm(x[:, -1:] if last else x))
         return self.tap("logits", self.head(x))
 
 
-def toy(seed: int = 0, cross: bool = False) -> Any:
+class ToyTranslator(Toy):
+    """An encoder-decoder: the encoder reads a source, the decoder a text, and attends to what was encoded."""
+
+    capabilities = frozenset({"attends", "causal", "source", "writes"})
+    stacks = (
+        Stack(prefix="encoder.", layers=1, heads=3, causal=False, neurons=48, source=True),
+        Stack(
+            prefix="decoder.",
+            layers=2,
+            heads=3,
+            causal=True,
+            neurons=96,
+            parts=(ATTENTION, CROSS_ATTENTION, FEED_FORWARD),
+        ),
+    )
+
+    def forward(self, ids: Tensor, *, source: Tensor, last: bool = False) -> Tensor:
+        return self.read_out(self.decoder(self.embed(ids), self.encoder(self.embed(source))), last=last)
+
+    def given(self, source: list[int]) -> "Bound":
+        return Bound(self, self.encoder(self.embed(torch.tensor([source]))))
+
+
+class PreNormTranslator(ToyTranslator):
+    """The same with norms before its parts, and one at the end."""
+
+    post_norm = False
+
+
+class Bound:
+    """A translator that has read its source: it steps through the text behind a cache."""
+
+    def __init__(self, net: ToyTranslator, memory: Tensor) -> None:
+        self.net, self.memory = net, memory
+
+    def new_cache(self, rows: int, capacity: int) -> KVCache:
+        return KVCache.empty((2, rows, 3, capacity, 8), dtype=self.memory.dtype, device=self.memory.device)
+
+    @torch.no_grad()
+    def step(self, ids: Any, cache: KVCache) -> Any:
+        x = self.net.decoder(self.net.embed(torch.as_tensor(ids)), self.memory, cache)
+        return self.net.read_out(x, last=True)[:, 0].numpy()
+
+
+class ToyFeedForward(Toy):
+    """A block that adds its feed-forward layer and nothing else."""
+
+    stacks = (Stack(prefix="encoder.", layers=2, heads=0, causal=True, neurons=96, parts=(FEED_FORWARD,)),)
+
+
+def toy(seed: int = 0, kind: type[Toy] = Toy, vocab: int = 97) -> Any:
     """A toy whose every number is random."""
-    net = Toy(cross)
+    torch.manual_seed(seed)
+    net = kind(vocab)
     shake(net, seed)
     return net.double().eval()
 
 
+SOURCE = [8, 90, 33, 2, 61]  # what an encoder-decoder reads beside the text
 KINDS: dict[str, Callable[[int], Any]] = {
     "gpt2": lambda seed: small_model(seed, torch.float64, layers=3),
     "gpt1": gpt1,
     "gpt3": gpt3,
     "toy": toy,
+    "translator": lambda seed: toy(seed, ToyTranslator),
+    "pre-norm translator": lambda seed: toy(seed, PreNormTranslator),
 }
+
+
+def read(kind: str, seed: int, ids: Sequence[int]) -> Reading:
+    """A model of a kind, and a text; an encoder-decoder has a source, too."""
+    return Reading(KINDS[kind](seed), list(ids), source=SOURCE if "translator" in kind else None)

@@ -1,9 +1,12 @@
 """Edits: every kind of edit beside the same change made by hand, and the sweep beside one run a place."""
 
+from contextlib import nullcontext
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
-from explain.models import KINDS
+from explain.models import KINDS, read
 from explain.readings import reading
 from small import Pair
 
@@ -12,6 +15,7 @@ from glassformer.errors import InputError
 from glassformer.explain import edits as module
 from glassformer.explain.edits import Edit, direction, mean_over, sweep, values_at
 from glassformer.explain.lens import attribution
+from glassformer.explain.reading import Reading
 from glassformer.generation.decode import generate
 from glassformer.generation.options import Options
 
@@ -284,3 +288,70 @@ def test_what_is_not_there(pair: Pair, call: object, words: str) -> None:
     """One sentence each."""
     with pytest.raises((InputError, gf.GlassError), match=words):
         call(pair)  # type: ignore[operator]
+
+
+@pytest.fixture
+def translation() -> Reading:
+    return read("translator", 4, [5, 17, 5, 17, 60, 5, 2])
+
+
+def all_logits(text: Reading) -> torch.Tensor:
+    return text.run("logits", last=False)["logits"][0].clone()
+
+
+@pytest.mark.parametrize("site", ["encoder.blocks.0.attn.mix[1]", "decoder.blocks.0.cross.mix[0]"])
+def test_a_head_of_any_stack(translation: Reading, site: str) -> None:
+    """Without the head its columns of the output matrix have nothing to do."""
+    plain = all_logits(translation)
+    with module.edited(translation.net, [Edit(site, "zero")]):
+        found = all_logits(translation)
+    path, head = site.split(".mix")
+    columns = slice(8 * int(head[1]), 8 * int(head[1]) + 8)
+    with torch.no_grad():
+        translation.net.get_submodule(path).proj.weight[:, columns] = 0  # type: ignore[attr-defined]
+    torch.testing.assert_close(found, all_logits(translation), rtol=0, atol=1e-12)
+    assert not torch.allclose(found, plain)
+
+
+@pytest.mark.parametrize("site", ["encoder.blocks.0.mid", "encoder.embed", "decoder.blocks.1.cross.v"])
+def test_positions_of_the_source(translation: Reading, site: str) -> None:
+    """Count over the source where a site has its positions: 4 and -1 are its last token, 5 is none."""
+
+    def without_last(value: torch.Tensor) -> torch.Tensor:
+        new = value.clone()
+        new[..., 4, :] = 0
+        return new
+
+    right = translation.run("logits", last=False, edits={site: without_last})["logits"][0]
+    for prompt in (0, 2):
+        text = replace(translation, prompt=prompt)
+        for at in (4, -1):
+            with module.edited(text.net, [Edit(site, "zero", at=(at,))]):
+                assert torch.equal(all_logits(text), right)
+    with (
+        pytest.raises(InputError, match="no source text had a position 5; the longest had 0 to 4"),
+        module.edited(translation.net, [Edit(site, "zero", at=(5,))]),
+    ):
+        all_logits(translation)
+
+
+def test_queries_of_cross_attention_are_positions_of_the_text(translation: Reading) -> None:
+    """Position 5, which the source does not have; nothing before it changes."""
+    plain = all_logits(translation)
+    for site in ("decoder.blocks.1.cross.q", "decoder.blocks.0.cross.pattern", "decoder.blocks.0.cross"):
+        with module.edited(translation.net, [Edit(site, "scale", by=3.0, at=(5,))]):
+            found = all_logits(translation)
+        moved = (found - plain).abs().amax(-1) > 1e-9
+        assert moved[5]
+        assert not moved[:5].any()
+
+
+def test_an_edit_of_both_stacks(translation: Reading) -> None:
+    """A glob counts positions in each text; one that only the text has is a mistake in the source."""
+    for at, mistaken in ((4, False), (6, True)):
+        edits = [Edit("*blocks.0.mlp", "zero", at=(at,))]
+        raises = pytest.raises(InputError, match="no source text had a position 6")
+        with raises if mistaken else nullcontext(), module.edited(translation.net, edits):
+            seen = translation.run("encoder.blocks.0.mlp.out", "decoder.blocks.0.mlp.out")
+            assert not seen["decoder.blocks.0.mlp.out"][0, at].any()
+            assert mistaken or not seen["encoder.blocks.0.mlp.out"][0, at].any()

@@ -1,12 +1,13 @@
 """Every explanation of every kind of model: pre-norm and post-norm, dense, banded and two-sided."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from captum.attr import InputXGradient
-from explain.models import KINDS, our_gpt1, their_gpt1, toy
+from explain.models import KINDS, SOURCE, ToyFeedForward, our_gpt1, read, their_gpt1, toy
 from small import small_model
 from torch import Tensor
 
@@ -35,12 +36,18 @@ IDS = [5, 17, 5, 17, 60, 5, 2, 96, 0, 17, 60, 31]
 
 @pytest.fixture(params=KINDS)
 def reading(request: pytest.FixtureRequest) -> Reading:
-    return Reading(KINDS[request.param](3), IDS)
+    return read(request.param, 3, IDS)
 
 
-def logits(net: Any, ids: list[int] = IDS) -> Tensor:
+def run(net: Any) -> Tensor:
+    """A plain forward pass of what the readings here read."""
+    source = {"source": torch.tensor([SOURCE])} if len(net.stacks) > 1 else {}
+    return net(torch.tensor([IDS]), **source)  # type: ignore[no-any-return]
+
+
+def logits(net: Any) -> Tensor:
     with torch.no_grad():
-        return net(torch.tensor([ids]))[0]  # type: ignore[no-any-return]
+        return run(net)[0]
 
 
 @torch.no_grad()
@@ -50,7 +57,7 @@ def test_the_lens_ends_with_the_models_own_prediction(reading: Reading) -> None:
     right = logits(reading.net).log_softmax(-1)
     np.testing.assert_allclose(found.top_logprobs[-1], right.topk(3).values.numpy(), rtol=0, atol=1e-10)
     with gf.trace(reading.net) as seen:
-        reading.net(torch.tensor([IDS]))
+        run(reading.net)
     for number, stage in enumerate(stages(reading.stack())):
         there = reading.net.unembed(seen[stage][0]).log_softmax(-1)
         np.testing.assert_array_equal(found.top[number, :, 0], there.argmax(-1).numpy())
@@ -99,14 +106,18 @@ def test_parts_add_up(reading: Reading, position: int, foil: int | None) -> None
     assert abs(found.values.sum() - right) <= 1e-9 * np.abs(found.values).max()
     assert len(set(found.parts)) == len(found.parts) == len(found.values)
     assert "edits" not in found.parts
+    stack = reading.stack()
+    heads = [f"{part.name}.mix[{head}]" for part in stack.attention for head in range(stack.heads)]
+    assert {stack.site(layer, head) for layer in range(stack.layers) for head in heads} <= set(found.parts)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_parts_add_up_in_float32(kind: str) -> None:
     """To 1e-4."""
-    net = KINDS[kind](3).float()
-    found = attribution(Reading(net, IDS), position=6, token=40)
-    assert found.values.sum() == pytest.approx(float(logits(net)[6, 40]), abs=1e-4)
+    text = read(kind, 3, IDS)
+    text.net.float()  # type: ignore[attr-defined]
+    found = attribution(text, position=6, token=40)
+    assert found.values.sum() == pytest.approx(float(logits(text.net)[6, 40]), abs=1e-4)
 
 
 def test_a_part_is_its_gradient(reading: Reading) -> None:
@@ -115,7 +126,7 @@ def test_a_part_is_its_gradient(reading: Reading) -> None:
     found = attribution(reading, position=at, token=40)
     part = dict(zip(found.parts, found.values, strict=True))
     with torch.no_grad(), gf.trace(net) as seen:
-        net(torch.tensor([IDS]))
+        run(net)
 
     def normed(norm: Any, x: Tensor) -> Tensor:
         if not isinstance(norm, torch.nn.LayerNorm):
@@ -127,10 +138,11 @@ def test_a_part_is_its_gradient(reading: Reading) -> None:
     leaves = {first: seen[first][0, at].clone().requires_grad_()}
     stream = leaves[first]
     for layer in range(stack.layers):
-        for name, half in (("attn", "mid"), ("mlp", "out")):
-            site = stack.site(layer, name)
+        for part_of_block in stack.parts:
+            site = stack.site(layer, part_of_block.name)
             leaves[site] = seen[f"{site}.out"][0, at].clone().requires_grad_()
-            stream = normed(net.stream_norm(stack.site(layer, half)), stream + leaves[site])
+            behind = stack.site(layer, part_of_block.after)
+            stream = normed(net.stream_norm(behind), stream + leaves[site])
     score = net.head(normed(net.norm, stream))[40]
     assert float(score.detach()) == pytest.approx(found.logit, abs=1e-9)
     gradients = torch.autograd.grad(score, list(leaves.values()))
@@ -179,9 +191,11 @@ def test_masks_are_those_of_the_model() -> None:
         "gpt1": [causal] * 3,
         "gpt3": [causal, band, causal],
         "toy": [np.ones((12, 12), dtype=bool)] * 2,
+        "translator": [causal] * 2,
+        "pre-norm translator": [causal] * 2,
     }
-    for kind, make in KINDS.items():
-        text = Reading(make(1), IDS)
+    for kind in KINDS:
+        text = read(kind, 1, IDS)
         np.testing.assert_array_equal(masks(text), right[kind])
         with edited(text.net, [Edit(text.stack().site(1, "attn.scores"), "zero")]):
             np.testing.assert_array_equal(masks(text, layers=[1])[0], right[kind][1])
@@ -202,7 +216,8 @@ def test_the_five_steps(reading: Reading, layer: int) -> None:
 
 def test_cross_attention_is_rectangular() -> None:
     """Twelve queries on five sources, and no mask."""
-    text = Reading(toy(2, cross=True), IDS)
+    text = read("translator", 2, IDS)
+    assert text.axes(part="cross") == (IDS, SOURCE)
     found = patterns(text, part="cross")
     assert found.shape == (2, 3, 12, 5)
     np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-12)
@@ -213,7 +228,7 @@ def test_cross_attention_is_rectangular() -> None:
     np.testing.assert_allclose(steps_there.weights, found[1, 2, 3], rtol=0, atol=1e-12)
     assert value_weighted(text, layer=1, part="cross").shape == (3, 12, 5)
 
-    kinds = head_statistics(found, IDS, mask=visible)
+    kinds = head_statistics(found, None, mask=visible)
     np.testing.assert_allclose(kinds.first, found[..., 0].mean(-1), rtol=1e-12)
     for name in ("previous", "duplicate", "induction", "distance"):
         assert np.isnan(getattr(kinds, name)).all()
@@ -221,6 +236,65 @@ def test_cross_attention_is_rectangular() -> None:
     assert best.weight == pytest.approx(found[:, :, [0, 4], 2].mean(-1).max())
     with pytest.raises(gf.GlassError, match="square patterns, not 12 queries on 5 sources"):
         rollout(found)
+
+
+def test_between_two_texts_of_one_length_no_position_is_the_same() -> None:
+    """A square pattern of cross-attention has no previous token, and its diagonal means nothing."""
+    text = replace(read("translator", 2, IDS), source=IDS[::-1])
+    found = patterns(text, part="cross")
+    kinds = head_statistics(found, None, mask=masks(text, part="cross"))
+    assert np.isnan(kinds.previous).all()
+    np.testing.assert_allclose(kinds.first, found[..., 0].mean(-1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["translator", "pre-norm translator"])
+@pytest.mark.parametrize(("stack", "part"), [("encoder", "attn"), ("decoder", "attn"), ("decoder", "cross")])
+@torch.no_grad()
+def test_every_attention_of_an_encoder_decoder(kind: str, stack: str, part: str) -> None:
+    """Recomputed from the streams and the weights: who asks, who is asked, what is hidden."""
+    text = read(kind, 5, IDS)
+    net: Any = text.net
+    with gf.trace(net) as seen:
+        run(net)
+    found, added = (
+        patterns(text, stack=stack, part=part),
+        value_weighted(text, layer=0, stack=stack, part=part),
+    )
+    block = net.get_submodule(f"{stack}.blocks.0")
+    module = getattr(block, part)
+    x = seen[f"{stack}.blocks.0.{'mid' if part == 'cross' else 'in'}"]
+    if not net.post_norm:
+        x = (block.norm2 if part == "cross" else block.norm1)(x)
+    memory = seen["encoder.blocks.0.out"] if part == "cross" else x
+    q, k, v = (
+        getattr(module, name)(given)[0].view(-1, 3, 8).transpose(0, 1)
+        for name, given in (("q", x), ("k", memory), ("v", memory))
+    )
+    scores = q @ k.mT / 8**0.5
+    if (stack, part) == ("decoder", "attn"):
+        scores = scores.masked_fill(torch.ones(12, 12).triu(1).bool(), -torch.inf)
+    right = scores.softmax(-1)
+    np.testing.assert_allclose(found[0], right, rtol=0, atol=1e-12)
+    rows = module.proj.weight.view(24, 3, 8)
+    lengths = torch.stack([(rows[:, head] @ v[head].T).norm(dim=0) for head in range(3)])  # (H, S)
+    np.testing.assert_allclose(added, right * lengths[:, None], rtol=1e-9, atol=1e-12)
+
+
+def test_rollout_of_an_encoder() -> None:
+    """Its own text and layers."""
+    text = read("translator", 2, IDS)
+    assert rollout(patterns(text, stack="encoder")).shape == (1, 5, 5)
+    assert activations(text, stack="encoder").values.shape == (1, 5, 48)
+    assert activations(text, stack="encoder").ids == SOURCE
+
+
+def test_a_block_without_attention() -> None:
+    """Its feed-forward layers, the embedding and the biases make the logit."""
+    net = toy(3, ToyFeedForward)
+    found = attribution(Reading(net, IDS), position=6, token=40)
+    assert abs(found.values.sum() - float(logits(net)[6, 40])) <= 1e-9 * np.abs(found.values).max()
+    assert {"encoder.embed", "encoder.blocks.0.mlp", "encoder.blocks.1.mlp"} <= set(found.parts)
+    assert saliency(Reading(net, IDS), [Target(6, 40)]).scores[0, 6] > 0
 
 
 def test_head_statistics_know_the_mask() -> None:
@@ -256,7 +330,8 @@ def test_two_sided_statistics() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_saliency_of_every_kind(reading: Reading, method: str) -> None:
     """A causal model has no scores ahead, a two-sided one has; every method runs and can be tested."""
-    found = saliency(reading, [Target(6, 40), Target(11, 3, 5)], method=method, steps=24)
+    steps = 24 if reading.source is None else 128
+    found = saliency(reading, [Target(6, 40), Target(11, 3, 5)], method=method, steps=steps)
     ahead = found.scores[0, 7:]
     assert found.scores.shape == (2, 12)
     assert ahead.any() if not reading.stack().causal else not ahead.any()
@@ -265,6 +340,18 @@ def test_saliency_of_every_kind(reading: Reading, method: str) -> None:
     curves = faithfulness(reading, found, blank=33)
     whole = logits(reading.net)[6].softmax(-1)[40]
     assert curves.deletion[0, 0] == pytest.approx(float(whole), rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["translator", "pre-norm translator"])
+def test_gradients_of_an_encoder_decoder(kind: str) -> None:
+    """By the tokens of the text, as a plain backward pass has them; the source stays as it is."""
+    text = read(kind, 3, IDS)
+    net: Any = text.net
+    words = net.embed(torch.tensor([IDS])).detach().requires_grad_()
+    out = net.read_out(net.decoder(words, net.encoder(net.embed(torch.tensor([SOURCE])))), last=False)[0, 6]
+    (gradient,) = torch.autograd.grad(out[40] - out[3], words)
+    right = (gradient * words.detach())[0].norm(dim=-1)
+    np.testing.assert_allclose(saliency(text, [Target(6, 40, 3)]).scores[0], right, rtol=1e-9, atol=1e-14)
 
 
 def test_occlusion_of_every_kind(reading: Reading) -> None:
@@ -280,7 +367,7 @@ def test_occlusion_of_every_kind(reading: Reading) -> None:
             return x
 
         with torch.no_grad(), gf.trace(net, edits={first: put_in}):
-            without = net(torch.tensor([IDS]))[0, 6, 40]
+            without = run(net)[0, 6, 40]
         assert found.scores[0, away] == pytest.approx(
             float(logits(net)[6, 40] - without), rel=1e-9, abs=1e-12
         )
@@ -292,13 +379,18 @@ def test_the_other_questions(reading: Reading) -> None:
     tokens, positions, whole = inputs(reading)
     np.testing.assert_allclose(tokens, net.embed(torch.tensor([IDS]))[0].detach().numpy())
     np.testing.assert_allclose(tokens + positions, whole, rtol=1e-12)
-    assert residual(reading, position=-1).length.shape == (1 + 2 * stack.layers,)
+    assert residual(reading, position=-1).length.shape == (1 + len(stack.parts) * stack.layers,)
     assert activations(reading).values.shape == (stack.layers, 12, stack.neurons)
-    assert len(examples(net, [IDS, IDS[:3]], neurons=[(1, 7)], k=1)[1, 7]) == 1
+    if reading.source is None:
+        assert len(examples(net, [IDS, IDS[:3]], neurons=[(1, 7)], k=1)[1, 7]) == 1
     assert value_weighted(reading, layer=1).shape == (3, 12, 12)
     assert not difference(reading, reading).logprobs.any()
     found = sweep(
-        reading, Reading(net, IDS[::-1]), sites=[stack.site(stack.layers - 1, "out")], answer=3, foil=4
+        reading,
+        replace(reading, ids=IDS[::-1]),
+        sites=[stack.site(stack.layers - 1, "out")],
+        answer=3,
+        foil=4,
     )
     assert found.restored[0, -1] == pytest.approx(1.0)
 
@@ -312,10 +404,25 @@ def test_the_cache_of_every_kind(kind: str) -> None:
     assert found[-1].bytes.sum() == net.cache_size(1, 11)
 
 
+def test_the_cache_of_an_encoder_decoder() -> None:
+    """The model is bound to the source first; then every position of the text is computed once."""
+    text = replace(read("translator", 3, IDS), prompt=5)
+    found = steps(text)
+    assert [(step.computed[0], step.reused[0]) for step in found[:2]] == [(5, 0), (1, 5)]
+    assert sum(step.computed[1] for step in found) == 11
+    bound = text.stepper()
+    cache = bound.new_cache(1, 12)
+    bound.step([IDS[:5]], cache)
+    np.testing.assert_allclose(bound.step([IDS[5:6]], cache)[0], logits(text.net)[5], rtol=0, atol=1e-10)
+
+
 def test_models_of_different_kinds_differ() -> None:
     """Also where their stacks have the same shape."""
     one, other = Reading(KINDS["gpt2"](3), IDS), Reading(KINDS["gpt1"](3), IDS)
     found = difference(one, other)
     assert found.attention is not None
     assert found.attention.shape == (3, 3)
+    translation = read("translator", 3, IDS)
+    with pytest.raises(gf.GlassError, match="must read the same tokens"):
+        difference(translation, replace(translation, source=SOURCE[::-1]))
     assert difference(one, Reading(small_model(3, torch.float64, layers=1), IDS)).attention is None

@@ -12,13 +12,13 @@ from glassformer.explain.attention import head_statistics, masks, patterns
 from glassformer.explain.edits import Edit, edited, sweep
 from glassformer.explain.lens import attribution, lens
 from glassformer.explain.neurons import activations
-from glassformer.explain.reading import Net, Reading
+from glassformer.explain.reading import Readable, Reading
 from glassformer.explain.saliency import METHODS, Target, saliency
 
 STATUS = Path("/proc/self/status")
 
 
-def explain(net: Net, ids: list[int]) -> None:
+def explain(net: Readable, ids: list[int]) -> None:
     """Every kind of explanation once."""
     text = Reading(net, ids)
     target = [Target(len(ids) - 1, 3)]

@@ -13,7 +13,6 @@ import torch
 from small import Pair, hugging_face, save_hugging_face
 
 import glassformer as gf
-from glassformer.explain.reading import Reading
 
 CAPTUM, LENS, ATTENTION, NEURONS, WITNESS, EDITS, FAMILY, READING = (
     f"explain.test_{name}"
@@ -168,7 +167,7 @@ def run(test: Callable[..., None], pair: Pair, monkeypatch: pytest.MonkeyPatch, 
         fixtures["both"] = home.Both(gf.load(str(folder), dtype="float64"), folder, pair.ids)
     marks = [mark.args for mark in getattr(test, "pytestmark", []) if mark.name == "parametrize"]
     if home.__name__ == FAMILY:
-        marks.append(("reading", [Reading(make(3), pair.ids) for make in home.KINDS.values()]))
+        marks.append(("reading", [home.read(kind, 3, pair.ids) for kind in home.KINDS]))
     for some in itertools.product(*(settings(*mark) for mark in marks)):
         known = fixtures | {name: value for one in some for name, value in one.items()}
         test(**{name: known[name] for name in inspect.signature(test).parameters})

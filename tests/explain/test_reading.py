@@ -3,10 +3,11 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
-from explain.models import toy
+from explain.models import SOURCE, read, toy
 from explain.readings import reading
 from small import Pair
 
@@ -60,8 +61,49 @@ def test_stacks(pair: Pair) -> None:
     text = Reading(toy(), [1, 2])
     assert text.stack() == text.stack("encoder.") == text.net.stacks[0]
     assert layer_sites(text.stack(), "mlp.out", layers=[1]) == ["encoder.blocks.1.mlp.out"]
-    with pytest.raises(InputError, match=r"stack 'decoder\.' does not exist; this model has 'encoder\.'"):
+    with pytest.raises(InputError, match=r"stack 'decoder\.' does not exist; this model has: encoder"):
         text.stack("decoder.")
+
+
+def test_two_texts() -> None:
+    """The encoder reads the source, the decoder the text, and attends to the source from there."""
+    text = read("translator", 1, [1, 2, 3])
+    assert text.stack() == text.stack("decoder") == text.net.stacks[1]
+    assert (text.ids_of("encoder"), text.ids_of("decoder"), text.ids_of()) == (SOURCE, [1, 2, 3], [1, 2, 3])
+    assert text.axes(stack="encoder") == (SOURCE, SOURCE)
+    assert text.axes() == ([1, 2, 3], [1, 2, 3])
+    assert text.axes(part="cross") == ([1, 2, 3], SOURCE)
+    assert text.check_position(-1, stack="encoder") == 4
+    assert text.until(0).source == SOURCE
+    seen = text.run("encoder.embed", "decoder.embed", "logits", rows=2)
+    assert [tuple(value.shape) for value in seen.values()] == [(2, 5, 24), (2, 3, 24), (2, 1, 97)]
+    with pytest.raises(InputError, match="stack 'middle' does not exist; this model has: encoder, decoder"):
+        text.stack("middle")
+    with pytest.raises(InputError, match=r"attention 'cross' does not exist in the stack encoder, .*: attn"):
+        text.axes(stack="encoder", part="cross")
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (None, "reads a source text beside the text, and none was given"),
+        ([], "the source text is empty"),
+        ([97], "token 97 is out of range"),
+        ([1] * 9, "the source text: 9 tokens are 3 more than the model's context of 6"),
+    ],
+)
+def test_a_source_that_cannot_be_read(source: list[int] | None, words: str) -> None:
+    """It is checked as the text is."""
+    text = replace(read("translator", 1, [1, 2]), source=source)
+    text.net.context = 6  # type: ignore[misc]
+    with pytest.raises(InputError, match=words):
+        text.run("embed")
+
+
+def test_a_source_for_a_model_of_one_text(pair: Pair) -> None:
+    """Is refused."""
+    with pytest.raises(InputError, match="this model reads one text"):
+        replace(reading(pair), source=[1]).run("embed")
 
 
 def test_checks(pair: Pair) -> None:

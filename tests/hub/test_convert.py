@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import encoder_decoder
 import pytest
 import torch
 from small import hugging_face
@@ -115,6 +116,24 @@ def test_pytorch_model_bin(tmp_path: Path, in_this_process: None) -> None:
         load_folder(tmp_path)
     convert(tmp_path, tmp_path / "m", heads=3, dtype=torch.float32)
     assert_same(tmp_path / "m", theirs)
+
+
+def test_a_family_that_needs_no_options(
+    tmp_path: Path, in_this_process: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its `config.json` says everything: the pickle is converted as it is, and an option is refused."""
+    encoder_decoder.only_the_toy(monkeypatch)
+    theirs = encoder_decoder.hugging_face_marian()
+    theirs.config.save_pretrained(tmp_path)
+    torch.save(theirs.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(InputError, match=r"--heads: the config\.json of a toy says it"):
+        convert(tmp_path, tmp_path / "m", heads=2)
+    convert(tmp_path, tmp_path / "m")
+    back = load_folder(tmp_path / "m").model
+    assert torch.equal(back.tokens.weight, theirs.model.shared.weight)
+    assert torch.equal(back.get_buffer("logits_bias"), theirs.final_logits_bias)
+    qkv = back.get_parameter("decoder.blocks.2.cross.k.weight")
+    assert torch.equal(qkv, theirs.model.decoder.layers[2].encoder_attn.k_proj.weight)
 
 
 def test_what_is_not_a_checkpoint(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import encoder_decoder
 import pytest
 import torch
 from bad_files import copy, edit_json, refused, tiny_folder
@@ -19,7 +20,7 @@ from glassformer.errors import InputError, NetworkError
 from glassformer.hub.families import family
 from glassformer.hub.folder import load_folder, save_folder
 from glassformer.hub.locate import locate
-from glassformer.hub.lora import CONFIG, WEIGHTS, Detour, is_adapter, read_adapter, save_adapter
+from glassformer.hub.lora import CONFIG, WEIGHTS, LoraWeights, is_adapter, read_adapter, save_adapter
 from glassformer.models.gpt import GPT
 from glassformer.tasks.load import load, load_adapted
 from glassformer.training.lora import adapted_layers, attach, merge
@@ -60,14 +61,16 @@ def folder(tiny: Path, tmp_path: Path) -> Path:
 def learned(
     base: Path, folder: Path, name: str, targets: Any = ALL, *, size: float = 0.3, scale: float = 0.7
 ) -> GPT:
-    """A model with detours that have learned something, and these in a LoRA folder."""
+    """A model with LoRA weights that have learned something, and these in a LoRA folder."""
     model = load_folder(base).model
     attach(model, targets, rank=3, scale=scale)
     generator = torch.Generator().manual_seed(5)
     for _, layer in adapted_layers(model):
         layer.lora_b.copy_(size * torch.randn(layer.lora_b.shape, generator=generator))
-    detours = {name: Detour(layer.lora_a, layer.lora_b, layer.scale) for name, layer in adapted_layers(model)}
-    save_adapter(folder, detours, base=name, family=GPT2)
+    weights = {
+        name: LoraWeights(layer.lora_a, layer.lora_b, layer.scale) for name, layer in adapted_layers(model)
+    }
+    save_adapter(folder, weights, base=name, family=GPT2)
     return model
 
 
@@ -172,7 +175,7 @@ def respell(tensors: dict[str, torch.Tensor], name: Callable[[str], str]) -> Non
 
 
 def test_what_is_loaded_is_a_plain_model(tiny: Path) -> None:
-    """Detours folded in, the base's vocabulary, in the type that was asked for."""
+    """LoRA weights folded in, the base's vocabulary, in the type that was asked for."""
     loaded = load_adapted(tiny / "lora")
     plain = load_folder(tiny / "base")
     assert [*loaded.model.state_dict()] == [*plain.model.state_dict()]
@@ -192,12 +195,12 @@ def test_what_is_loaded_is_a_plain_model(tiny: Path) -> None:
 
 def test_the_folder_is_what_people_expect(tmp_path: Path, tiny: Path) -> None:
     """peft's file names and keys, whole layers by name; what was read is what was written."""
-    detours = {
-        "blocks.1.attn.qkv": Detour(torch.randn(2, 8), torch.randn(24, 2), 8.0),
-        "blocks.0.mlp.down": Detour(torch.randn(2, 32), torch.randn(8, 2), 8.0),
+    weights = {
+        "blocks.1.attn.qkv": LoraWeights(torch.randn(2, 8), torch.randn(24, 2), 8.0),
+        "blocks.0.mlp.down": LoraWeights(torch.randn(2, 32), torch.randn(8, 2), 8.0),
     }
     save_adapter(
-        tmp_path / "lora", detours, base="storyteller", family=GPT2, dropout=0.25, card="# A detour\n"
+        tmp_path / "lora", weights, base="storyteller", family=GPT2, dropout=0.25, card="# LoRA weights\n"
     )
     assert sorted(path.name for path in (tmp_path / "lora").iterdir()) == [CONFIG, WEIGHTS, "card.md"]
     config = json.loads((tmp_path / "lora" / CONFIG).read_text())
@@ -211,10 +214,10 @@ def test_the_folder_is_what_people_expect(tmp_path: Path, tiny: Path) -> None:
     assert config["target_modules"] == ["h.0.mlp.c_proj", "h.1.attn.c_attn"]
     adapter = read_adapter(tmp_path / "lora", family=GPT2)
     assert adapter.base == "storyteller"
-    assert adapter.detours.keys() == detours.keys()
-    for name, (a, b, scale) in adapter.detours.items():
-        assert torch.equal(a, detours[name].a)
-        assert torch.equal(b, detours[name].b)
+    assert adapter.weights.keys() == weights.keys()
+    for name, (a, b, scale) in adapter.weights.items():
+        assert torch.equal(a, weights[name].a)
+        assert torch.equal(b, weights[name].b)
         assert scale == 8.0
     assert is_adapter(tmp_path / "lora")
     assert not is_adapter(tiny / "base")
@@ -222,9 +225,9 @@ def test_the_folder_is_what_people_expect(tmp_path: Path, tiny: Path) -> None:
 
 
 def test_one_rank_and_one_scale_are_written(tmp_path: Path) -> None:
-    """Several, or no detour at all, are refused and leave nothing."""
-    one = Detour(torch.zeros(2, 8), torch.zeros(24, 2), 1.0)
-    for other in (Detour(torch.zeros(3, 8), torch.zeros(24, 3), 1.0), one._replace(scale=2.0)):
+    """Several, or no LoRA weights at all, are refused and leave nothing."""
+    one = LoraWeights(torch.zeros(2, 8), torch.zeros(24, 2), 1.0)
+    for other in (LoraWeights(torch.zeros(3, 8), torch.zeros(24, 3), 1.0), one._replace(scale=2.0)):
         with refused("one rank and one scale"):
             save_adapter(
                 tmp_path / "lora",
@@ -524,6 +527,45 @@ def test_what_finetune_makes_can_be_run(
         assert code == 2
         assert "LoRA beside LoRA" in capsys.readouterr().err
         assert not (tmp_path / "out" / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "task_type"),
+    [
+        ({"writes", "causal", "attends"}, "CAUSAL_LM"),
+        ({"writes", "causal", "source"}, "SEQ_2_SEQ_LM"),
+        ({"encodes", "attends"}, "FEATURE_EXTRACTION"),
+        ({"draws"}, None),
+    ],
+)
+def test_the_task_is_what_the_model_can_do(
+    capabilities: set[str], task_type: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In peft's words."""
+    monkeypatch.setattr(GPT, "capabilities", frozenset(capabilities))
+    weights = {"blocks.0.attn.qkv": LoraWeights(torch.zeros(2, 8), torch.zeros(24, 2), 1.0)}
+    save_adapter(tmp_path / "lora", weights, base="base", family=GPT2)
+    assert json.loads((tmp_path / "lora" / CONFIG).read_text())["task_type"] == task_type
+
+
+def test_peft_loads_lora_of_two_stacks(peft: Any, tmp_path: Path) -> None:
+    """As a model that translates, with the weights in the layers of both stacks."""
+    weights = {
+        name: LoraWeights(torch.randn(2, 12), torch.randn(12, 2), 0.5)
+        for name in ("encoder.blocks.1.attn.q", "decoder.blocks.2.cross.v")
+    }
+    save_adapter(tmp_path / "lora", weights, base="base", family=encoder_decoder.FAMILY)
+    adapted = peft.PeftModel.from_pretrained(encoder_decoder.hugging_face_marian(), tmp_path / "lora")
+    assert type(adapted) is peft.PeftModelForSeq2SeqLM
+    layers = adapted.base_model.model.model
+    query, value = layers.encoder.layers[1].self_attn.q_proj, layers.decoder.layers[2].encoder_attn.v_proj
+    for layer, one in zip((query, value), weights.values(), strict=True):
+        assert torch.equal(layer.lora_A["default"].weight, one.a)
+        assert torch.equal(layer.lora_B["default"].weight, one.b)
+    count = sum("lora_A" in name for name, _ in adapted.named_parameters())
+    assert count == 2
+    back = read_adapter(tmp_path / "lora", family=encoder_decoder.FAMILY)
+    assert all(torch.equal(back.weights[name].a, one.a) for name, one in weights.items())
 
 
 def test_show_points_to_the_base(storyteller: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -492,9 +492,7 @@ def poke(folder: Path, name: str, value: float, at: int) -> bytes:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_one_bad_number_anywhere_is_found(folder: Path, value: float) -> None:
-    """NaN or infinity in any tensor, at the first, the last or any place, is found and told; asked for, it is
-    loaded.
-    """
+    """NaN or infinity in any tensor, at the first, the last or any place."""
     chance = random.Random(0)
     places = [(name, chance.randrange(10**6)) for name in names(folder)]
     for name, at in [*places, (WTE, 0), (WTE, -1), (FC, 0), (FC, -1)]:
@@ -502,9 +500,6 @@ def test_one_bad_number_anywhere_is_found(folder: Path, value: float) -> None:
         with refused(folder / WEIGHTS, name, "NaN or infinite"):
             load_folder(folder)
         (folder / WEIGHTS).write_bytes(before)
-    poke(folder, WTE, value, 5)
-    loaded = numbers(folder, allow_nonfinite=True)["tokens.weight"].flatten()
-    assert torch.equal(loaded.isfinite(), torch.arange(len(loaded)) != 5)
 
 
 def test_infinities_do_not_cancel(folder: Path) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from reference_gpt2 import gpt2_logits, gpt2_sites
 from small import (
     hugging_face,
     hugging_face_gpt1,
@@ -22,11 +21,13 @@ from glassformer.errors import InputError
 from glassformer.hub.families import FAMILIES, family
 from glassformer.hub.folder import load_folder
 from glassformer.hub.gpt2 import FAMILY
-from glassformer.hub.mapping import export_tensors as export
+from glassformer.hub.mapping import export_tensors
 from glassformer.models import gpt
 from glassformer.models.gpt import GPT, GPT3, PRESETS, Config, GPT3Config
 from glassformer.nn.attention import attend, band_mask
+from glassformer.nn.net import Net
 from glassformer.trace import trace
+from glassformer.verification import reference
 
 SOURCE = Path(glassformer.__file__).parent
 PARAMETERS = {
@@ -55,11 +56,14 @@ PAPER = {
     "gpt3-13b": (13e9, 40, 5140, 40, 128),
     "gpt3-175b": (175e9, 96, 12288, 96, 128),
 }
-ACTIVATION = {"gelu_tanh": "gelu_new", "gelu_erf": "gelu", "relu": "relu"}
 
 
-def export_tensors(model: GPT) -> dict[str, torch.Tensor]:
-    return export(FAMILY, model)
+def files_of(model: Net) -> reference.Files:
+    """What the folder of a model would hold."""
+    found = family(model.kind)
+    tensors = export_tensors(found, model)
+    weights = {name: value.numpy() for name, value in tensors.items()}
+    return reference.Files(found.write_config(model.config), weights)
 
 
 def random_ids(rows: int, length: int, vocab: int = 97, seed: int = 0) -> torch.Tensor:
@@ -68,15 +72,7 @@ def random_ids(rows: int, length: int, vocab: int = 97, seed: int = 0) -> torch.
 
 def distance_to_reference(model: GPT, ids: torch.Tensor) -> float:
     """The largest difference of a logit, as a share of the largest logit."""
-    config = model.config
-    weights = {name: value.double().numpy() for name, value in export_tensors(model).items()}
-    right = gpt2_logits(
-        weights,
-        ids.numpy(),
-        n_head=config.heads,
-        eps=config.norm_eps,
-        activation=ACTIVATION[config.activation],
-    )
+    right = reference.logits(files_of(model), ids.numpy())
     with torch.no_grad():
         ours = model(ids).double().numpy()
     return float(np.abs(ours - right).max() / np.abs(right).max())
@@ -91,12 +87,15 @@ def test_float64_equals_the_independent_reference(activation: str, tied: bool, l
     assert distance_to_reference(model, random_ids(2, length)) <= 1e-9
 
 
-def test_every_site_equals_the_reference() -> None:
-    """Not only the logits: every named value on the way."""
-    model = small_model(1, torch.float64)
+@pytest.mark.parametrize(("kind", "changes"), [
+    ("gpt2", {}), ("gpt1", {}), ("gpt1", {"activation": "relu"}), ("gpt3", {"window": 4}),
+    ("gpt3", {"window": 3, "stride": 3, "layers": 4, "head_width": 5, "tied": False}), ("gpt2", {"bias": False}),
+])  # fmt: skip
+def test_every_site_equals_the_reference(kind: str, changes: dict[str, object]) -> None:
+    """Not only the logits: every named value on the way, in every model of the family."""
+    model = small_net(kind, 1, torch.float64, **changes)
     ids = random_ids(2, 9)
-    weights = {name: value.numpy() for name, value in export_tensors(model).items()}
-    right = gpt2_sites(weights, ids.numpy(), n_head=3)
+    right = reference.sites(files_of(model), ids.numpy())
     with trace(model) as seen:
         model(ids)
     assert set(seen) == set(right)
@@ -155,10 +154,9 @@ def test_the_reference_catches_every_mutant(file: str, old: str, new: str) -> No
     wrong.load_state_dict(state, strict=False)  # the head is the token matrix, unless that is what is broken
     wrong = wrong.double().eval()
     ids = random_ids(2, 12)
-    weights = {name: value.numpy() for name, value in export_tensors(right).items()}
-    reference = gpt2_logits(weights, ids.numpy(), n_head=3)
+    expected = reference.logits(files_of(right), ids.numpy())
     with torch.no_grad():
-        far = np.abs(wrong(ids).numpy() - reference).max() / np.abs(reference).max()
+        far = np.abs(wrong(ids).numpy() - expected).max() / np.abs(expected).max()
     assert far > 1e-8
     assert distance_to_reference(right, ids) <= 1e-9
 

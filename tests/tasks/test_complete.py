@@ -133,13 +133,14 @@ def test_greedy_tokens_lead_their_alternatives(lm: LanguageModel, tokenizer: Tok
 
 
 def test_top_of_a_prompt_is_what_comes_next(lm: LanguageModel, tokenizer: Tokenizer) -> None:
-    """The candidates after a prompt are those of the first token of its answer, and none without a token is
-    among them.
+    """The candidates after a prompt are those of the first token of its answer, and so on for the others;
+    none without a token is among them.
     """
-    got = lm.generate("She saw", do_sample=False, max_new_tokens=1)
-    for ours, theirs in zip(lm.top("She saw", 6), got.top(6)[0], strict=True):
-        assert (ours.token, ours.text) == (theirs.token, theirs.text)
-        assert ours.logprob == pytest.approx(theirs.logprob, abs=1e-4)
+    got = lm.generate("She saw", do_sample=False, max_new_tokens=3)
+    for n, candidates in enumerate(got.top(6)):
+        for ours, theirs in zip(lm.top(got.ids[: n - 3], 6), candidates, strict=True):
+            assert (ours.token, ours.text) == (theirs.token, theirs.text)
+            assert ours.logprob == pytest.approx(theirs.logprob, abs=1e-4)
     assert lm.top("She saw", 1)[0].token == got.tokens[0]
     assert len(lm.top("She saw")) == 10
     assert sorted(candidate.token for candidate in lm.top("She saw", 10**6)) == list(range(len(tokenizer)))

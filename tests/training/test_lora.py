@@ -1,4 +1,4 @@
-"""LoRA: the detour is the paper's, begins as nothing, learns alone, and can be merged, taken out and folded
+"""LoRA: the update is the paper's, begins as nothing, learns alone, and can be merged, taken out and folded
 away.
 """
 
@@ -29,7 +29,7 @@ KINDS = ("attn.qkv", "attn.proj", "mlp.up", "mlp.down")
 def adapted(
     targets: Sequence[str] = KINDS, *, dtype: torch.dtype = torch.float64, learned: bool = True, **how: Any
 ) -> GPT:
-    """A small model with detours that have learned something."""
+    """A small model with LoRA weights that have learned something."""
     model = small_model(1, dtype)
     attach(model, targets, **{"rank": 3, "scale": 0.7} | how)
     if learned:
@@ -39,7 +39,7 @@ def adapted(
 
 @torch.no_grad()
 def learn(model: nn.Module) -> None:
-    """Every B is random, so that the detours do something."""
+    """Every B is random, so that the LoRA weights do something."""
     generator = torch.Generator().manual_seed(5)
     for _, layer in adapted_layers(model):
         layer.lora_b.copy_(torch.randn(layer.lora_b.shape, generator=generator))
@@ -144,13 +144,13 @@ def test_what_cannot_be_adapted_is_refused(targets: list[str], how: dict[str, An
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_no_detour_beside_a_detour() -> None:
+def test_no_lora_beside_lora() -> None:
     """It would take the place of the first: refused, and the first stays."""
     model = adapted(["attn.qkv"])
     right = logits(model)
     with pytest.raises(InputError, match="adapted already"):
         attach(model, ["mlp.up"], rank=2, scale=1.0)
-    with pytest.raises(InputError, match="fits no layer"):
+    with pytest.raises(InputError, match="fit no layer"):
         insert(model, {name: (layer.lora_a, layer.lora_b, 1.0) for name, layer in adapted_layers(model)})
     assert torch.equal(logits(model), right)
 
@@ -174,8 +174,8 @@ def test_forward_is_the_papers_formula(bias: bool) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-5)])
-def test_merged_it_is_the_same_without_the_detour(dtype: torch.dtype, tolerance: float) -> None:
-    """Equal to rounding; no detour is computed any more; a second merge adds nothing."""
+def test_merged_it_is_the_same_without_lora(dtype: torch.dtype, tolerance: float) -> None:
+    """Equal to rounding; no LoRA product is computed any more; a second merge adds nothing."""
     model = adapted(dtype=dtype)
     right = logits(model)
     merge(model)
@@ -188,7 +188,7 @@ def test_merged_it_is_the_same_without_the_detour(dtype: torch.dtype, tolerance:
 
 
 def test_unmerged_every_weight_has_its_bits() -> None:
-    """Though sum and difference would round; and the detour is at work again."""
+    """Though sum and difference would round; and the LoRA weights are at work again."""
     model = adapted(dtype=torch.float32)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     right = logits(model)
@@ -227,7 +227,7 @@ def test_folded_it_is_a_plain_model(tmp_path: Path, merged: bool) -> None:
 
 
 def test_dropout_only_in_training() -> None:
-    """It drops inputs of the detour, not of the layer; a model that rests or is attached at rest drops
+    """It drops inputs of the LoRA weights, not of the layer; a model that rests or is attached at rest drops
     nothing.
     """
     model = adapted(["attn.qkv"], dropout=0.5)
@@ -252,7 +252,7 @@ def test_dropout_only_in_training() -> None:
 
 @pytest.mark.parametrize("merged", [False, True])
 def test_an_adapted_model_can_be_seen_through(merged: bool) -> None:
-    """The same sites as before; what is read holds the detour, and an edit works as in the folded model."""
+    """The same sites as before; what is read holds what LoRA adds, and an edit works as in the folded model."""
     model, folded = adapted(), adapted()
     fold(folded)
     if merged:
@@ -272,7 +272,7 @@ def test_an_adapted_model_can_be_seen_through(merged: bool) -> None:
     assert not torch.equal(ends[0], unedited["logits"])
 
 
-def test_detours_from_elsewhere_are_put_in() -> None:
+def test_lora_weights_are_inserted() -> None:
     """By name, of any rank and scale each; nothing else changes; a name or a shape that fits no layer is
     refused.
     """
@@ -301,7 +301,7 @@ def test_detours_from_elsewhere_are_put_in() -> None:
         "blocks.0.mlp.up": (a, b[:-1]),
     }.items():
         with pytest.raises(
-            InputError, match=rf"{name}: a detour of {len(pair[1])} × {pair[0].shape[1]} fits no layer"
+            InputError, match=rf"{name}: LoRA weights of {len(pair[1])} × {pair[0].shape[1]} fit no layer"
         ):
             insert(small_model(1, torch.float64), {name: (*pair, 1.0)})
 

@@ -4,9 +4,8 @@
 HTTP and as the kind of the answer. Modules are imported on demand, so importing this package loads no torch.
 """
 
-from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glassformer.errors import InputError
 
@@ -30,8 +29,7 @@ LACKS = {
 }
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """Where a question is answered, what a model needs to answer it, and what it asks."""
 
     module: str
@@ -40,12 +38,12 @@ class Question:
 
 
 QUESTIONS: dict[str, Question] = {
-    "top": Question("tokens", "the likeliest next tokens, and which may be drawn", CAUSAL),
+    "top": Question("tokens", "the likeliest next tokens, and which of them may be drawn", CAUSAL),
     "tokens": Question("tokens", "the tokens of a text and their ids"),
     "merges": Question("tokens", "how the words of a text become tokens, merge by merge"),
     "embedding": Question("tokens", "what goes into the first block: token and position vectors"),
     "probabilities": Question("tokens", "how sure the model was of every generated token", WRITES),
-    "attention": Question("attention", "where a head or a layer attends", ATTENDS),
+    "attention": Question("attention", "where heads attend", ATTENDS),
     "heads": Question("attention", "what kind of head each is", ATTENDS),
     "find_heads": Question("attention", "which heads attend from one word to another", ATTENDS),
     "steps": Question("attention", "one query step by step: q·k, ÷ √K, mask, softmax, values", ATTENDS),
@@ -56,15 +54,19 @@ QUESTIONS: dict[str, Question] = {
     "rankings_watch": Question("lens", "the ranks of some words in every layer", CAUSAL | LAYERS),
     "attribution": Question("lens", "which heads and layers raise a logit", CAUSAL | LAYERS),
     "residual": Question("lens", "one position's vector through the layers", CAUSAL | LAYERS),
-    "saliency": Question("saliency", "which tokens made each generated one likely", CAUSAL | WRITES | LAYERS),
+    "saliency": Question(
+        "saliency", "which earlier tokens made the next ones likely", CAUSAL | WRITES | LAYERS
+    ),
     "neurons": Question("neurons", "which neurons fire at which tokens", NEURONS),
     "factors": Question("neurons", "what neurons have in common: factors over the tokens", NEURONS),
     "clusters": Question("neurons", "neurons that fire at the same tokens, in groups", NEURONS),
     "promotes": Question("neurons", "which tokens one neuron makes likelier", CAUSAL | NEURONS),
     "examples": Question("neurons", "where in many texts one neuron fires most", NEURONS),
-    "edit": Question("edits", "the next token with and without edits", CAUSAL | WRITES),
+    "edit": Question(
+        "edits", "change heads, neurons or layers, and compare what the model predicts", CAUSAL | WRITES
+    ),
     "sweep": Question("edits", "which places carry what tells two texts apart", CAUSAL),
-    "diff": Question("diff", "two models on one text", CAUSAL | LAYERS),
+    "diff": Question("diff", "two models on one text, token by token", CAUSAL | LAYERS),
     "cache": Question("cache", "what each step computes and finds in the KV cache", WRITES | ATTENDS),
     "parameters": Question("model", "where a model's parameters are"),
     "curve": Question("training", "the loss of a training over its tokens"),

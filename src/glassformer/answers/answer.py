@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVa
 
 import numpy as np
 
-from glassformer.errors import InputError, check_position
+from glassformer.errors import InputError, check_position, counted
 from glassformer.figures.labels import number, readable
 from glassformer.figures.marks import Spec
 from glassformer.tokenizers.tokenizer import pieces
@@ -148,7 +148,9 @@ class Answer:
     # What follows from that.
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.caption.partition(chr(10))[0]!r}, {len(self.rows)} rows)"
+        return (
+            f"{type(self).__name__}({self.caption.partition(chr(10))[0]!r}, {counted(len(self.rows), 'row')})"
+        )
 
     @cached_property
     def _table(self) -> Table:
@@ -187,7 +189,7 @@ class Answer:
 
     def first_row(self) -> str:
         """The first row of a table that is in order."""
-        return f"first of {len(self.rows)} rows: {self._row(0)}"
+        return f"first of {counted(len(self.rows), 'row')}: {self._row(0)}"
 
     def last_row(self) -> str:
         """The last row of a table that runs through stages or steps."""
@@ -332,7 +334,7 @@ def _key(name: Any) -> str:
 
 
 class Reader(Protocol):
-    """A model that reads: what edits and explanations need of its handle."""
+    """A model that reads: what explanations need of its handle."""
 
     @property
     def name(self) -> str: ...
@@ -345,7 +347,9 @@ class Reader(Protocol):
     @property
     def capabilities(self) -> frozenset[str]: ...
     def encode(self, prompt: str | Sequence[int], *, special: bool = False) -> list[int]: ...
-    def reading(self, ids: Sequence[int], *, prompt: int = 0) -> "Reading": ...
+    def reading(
+        self, ids: Sequence[int], *, prompt: int = 0, source: Sequence[int] | None = None
+    ) -> "Reading": ...
 
 
 class Subject(Reader, Protocol):
@@ -353,18 +357,28 @@ class Subject(Reader, Protocol):
 
     def logits(self, ids: Sequence[int]) -> Array: ...
     def next_logits(self, ids: Sequence[int]) -> Array: ...
-    def generate(self, prompt: str | Sequence[int] = "", **options: Any) -> Any: ...
     def in_torch(self) -> AbstractContextManager[Any]: ...
+
+
+class Writer(Subject, Protocol):
+    """A model that also generates."""
+
+    def generate(self, prompt: str | Sequence[int] = "", **options: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
 class Text:
-    """The text that a question is about: tokens, of which the first `prompt` were given (0: all of them)."""
+    """The text that a question is about: tokens, of which the first `prompt` were given (0: all of them).
+
+    `source` is the second text of a model that reads two.
+    """
 
     lm: Subject
     ids: list[int]
     prompt: int = 0
     logprobs: list[float] | None = field(default=None, repr=False)  # of the generated tokens
+    scores: Array | None = field(default=None, repr=False)  # (V,) of the next token, if they are known
+    source: list[int] | None = None
 
     @property
     def net(self) -> Any:
@@ -391,9 +405,34 @@ class Text:
         """The token that explanations put in a token's place: the end of text, or none."""
         return None if self.lm.tokenizer is None else self.lm.tokenizer.end
 
+    def next_logits(self) -> Array:
+        """The scores of the next token (V,), by the backend that generates unless they are known."""
+        return self.lm.next_logits(self.ids) if self.scores is None else self.scores
+
     def reading(self) -> "Reading":
         """The whole text, to be run through the model."""
-        return self.lm.reading(self.ids, prompt=self.prompt)
+        return self.lm.reading(self.ids, prompt=self.prompt, source=self.source)
+
+    def name_of(self, stack: str = "", part: str = "attn") -> str:
+        """The name of the model; of a stack, if it has several; and of attention to another text."""
+        reading = self.reading()
+        several = len(reading.net.stacks) > 1
+        names = [self.name, reading.stack(stack).name if several else ""]
+        names += ["cross-attention"] if part != "attn" else []
+        return ", ".join(filter(None, names))
+
+    def read_by(self, stack: str = "") -> "Text":
+        """The text whose tokens are at the positions of a stack: this one, or the source."""
+        return self._with(self.reading().ids_of(stack))
+
+    def axes(self, *, stack: str = "", part: str = "attn") -> "tuple[Text, Text]":
+        """The texts of both axes of a pattern: that of the queries, and the one they attend to."""
+        queries, sources = self.reading().axes(stack=stack, part=part)
+        return self._with(queries), self._with(sources)
+
+    def _with(self, ids: list[int]) -> "Text":
+        """A text of these tokens alone, for its words and labels."""
+        return self if ids == self.ids else Text(self.lm, ids)
 
     def replayed(self) -> "Text":
         """What the model read while it generated: all but the last token, which it never read."""
@@ -433,7 +472,7 @@ class Text:
         """The positions of a word: a number, or its text, with or without the blank before it."""
         word = str(word)
         if re.fullmatch(r"-?\d+", word, re.ASCII):
-            return [self.reading().check_position(int(word))]
+            return [check_position(len(self.ids), int(word))]
         if self.lm.tokenizer is None:
             raise InputError(f"{self.name} has no vocabulary; give positions as numbers")
 

@@ -1,16 +1,16 @@
 """Attention: where heads attend, what kind of head each is, and one query step by step."""
 
-from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
 from glassformer.answers.answer import Answer, Array, Cell, Column, Drawing, Table, Text, answer
-from glassformer.errors import InputError
+from glassformer.errors import InputError, counted
 from glassformer.explain import attention as attending
 from glassformer.figures.color import magnitude, signed
 from glassformer.figures.labels import number, percent
+from glassformer.figures.labels import visible as shown
 from glassformer.figures.marks import Spec
 from glassformer.figures.specs import bars, matrix, names, panels
 from glassformer.figures.view import short
@@ -28,13 +28,30 @@ SHORT = {"previous": "prev.", "first": "first", "duplicate": "same", "induction"
 
 
 @answer
-class Attention(Answer):
-    """How much each token (or word) takes from each: (T, T), a row attends, a column is attended to."""
+class FromTo(Answer):
+    """An answer about attention from the tokens of a text to those of the same text or of another."""
+
+    source: list[str] | None = None  # the tokens attended to, where they are those of another text
+
+    @property
+    def sources(self) -> list[str]:
+        """The tokens that are attended to."""
+        return self.tokens if self.source is None else self.source
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as JSON has it; `source` is there where it is another text."""
+        source = {} if self.source is None else {"source": self.source}
+        return super().to_dict() | source
+
+
+@answer
+class Attention(FromTo):
+    """How much each token (or word) takes from each: (T, S), a row attends, a column is attended to."""
 
     kind = "attention"
 
     weights: Array
-    visible: Array  # (T, T) whether a row may attend to a column at all
+    visible: Array  # (T, S) whether a row may attend to a column at all
     value_weighted: bool = False  # lengths of what is passed on, not shares of a row
 
     def data(self) -> dict[str, Any]:
@@ -43,7 +60,7 @@ class Attention(Answer):
 
     def make_table(self) -> Table:
         """The strongest sources of every token."""
-        count = min(STRONGEST, len(self.tokens))
+        count = min(STRONGEST, len(self.sources))
         columns = [Column("position", "count", key=True), Column("token", "token", key=True)]
         for n in range(1, count + 1):
             columns.append(Column(f"attends to {n}", "token", group=n))
@@ -54,7 +71,7 @@ class Attention(Answer):
             row: list[Cell] = [at, name]
             sources = np.flatnonzero(self.visible[at])
             for source in sources[np.argsort(-self.weights[at, sources], kind="stable")][:count]:
-                row += [self.tokens[source], float(self.weights[at, source])]
+                row += [self.sources[source], float(self.weights[at, source])]
             while len(row) < len(columns):  # the first tokens have fewer sources
                 row += ["", np.nan]
             rows.append(row)
@@ -63,7 +80,7 @@ class Attention(Answer):
     def every(self) -> Table:
         """The whole matrix."""
         columns = [Column("position", "count", key=True), Column("token", "token", key=True)]
-        columns += [Column(f"{n} {name}", "share") for n, name in enumerate(self.tokens)]
+        columns += [Column(f"{n} {name}", "share") for n, name in enumerate(self.sources)]
         rows: list[list[Cell]] = []
         for at, (name, row) in enumerate(zip(self.tokens, self.weights.tolist(), strict=True)):
             rows.append([at, name, *row])
@@ -71,14 +88,18 @@ class Attention(Answer):
 
     @property
     def views(self) -> dict[str, Drawing]:
-        """A matrix, or arcs from token to token."""
-        return {"matrix": self.draw_matrix, "arcs": self.draw_arcs}
+        """A matrix, or, within one text, arcs from token to token."""
+        arcs: dict[str, Drawing] = {"arcs": self.draw_arcs} if self.source is None else {}
+        return {"matrix": self.draw_matrix} | arcs
 
     def draw_matrix(self) -> Spec:
         """A row attends, a column is attended to."""
-        tokens = names(self.tokens)
+        note = "" if self.visible.all() else "; −∞: masked, so 0"
         return matrix(
-            tokens, tokens, values=_masked(self.weights, self.visible), **self._scale("; −∞: masked, so 0")
+            names(self.tokens),
+            names(self.sources),
+            values=_masked(self.weights, self.visible),
+            **self._scale(note),
         )
 
     def draw_arcs(self) -> Spec:
@@ -92,7 +113,8 @@ class Attention(Answer):
         size = -(-len(tokens) // NEAR)
         starts = list(range(0, len(tokens), size))
         labels = [f"{start} {''.join(tokens[start : start + size])}" for start in starts]
-        pooled = _joined(self.weights, [range(at, min(at + size, len(tokens))) for at in starts])
+        groups = [range(at, min(at + size, len(tokens))) for at in starts]
+        pooled = _joined(self.weights, groups, groups)
         overview = {"kind": "arcs", "tokens": labels, "edges": _edges(pooled, strongest), **scale}
 
         last = len(tokens) - NEAR
@@ -112,14 +134,13 @@ class Attention(Answer):
         return {"scale": magnitude(f"of the attention of a row{note}", high), "unit": "percent"}
 
     def finding(self) -> str:
-        """The strongest pair; the first token, which has no choice, does not count."""
-        row, column = 0, 0
-        if len(self.weights) > 1:
-            row, column = divmod(int(self.weights[1:].argmax()), self.weights.shape[1])
-            row += 1
+        """The strongest pair; a token with one source, as the first in a causal model, does not count."""
+        choice = self.visible.sum(1) > 1
+        weights = np.where(choice[:, None], self.weights, -1.0) if choice.any() else self.weights
+        row, column = divmod(int(weights.argmax()), weights.shape[1])
         weight = float(self.weights[row, column])
         given = number(weight) if self.value_weighted else percent(weight)
-        return f"{self.tokens[row]!r} gives {given} to {self.tokens[column]!r}, the most of all"
+        return f"{self.tokens[row]!r} gives {given} to {self.sources[column]!r}, the most of all"
 
 
 @answer
@@ -130,61 +151,80 @@ class Rollout(Attention):
 
 
 def attention(
-    text: Text, *, layer: int, head: int | None = None, by_word: bool = False, values: bool = False
+    text: Text,
+    *,
+    layer: int,
+    head: int | None = None,
+    by_word: bool = False,
+    values: bool = False,
+    stack: str = "",
+    part: str = "attn",
 ) -> Attention:
-    """Where one head attends, or a layer on average; with `values`, how much each source passes on."""
+    """Where one head attends, or a layer on average; with `values`, how much each source passes on.
+
+    `part` is "cross" for the attention of a decoder to the source text.
+    """
     reading = text.reading()
     if head is not None:
-        reading.check_head(head)
+        reading.check_head(head, stack=stack)
     what = "attention"
-    heads_of = attending.patterns(reading, layers=[layer])[0]  # (H, T, T)
+    heads_of = attending.patterns(reading, layers=[layer], stack=stack, part=part)[0]  # (H, T, S)
     if values:
-        what = "attention × length of what is handed over"
-        heads_of = attending.value_weighted(reading, layer=layer)
+        what += " × length of what is handed over"
+        heads_of = attending.value_weighted(reading, layer=layer, stack=stack, part=part)
 
     which = "mean of all heads" if head is None else f"head {head}"
-    tokens, joined = _by_word(text, by_word)
-    visible = attending.masks(reading, layers=[layer])[0]
+    visible = attending.masks(reading, layers=[layer], stack=stack, part=part)[0]
+    axes = _Axes(text, stack=stack, part=part, by_word=by_word)
     return Attention(
-        caption=f"{text.name}: layer {layer}, {which}: {what}",
-        tokens=tokens,
-        weights=joined(heads_of.mean(0) if head is None else heads_of[head]),
-        visible=joined(visible) > 0,
+        caption=f"{text.name_of(stack, part)}: layer {layer}, {which}: {what}",
+        tokens=axes.tokens,
+        weights=axes.joined(heads_of.mean(0) if head is None else heads_of[head]),
+        visible=axes.joined(visible) > 0,
         value_weighted=values,
+        source=axes.sources if reading.crosses(stack=stack, part=part) else None,
     )
 
 
-def rollout(text: Text, *, layer: int | None = None, by_word: bool = False) -> Rollout:
+def rollout(text: Text, *, layer: int | None = None, by_word: bool = False, stack: str = "") -> Rollout:
     """Attention through all layers up to one: from which tokens a position's vector is made."""
     reading = text.reading()
     if layer is not None:
-        reading.check_layer(layer)
-    through = attending.rollout(attending.patterns(reading))
+        reading.check_layer(layer, stack=stack)
+    through = attending.rollout(attending.patterns(reading, stack=stack))
     last = len(through) - 1 if layer is None else layer
     # What no layer may attend to stays masked through all of them: masks roll out as patterns do.
-    reached = attending.rollout(attending.masks(reading)[:, None].astype(float))
-    tokens, joined = _by_word(text, by_word)
+    reached = attending.rollout(attending.masks(reading, stack=stack)[:, None].astype(float))
+    axes = _Axes(text, stack=stack, by_word=by_word)
     return Rollout(
-        caption=f"{text.name}: through layers 0 to {last}: attention rollout",
-        tokens=tokens,
-        weights=joined(through[last]),
-        visible=joined(reached[last]) > 0,
+        caption=f"{text.name_of(stack)}: through layers 0 to {last}: attention rollout",
+        tokens=axes.tokens,
+        weights=axes.joined(through[last]),
+        visible=axes.joined(reached[last]) > 0,
     )
 
 
-def _by_word(text: Text, by_word: bool) -> tuple[list[str], Callable[[Array], Array]]:
-    """The tokens, or the words; and what makes a matrix between tokens one between them."""
-    if not by_word:
-        return text.labels, lambda weights: weights
-    groups, words = text.words()
-    return words, lambda weights: _joined(weights, groups)
+class _Axes:
+    """Both axes of a pattern, token by token or word by word."""
+
+    def __init__(self, text: Text, *, stack: str, part: str = "attn", by_word: bool = False) -> None:
+        queries, sources = text.axes(stack=stack, part=part)
+        self.by_word = by_word
+        self.tokens, self.sources = queries.labels, sources.labels
+        if by_word:
+            self.rows, self.tokens = queries.words()
+            self.columns, self.sources = sources.words()
+
+    def joined(self, weights: Array) -> Array:
+        """A matrix between tokens as one between these tokens or words."""
+        return _joined(weights, self.rows, self.columns) if self.by_word else weights
 
 
-def _joined(weights: Array, groups: list[range]) -> Array:
+def _joined(weights: Array, rows: list[range], columns: list[range]) -> Array:
     """Between groups: a group takes the mean over its rows, and gives the sum over its columns."""
-    starts = [group.start for group in groups]
-    sums = np.add.reduceat(np.add.reduceat(weights, starts, 1), starts, 0)
-    sizes = np.array([[len(group)] for group in groups])
+    sums = np.add.reduceat(weights, [group.start for group in columns], 1)
+    sums = np.add.reduceat(sums, [group.start for group in rows], 0)
+    sizes = np.array([[len(group)] for group in rows])
     joined: Array = sums / sizes
     return joined
 
@@ -208,27 +248,51 @@ def _edges(weights: Array, strongest: float) -> list[list[float]]:
 
 
 @answer
-class Heads(Answer, attending.HeadStatistics):
-    """What kind of head each is on a text: arrays (L, H), made of the patterns (L, H, T, T)."""
+class Heads(FromTo, attending.HeadStatistics):
+    """What kind of head each is on a text: arrays (L, H), made of the patterns (L, H, T, S)."""
 
     kind = "heads"
 
     patterns: Array
-    visible: Array  # (L, T, T) whether a token may attend to another at all
+    visible: Array  # (L, T, S) whether a token may attend to another at all
+
+    @property
+    def kinds(self) -> list[str]:
+        """The statistics that these patterns have: between two texts no token is the one before."""
+        return KINDS if self.source is None else ["first", "entropy"]
+
+    @property
+    def shares(self) -> list[str]:
+        """The statistics that are shares of the attention: kinds of heads."""
+        return [kind for kind in self.kinds if kind in SHORT]
+
+    def most(self, layer: int, head: int) -> tuple[str, float]:
+        """What a head gives most to, and how much: a kind of token or, of another text, one of its tokens."""
+        if self.source is not None:
+            given = self.patterns[layer, head].mean(0)
+            return self.source[int(given.argmax())], float(given.max())
+        shares = {kind: float(np.nan_to_num(getattr(self, kind)[layer, head])) for kind in self.shares}
+        kind = max(shares, key=shares.__getitem__)
+        return SHORT[kind], shares[kind]
 
     def make_table(self) -> Table:
         """A row for every head."""
         columns = [Column("layer", "count", key=True), Column("head", "count", key=True)]
-        columns += [Column(name, "number" if name in ("entropy", "distance") else "share") for name in KINDS]
+        columns += [Column(kind, "share" if kind in SHORT else "number") for kind in self.kinds]
+        if self.source is not None:
+            columns += [Column("attends most to", "token"), Column("weight", "share")]
 
         rows: list[list[Cell]] = []
-        for layer, head in np.ndindex(self.previous.shape):
-            rows.append([layer, head, *(float(getattr(self, kind)[layer, head]) for kind in KINDS)])
+        for layer, head in np.ndindex(self.first.shape):
+            row: list[Cell] = [layer, head]
+            row += [float(getattr(self, kind)[layer, head]) for kind in self.kinds]
+            row += [] if self.source is None else self.most(layer, head)
+            rows.append(row)
         return Table(columns, rows)
 
     def data(self) -> dict[str, Any]:
         """The statistics; patterns are for the drawing."""
-        return {kind: getattr(self, kind) for kind in KINDS}
+        return {kind: getattr(self, kind) for kind in self.kinds}
 
     @property
     def views(self) -> dict[str, Drawing]:
@@ -237,7 +301,8 @@ class Heads(Answer, attending.HeadStatistics):
 
     def draw_patterns(self) -> Spec:
         """All heads small, a layer a row; each with the kind that it is most."""
-        layers, count, size, _ = self.patterns.shape
+        layers, count, *sizes = self.patterns.shape
+        size = max(sizes)
         across = max(4, min(SMALL, int((MOST_CELLS / (count * layers)) ** 0.5)))
         by = -(-size // across)  # tokens that share a cell
         side = float(max(3, int(min(84, 920 / count - 8) // -(-size // by))))
@@ -249,19 +314,17 @@ class Heads(Answer, attending.HeadStatistics):
 
     def _small_pattern(self, layer: int, head: int, by: int, side: float) -> Spec:
         pattern = self.patterns[layer, head]
-        starts = np.arange(0, len(pattern), by)
-        pooled = np.maximum.reduceat(np.maximum.reduceat(pattern, starts, 0), starts, 1)
-        visible = np.logical_or.reduceat(np.logical_or.reduceat(self.visible[layer], starts, 0), starts, 1)
+        rows, columns = (np.arange(0, size, by) for size in pattern.shape)
+        pooled = np.maximum.reduceat(np.maximum.reduceat(pattern, rows, 0), columns, 1)
+        visible = np.logical_or.reduceat(np.logical_or.reduceat(self.visible[layer], rows, 0), columns, 1)
 
-        shares = {kind: float(np.nan_to_num(getattr(self, kind)[layer, head])) for kind in SHORT}
-        kind = max(shares, key=shares.__getitem__)
-        rows = [str(start) for start in starts]
+        name, share = self.most(layer, head)
         return matrix(
-            rows,
-            rows,
+            [str(start) for start in rows],
+            [str(start) for start in columns],
             values=_masked(pooled, visible),
             scale=magnitude("attention"),
-            title=f"{layer}.{head} {SHORT[kind]} {shares[kind]:.0%}",
+            title=f"{layer}.{head} {shown(name)} {share:.0%}",
             small=True,
             cell=[side, side],
             row_labels=False,
@@ -272,12 +335,12 @@ class Heads(Answer, attending.HeadStatistics):
 
     def draw_table(self) -> Spec:
         """The shares of every head, in colors."""
-        rows = [f"{layer}.{head}" for layer, head in np.ndindex(self.previous.shape)]
-        shares = np.stack([getattr(self, kind).reshape(-1) for kind in SHORT], 1)
+        rows = [f"{layer}.{head}" for layer, head in np.ndindex(self.first.shape)]
+        shares = np.stack([getattr(self, kind).reshape(-1) for kind in self.shares], 1)
         texts = [["" if share != share else percent(share) for share in row] for row in shares.tolist()]
         return matrix(
             rows,
-            list(SHORT),
+            self.shares,
             values=np.nan_to_num(shares),
             scale=magnitude("of its attention"),
             texts=texts,
@@ -286,7 +349,10 @@ class Heads(Answer, attending.HeadStatistics):
         )
 
     def finding(self) -> str:
-        """The head that attends most to the previous token."""
+        """The head that attends most to the previous token or, of another text, to one of its tokens."""
+        if self.source is not None:
+            layer, head, *_, token, share = self.table().largest("weight")
+            return f"head {layer}.{head} attends most to {token!r}, with {percent(share)}"
         layer, head, share, *_ = self.table().largest("previous")
         if share != share:
             return "one token"
@@ -296,13 +362,25 @@ class Heads(Answer, attending.HeadStatistics):
 KINDS = [one.name for one in fields(attending.HeadStatistics)]
 
 
-def heads(text: Text) -> Heads:
-    """What kind of head each is, on this text."""
+def heads(text: Text, *, stack: str = "", part: str = "attn") -> Heads:
+    """What kind of head each is, on this text; `part` is as in `attention`."""
     reading = text.reading()
-    patterns, visible = attending.patterns(reading), attending.masks(reading)
-    found = attending.head_statistics(patterns, text.ids, mask=visible)
-    caption = f"{text.name}: kinds of heads on {len(text.ids)} tokens"
-    return Heads(caption=caption, tokens=text.labels, patterns=patterns, visible=visible, **vars(found))
+    crosses = reading.crosses(stack=stack, part=part)
+    queries, sources = text.axes(stack=stack, part=part)
+    patterns = attending.patterns(reading, stack=stack, part=part)
+    visible = attending.masks(reading, stack=stack, part=part)
+    found = attending.head_statistics(patterns, None if crosses else queries.ids, mask=visible)
+
+    tokens = counted(len(queries.ids), "token")
+    size = f", from {tokens} to {len(sources.ids)}" if crosses else f" on {tokens}"
+    return Heads(
+        caption=f"{text.name_of(stack, part)}: kinds of heads{size}",
+        tokens=queries.labels,
+        patterns=patterns,
+        visible=visible,
+        source=sources.labels if crosses else None,
+        **vars(found),
+    )
 
 
 # find_heads: which heads attend from one word to another
@@ -331,17 +409,27 @@ class FoundHeads(Answer):
         return bars(labels, [one.weight for one in self.heads], unit="percent")
 
 
-def find_heads(text: Text, *, source: str | int, target: str | int, k: int = 10) -> FoundHeads:
-    """Which heads attend from one word (or position) to another."""
-    queries, sources = text.positions(source), text.positions(target)
+def find_heads(
+    text: Text,
+    *,
+    source: str | int,
+    target: str | int,
+    k: int = 10,
+    stack: str = "",
+    part: str = "attn",
+) -> FoundHeads:
+    """Which heads attend from one word (or position) to another; `part` is as in `attention`."""
+    asking, asked = text.axes(stack=stack, part=part)
+    queries, sources = asking.positions(source), asked.positions(target)
     reading = text.reading()
-    visible = attending.masks(reading)  # (L, T, T)
-    if not visible[:, queries][..., sources].any():
+    visible = attending.masks(reading, stack=stack, part=part)  # (L, T, S)
+    hidden = not visible[:, queries][..., sources].any()
+    if hidden and reading.stack(stack).causal and not reading.crosses(stack=stack, part=part):
         raise InputError(f"{target!r} comes after {source!r}; attention only looks back")
-    patterns = attending.patterns(reading)
+    patterns = attending.patterns(reading, stack=stack, part=part)
     found = attending.find_heads(patterns, queries=queries, sources=sources, mask=visible)
-    caption = f"{text.name}: from {source!r} to {target!r}"
-    return FoundHeads(caption=caption, tokens=text.labels, heads=found[:k])
+    caption = f"{text.name_of(stack, part)}: from {source!r} to {target!r}"
+    return FoundHeads(caption=caption, tokens=asking.labels, heads=found[:k])
 
 
 # steps: one query from its keys to its values
@@ -349,7 +437,7 @@ def find_heads(text: Text, *, source: str | int, target: str | int, k: int = 10)
 
 @answer
 class Steps(Answer, attending.Steps):
-    """The five steps of one query: q·k, ÷ √K, mask, softmax, values."""
+    """The five steps of one query: q·k, ÷ √K, mask, softmax, values. Its tokens are the sources."""
 
     kind = "steps"
 
@@ -420,8 +508,9 @@ class Steps(Answer, attending.Steps):
         return panels([given, mixed | {"legend": True}], gap=6)
 
     def _window(self) -> list[int]:
-        """Of a long text, the part that ends at the query."""
-        return [max(0, self.position - 39), 0]
+        """Of a long text, the part that ends with the last source that the query may see."""
+        last = int(np.flatnonzero(~np.isneginf(self.masked))[-1])
+        return [max(0, last - 39), 0]
 
     def finding(self) -> str:
         """The source with the largest weight."""
@@ -433,13 +522,17 @@ def _score(value: float) -> str:
     return "−∞" if value == -np.inf else number(value)
 
 
-def steps(text: Text, *, layer: int, head: int, position: int = -1) -> Steps:
-    """The five steps of one query."""
+def steps(
+    text: Text, *, layer: int, head: int, position: int = -1, stack: str = "", part: str = "attn"
+) -> Steps:
+    """The five steps of one query; `part` is as in `attention`."""
     reading = text.reading()
-    found = attending.query_steps(reading, layer=layer, head=head, position=position)
-    at = reading.check_position(position)
-    caption = f"{text.name}: layer {layer}, head {head}, query {text.labels[at]!r} at {at}"
-    return Steps(caption=caption, tokens=text.labels, position=at, **vars(found))
+    at = reading.check_position(position, stack=stack)
+    found = attending.query_steps(reading, layer=layer, head=head, position=at, stack=stack, part=part)
+    queries, sources = text.axes(stack=stack, part=part)
+    where = f"layer {layer}, head {head}, query {queries.labels[at]!r} at {at}"
+    caption = f"{text.name_of(stack, part)}: {where}"
+    return Steps(caption=caption, tokens=sources.labels, position=at, **vars(found))
 
 
 # robot: the article's own table

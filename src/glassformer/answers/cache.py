@@ -3,6 +3,7 @@
 import numpy as np
 
 from glassformer.answers.answer import Answer, Array, Cell, Column, Table, Text, answer
+from glassformer.errors import counted
 from glassformer.explain import cache as caching
 from glassformer.figures.color import magnitude
 from glassformer.figures.marks import Spec
@@ -75,9 +76,10 @@ def _each(layers: Array) -> int | str:
 
 def cache(text: Text) -> Cache:
     """What the key-value cache held and saved while a text was generated, step by step."""
+    reading = text.reading()
     return Cache(
-        caption=f"{text.name}: keys and values of {len(text.net.blocks)} layers",
+        caption=f"{text.name}: keys and values of {counted(reading.stack().layers, 'layer')}",
         tokens=text.labels[text.prompt :] if text.prompt else [],
-        steps=caching.steps(text.reading()),
+        steps=caching.steps(reading),
         text=text.labels,
     )

@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -27,14 +27,16 @@ from glassformer.answers.answer import (
     Subject,
     Table,
     Text,
+    Writer,
     answer,
     find_token,
     labels,
     silent,
 )
+from glassformer.answers.lens import stage_names
 from glassformer.errors import InputError
 from glassformer.explain import edits as editing
-from glassformer.explain.reading import numbers
+from glassformer.explain.reading import numbers, stack_of
 from glassformer.figures.color import signed
 from glassformer.figures.labels import percent
 from glassformer.figures.marks import Spec
@@ -227,23 +229,15 @@ def edit(
     temperature: float = 0.0,
 ) -> Edited:
     """What comes after a text, with and without edits: the next token, and what would be generated."""
-    lm, ids = text.lm, text.ids
     listed = read_file(Path(edits)) if isinstance(edits, str | Path) else edits
-    chosen = read_edits(lm, listed)
-    for one in listed:
-        if "from" in one and "at" not in one and len(lm.encode(one["from"])) != len(ids):
-            raise InputError(
-                f"{one['from']!r} has not as many tokens as {text.whole!r}: "
-                "name the positions to patch by 'at'"
-            )
+    chosen = read_edits(text.lm, listed)
+    _check_lengths(text, listed)
 
     how: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
-    with lm.in_torch():  # the backend that can be edited: nothing but the edits tells the two apart
-        before = log_softmax(lm.logits(ids)[-1])
-        unedited = lm.generate(ids, **how).text
-        with editing.edited(lm.net, chosen):
-            after = log_softmax(lm.logits(ids)[-1])
-            edited = lm.generate(ids, **how).text
+    with text.lm.in_torch():  # the backend that can be edited: nothing but the edits tells the two apart
+        before, unedited = _continued(text, how)
+        with editing.edited(text.net, chosen):
+            after, edited = _continued(text, how)
 
     best = _likeliest(before, after, k)
     divergence = float((np.exp(before) * (before - after)).sum())
@@ -256,13 +250,29 @@ def edit(
         caption=caption,
         tokens=text.labels,
         ids=best,
-        words=text.labels_of(best, after=ids[-1]),
+        words=text.labels_of(best, after=text.ids[-1]),
         before=before[best],
         after=after[best],
         divergence=divergence,
         text=unedited,
         edited=edited,
     )
+
+
+def _check_lengths(text: Text, edits: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse to patch all positions from a text that has not as many."""
+    for one in edits:
+        if "from" in one and "at" not in one and len(text.lm.encode(one["from"])) != len(text.ids):
+            raise InputError(
+                f"{one['from']!r} has not as many tokens as {text.whole!r}: "
+                "name the positions to patch by 'at'"
+            )
+
+
+def _continued(text: Text, how: dict[str, Any]) -> tuple[Array, str]:
+    """The log-probabilities of the next token, and what is generated after a text."""
+    lm = cast(Writer, text.lm)  # as QUESTIONS demands: `writes`
+    return log_softmax(lm.logits(text.ids)[-1]), lm.generate(text.ids, **how).text
 
 
 def _likeliest(before: Array, after: Array, k: int) -> list[int]:
@@ -302,7 +312,7 @@ class Sweep(Answer, editing.Sweep):
     def draw(self) -> Spec:
         """How much comes back, place by place; the last site on top."""
         restored = self.restored[::-1]
-        sites = [site.removeprefix("blocks.") for site in self.sites[::-1]]
+        sites = stage_names(self.sites[::-1])
         most = float(np.nanmax(np.abs(restored), initial=1.0))
         return matrix(
             sites,
@@ -328,11 +338,15 @@ def sweep(
     broken: str | Sequence[int],
     answer: str | int,
     foil: str | int,
-    sites: str = "blocks.*.out",
+    sites: str = "",
     progress: Progress = silent,
 ) -> Sweep:
-    """Which places carry what tells two texts apart: patch each from one text into the other."""
+    """Which places carry what tells two texts apart: patch each from one text into the other.
+
+    Usual `sites` are the ends of all blocks.
+    """
     ids = lm.encode(broken)
+    sites = sites or stack_of(lm.net).site("*", "out")
     found = editing.sweep(
         lm.reading(lm.encode(clean)),
         lm.reading(ids),

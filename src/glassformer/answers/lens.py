@@ -1,5 +1,6 @@
 """The logit lens: what every layer would predict, and which parts of the model raise a logit."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -116,8 +117,16 @@ def lens(text: Text, *, k: int = 5, watch: Sequence[str | int] = ()) -> Lens:
 
 
 def stage_names(stages: Sequence[str]) -> list[str]:
-    """Stages as they appear in pictures, without what they all begin with."""
-    return [stage.removeprefix("blocks.") for stage in stages]
+    """Stages as they appear in pictures: `0.mid`."""
+    return [stage.removeprefix("blocks.") for stage in without_stack(stages)]
+
+
+def without_stack(sites: Sequence[str]) -> list[str]:
+    """Sites without the prefix of their stack, if all are of one stack: `blocks.0.mid`."""
+    matches = (re.match(r"(?:\w+\.)?(?=blocks\.|embed$)", site) for site in sites)
+    stacks = {match[0] for match in matches if match is not None}
+    prefix = stacks.pop() if len(stacks) == 1 else ""
+    return [site.removeprefix(prefix) for site in sites]
 
 
 # rankings: at which rank every layer had the tokens that were generated
@@ -246,7 +255,8 @@ class Attribution(Answer, lensing.Attribution):
         """Bars for and against the token."""
         rows = self.rows[:MOST_BARS]
         title = self.title_of_some("parts", shown=len(rows), total=len(self.rows))
-        return bars([str(row[0]) for row in rows], [row[1] for row in rows], **title)
+        labels = without_stack([str(row[0]) for row in rows])
+        return bars(labels, [row[1] for row in rows], **title)
 
 
 def attribution(

@@ -1,5 +1,6 @@
 """A model from outside: where its parameters are."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from glassformer.answers.answer import Answer, Cell, Column, Table, answer
@@ -7,8 +8,8 @@ from glassformer.figures.marks import Spec
 from glassformer.figures.specs import bars
 
 
-class Row(Protocol):
-    """One tensor of a file, or one that recurs in every block."""
+class TensorSummary(Protocol):
+    """A tensor of a file."""
 
     @property
     def name(self) -> str: ...
@@ -18,7 +19,18 @@ class Row(Protocol):
     def parameters(self) -> int: ...
 
 
-class Outline(Protocol):
+class PartSummary(Protocol):
+    """The tensors of one block of a stack, which all its blocks have; or tensors outside of all blocks."""
+
+    @property
+    def stack(self) -> str: ...
+    @property
+    def blocks(self) -> int: ...
+    @property
+    def tensors(self) -> "Sequence[TensorSummary]": ...
+
+
+class ModelSummary(Protocol):
     """The tensors of a model's files, counted; nothing is loaded."""
 
     @property
@@ -28,11 +40,7 @@ class Outline(Protocol):
     @property
     def total(self) -> int: ...
     @property
-    def blocks(self) -> int: ...
-    @property
-    def block(self) -> "list[Row]": ...
-    @property
-    def whole(self) -> "list[Row]": ...
+    def parts(self) -> "Sequence[PartSummary]": ...
 
 
 @answer
@@ -65,19 +73,22 @@ class Parameters(Answer):
         return bars(self.tensors, self.parameters)
 
 
-def parameters(outline: Outline) -> Parameters:
+def parameters(summary: ModelSummary) -> Parameters:
     """Where a model's parameters are."""
-    count = outline.blocks
-    before = [(row.name, row, 1) for row in outline.whole[:2]]
-    blocks = [(f"{count} × {row.name}", row, count) for row in outline.block]
-    after = [(row.name, row, 1) for row in outline.whole[2:]]
-
-    found = [*before, *blocks, *after]
+    found = [(part, tensor) for part in summary.parts for tensor in part.tensors]
     return Parameters(
-        caption=f"{outline.name}: {outline.total:,} parameters, {outline.dtype}",
+        caption=f"{summary.name}: {summary.total:,} parameters, {summary.dtype}",
         tokens=[],
-        tensors=[name for name, _, _ in found],
-        shapes=[row.shape for _, row, _ in found],
-        times=[times for _, _, times in found],
-        parameters=[row.parameters * times for _, row, times in found],
+        tensors=[_title(part, tensor) for part, tensor in found],
+        shapes=[tensor.shape for _, tensor in found],
+        times=[part.blocks for part, _ in found],
+        parameters=[tensor.parameters * part.blocks for part, tensor in found],
     )
+
+
+def _title(part: PartSummary, tensor: TensorSummary) -> str:
+    """`wte.weight`; `12 × ln_1.weight` in a block; `6 × encoder.fc1.weight` beside another stack."""
+    if not part.stack:
+        return tensor.name
+    stack = "" if part.stack == "blocks" else f"{part.stack}."
+    return f"{part.blocks} × {stack}{tensor.name}"

@@ -21,7 +21,7 @@ from glassformer.answers.answer import (
     labels,
     silent,
 )
-from glassformer.data.sources import find_files, read_pieces
+from glassformer.data.sources import read_corpus
 from glassformer.errors import InputError
 from glassformer.explain import neurons as firing
 from glassformer.figures.color import magnitude, signed
@@ -112,15 +112,15 @@ class Neurons(Answer):
         )
 
 
-def neurons(text: Text, *, layers: Sequence[int] | None = None, k: int = 5) -> Neurons:
+def neurons(text: Text, *, layers: Sequence[int] | None = None, k: int = 5, stack: str = "") -> Neurons:
     """The neurons that fire most at every token."""
     if k < 1:
         raise InputError(f"k must be at least 1, not {k}")
-    found = firing.activations(text.reading(), layers=layers)
+    found = firing.activations(text.reading(), layers=layers, stack=stack)
     which = "all layers" if layers is None else f"layers {', '.join(map(str, layers))}"
     return Neurons(
-        caption=f"{text.name}: neurons of {which}",
-        tokens=text.labels,
+        caption=f"{text.name_of(stack)}: neurons of {which}",
+        tokens=text.read_by(stack).labels,
         layers=found.layers,
         ids=found.ids,
         activations=found.values,
@@ -224,14 +224,18 @@ def _peaks(tokens: list[str], name: str, values: Array) -> str:
     return "; ".join(f"{name} {n} is highest at {token!r}" for n, token in enumerate(highest))
 
 
-def factors(text: Text, *, count: int, layers: Sequence[int] | None = None, seed: int = 0) -> Factors:
+def factors(
+    text: Text, *, count: int, layers: Sequence[int] | None = None, seed: int = 0, stack: str = ""
+) -> Factors:
     """A few patterns over the tokens, of which all neurons are mixtures."""
-    return neurons(text, layers=layers).factors(count, seed=seed)
+    return neurons(text, layers=layers, stack=stack).factors(count, seed=seed)
 
 
-def clusters(text: Text, *, count: int, layers: Sequence[int] | None = None, seed: int = 0) -> Clusters:
+def clusters(
+    text: Text, *, count: int, layers: Sequence[int] | None = None, seed: int = 0, stack: str = ""
+) -> Clusters:
     """Neurons that fire at the same tokens, in groups."""
-    return neurons(text, layers=layers).clusters(count, seed=seed)
+    return neurons(text, layers=layers, stack=stack).clusters(count, seed=seed)
 
 
 # promotes: which tokens one neuron makes likelier
@@ -315,15 +319,15 @@ class Examples(Answer):
 
 def examples(
     lm: Subject,
-    documents: Iterable[str],
+    documents: Iterable[str | Path],
     *,
     layer: int,
     neuron: int,
     k: int = 5,
     progress: Progress = silent,
 ) -> Examples:
-    """Where in many texts a neuron fires most; they are streamed. Progress: tokens read, of 0 (unknown)."""
-    texts = (lm.encode(text) for text in documents if text)
+    """Where in many texts, or files of them, a neuron fires most. Progress: tokens read, of 0 (unknown)."""
+    texts = (lm.encode(text) for text in read_corpus(documents) if text)
     place = (layer, neuron)
     by_neuron = firing.examples(
         lm.net, texts, neurons=[place], k=k, progress=lambda done: progress(done, 0), lock=lm.lock
@@ -345,11 +349,3 @@ def _around(lm: Subject, example: firing.Example) -> tuple[str, str, str]:
     pieces = labels(lm.tokenizer, example.ids)
     at = example.position
     return "".join(pieces[:at]), pieces[at], "".join(pieces[at + 1 :])
-
-
-def read_corpus(corpus: Iterable[str | Path]) -> Iterator[str]:
-    """Text files, .jsonl and folders of them as a stream of texts; a long one comes in pieces."""
-    for path in corpus:
-        for file in find_files(Path(path)):
-            for piece in read_pieces(file):
-                yield piece.text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 
 from glassformer.answers.answer import Answer, Array, Cell, Column, Table, Text, answer, labels
-from glassformer.errors import InputError
+from glassformer.errors import InputError, counted
 from glassformer.figures.color import magnitude, signed
 from glassformer.figures.labels import cut, percent
 from glassformer.figures.marks import Spec
@@ -93,7 +93,7 @@ def top(text: Text, *, k: int = 10, options: Options = UNFILTERED) -> Top:
         raise InputError(f"k must be a whole number of at least 1, not {k!r}")
 
     tokenizer = text.lm.tokenizer
-    raw = restrict(text.lm.next_logits(text.ids))
+    raw = restrict(text.next_logits())
     logits = adjust(raw, options, prompt=text.ids, answer=[])
     known = len(logits) if tokenizer is None else len(tokenizer)
 
@@ -162,7 +162,8 @@ class Tokens(Answer):
     def finding(self) -> str:
         """How many there are, and the longest."""
         at = int(np.argmax(self.sizes))
-        return f"{len(self.ids)} tokens, {sum(self.sizes)} bytes; the longest is {self.tokens[at]!r}"
+        sizes = f"{counted(len(self.ids), 'token')}, {counted(sum(self.sizes), 'byte')}"
+        return f"{sizes}; the longest is {self.tokens[at]!r}"
 
 
 def tokens(tokenizer: "Tokenizer", text: str, *, special: bool = False) -> Tokens:
@@ -240,7 +241,7 @@ class Merges(Answer):
         for note, pieces, made in steps:
             room -= len(pieces)
             if room < 0:
-                rest = f"{len(steps) - len(rows)} more steps"
+                rest = counted(len(steps) - len(rows), "more step")
                 rows.append({"note": "…", "pieces": [rest], "made": None})
                 break
             rows.append({"note": note, "pieces": names(pieces), "made": made})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glassformer.answers.answer import Answer, Array, Cell, Column, Table, Text, answer, labels
-from glassformer.errors import InputError
+from glassformer.errors import InputError, counted
 from glassformer.figures.labels import number, percent
 from glassformer.figures.marks import Spec
 from glassformer.figures.specs import bars, curves, names, panels
@@ -177,7 +177,8 @@ class TrainingRows(Answer):
     def finding(self) -> str:
         """How many rows there are, and the first of them."""
         features, label = self._words(0)
-        return f"{len(self.training_rows)} rows; the first asks for {label!r} after {''.join(features)!r}"
+        count = counted(len(self.training_rows), "row")
+        return f"{count}; the first asks for {label!r} after {''.join(features)!r}"
 
 
 def training_rows(tokenizer: "Tokenizer", text: str, *, window: int = WINDOW) -> TrainingRows:

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glassformer import machine
+from glassformer.answers import QUESTIONS
 from glassformer.errors import GlassError
 
 if TYPE_CHECKING:
@@ -24,16 +25,16 @@ class Verb(NamedTuple):
 
 VERBS = {
     "generate": Verb("generate", "continue a prompt, or generate without one"),
-    "top": Verb("top", "the ten likeliest next tokens; pick one and go on"),
+    "top": Verb("top", QUESTIONS["top"].help),
     "tokenize": Verb("tokenize", "the tokens of a text, and the merges that make them"),
-    "attention": Verb("attention", "where heads attend, what kind each is, one query step by step"),
-    "lens": Verb("lens", "what every layer would predict"),
-    "saliency": Verb("saliency", "which tokens made the next ones likely, with a test of the answer"),
-    "neurons": Verb("neurons", "which neurons fire at which tokens, and their factors"),
-    "edit": Verb(
-        "edit", "change heads, neurons or layers while the model runs, and compare what it predicts"
+    "attention": Verb(
+        "attention", f"{QUESTIONS['attention'].help}, what kind each is, one query step by step"
     ),
-    "diff": Verb("diff", "two models on one text, token by token"),
+    "lens": Verb("lens", QUESTIONS["lens"].help),
+    "saliency": Verb("saliency", f"{QUESTIONS['saliency'].help}, with a test of the answer"),
+    "neurons": Verb("neurons", f"{QUESTIONS['neurons'].help}, and their factors"),
+    "edit": Verb("edit", QUESTIONS["edit"].help),
+    "diff": Verb("diff", QUESTIONS["diff"].help),
     "train": Verb("train", "a model of your own, from text"),
     "finetune": Verb("train", "fine-tune an existing model, all of it or by LoRA"),
     "eval": Verb("evaluate", "how well a model knows a text: perplexity, bits per byte, LAMBADA", "evaluate"),
@@ -43,6 +44,7 @@ VERBS = {
     "rm": Verb("models", "remove a model from this machine"),
     "convert": Verb("models", "turn a .pt or .bin checkpoint into a safe folder"),
     "bench": Verb("bench", "how fast a model reads and generates here"),
+    "verify": Verb("verify", "prove on this machine what the package promises, check by check"),
     "env": Verb("env", "what this machine is and can do"),
 }
 

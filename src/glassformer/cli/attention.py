@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from glassformer.answers import ask
+from glassformer.answers import ask, check
 from glassformer.cli import flags
 from glassformer.cli.flags import TEXT, option, switch
 from glassformer.cli.question import Request, question
@@ -28,6 +28,13 @@ class Which:
     by_word: bool
     cache: int
     robot: bool
+    stack: str
+    cross: bool
+
+    @property
+    def place(self) -> dict[str, str]:
+        """In which stack, and whether within a text or from a decoder to the source."""
+        return {"stack": self.stack, "part": "cross" if self.cross else "attn"}
 
     @property
     def pair(self) -> tuple[str, str] | None:
@@ -54,6 +61,7 @@ class Which:
             }
         )
         self._check_layer()
+        self._check_place()
         if self.by_word and not (self.rollout or (self.layer is not None and not self.steps)):
             raise InputError("--words joins the tokens of one layer: it goes with --layer or --rollout")
 
@@ -68,6 +76,15 @@ class Which:
         if every:
             flag = "--cache" if self.cache else "--find-heads"
             flags.only(flag, "is about all layers", others={"--layer": self.layer})
+
+    def _check_place(self) -> None:
+        place = {"--stack": self.stack or None, "--cross": self.cross or None}
+        if self.robot:
+            flags.only("--robot", "is a table of its own", others=place)
+        if self.cache:
+            flags.only("--cache", "is about the stack that generates", others=place)
+        if self.rollout and self.cross:
+            raise InputError("--cross does not go with --rollout, which stays within one text")
 
 
 @flags.verb
@@ -91,6 +108,8 @@ class Which:
 @switch("--values", help="Weigh attention by the values that it moves.")
 @switch("--rollout", help="Through all layers, or up to --layer.")
 @flags.by_word
+@flags.stack
+@switch("--cross", help="From the decoder to the source text, in a model that has one.")
 @option("--cache", default=0, help="Generate N tokens, and see which keys and values are reused.")
 @switch("--robot", help="The article's table: 'robot must obey orders'.")
 @question
@@ -112,15 +131,20 @@ def attention(request: Request, which: Which) -> "Answer":
     if which.robot:
         return ask("robot")
     about, layer, head, by_word = request.about, which.layer, which.head, which.by_word
+    check("attention", about)  # the verb that was asked for, whichever question its flags ask
     if which.cache:
-        return request.lm.generate(request.prompt, max_new_tokens=which.cache, temperature=0).cache()
+        return request.generate(max_new_tokens=which.cache, temperature=0).cache()
     if which.pair is not None:
         source, target = which.pair
-        return ask("find_heads", about, source=source, target=target)
+        return ask("find_heads", about, source=source, target=target, **which.place)
     if which.steps is not None:
-        return ask("steps", about, layer=layer, head=head, position=about.positions(which.steps)[-1])
+        queries, _ = about.axes(**which.place)
+        at = queries.positions(which.steps)[-1]
+        return ask("steps", about, layer=layer, head=head, position=at, **which.place)
     if which.rollout:
-        return ask("rollout", about, layer=layer, by_word=by_word)
+        return ask("rollout", about, layer=layer, by_word=by_word, stack=which.stack)
     if layer is None:
-        return ask("heads", about)
-    return ask("attention", about, layer=layer, head=head, by_word=by_word, values=which.values)
+        return ask("heads", about, **which.place)
+    return ask(
+        "attention", about, layer=layer, head=head, by_word=by_word, values=which.values, **which.place
+    )

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from glassformer.cli import flags
 from glassformer.cli.flags import Loading, option
 from glassformer.cli.printing import out, print_json
+from glassformer.errors import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,10 +31,10 @@ def bench(loading: Loading, *, rounds: int, cold: bool, as_json: bool) -> None:
     machine figures vary, so compare within one run. benchmarks/peers does that beside other libraries.
     """
     flags.at_least("--rounds", rounds, least=1)
-    lm = loading.load()
+    lm = loading.load_language_model()
     backend = lm.backend
     if not as_json:
-        out(f"{loading.model}, {backend.name}, {backend.threads} threads")
+        out(f"{loading.model}, {backend.name}, {counted(backend.threads, 'thread')}")
 
     figures = []
     for figure in measure(lm, loading, rounds=rounds, cold=cold):

@@ -62,7 +62,8 @@ class Changes:
         edits += [parse_scale(one) for one in self.scale]
         edits += [{"site": one, "do": "patch", "from": self.source} for one in self.patch]
         if self.toward is not None:
-            site = self.site or f"blocks.{len(request.lm.net.blocks) // 2}.out"
+            stack = request.lm.net.stacks[-1]
+            site = self.site or stack.site(stack.layers // 2, "out")
             edits.append({"site": site, "do": "add", "by": self.by, "pairs": [[self.toward, self.away]]})
         if self.at:
             edits = [one | {"at": list(self.at)} for one in edits]
@@ -138,7 +139,7 @@ class Comparison:
 def edit(
     request: Request, changes: Changes, sweep: Sweep, comparison: Comparison, save: Path | None
 ) -> "Answer":
-    """Change the model while it runs, and compare what it predicts.
+    """Change heads, neurons or layers, and compare what the model predicts.
 
     \b
     glass edit --zero "blocks.0.attn.mix[1]" "Once upon a"           without one head
@@ -174,7 +175,7 @@ def run_sweep(request: Request, changes: Changes, *, sweep: Sweep) -> "Answer":
 
     if changes.source is None or sweep.answer is None or sweep.foil is None:
         raise InputError("--sweep needs --from, --answer and --not")
-    prompt, sites = request.prompt, changes.site or "blocks.*.out"
+    prompt, sites = request.prompt, changes.site
     tokens = {"answer": sweep.answer, "foil": sweep.foil}
     with progress_bar("patching") as progress:
         return ask(

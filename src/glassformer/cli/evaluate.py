@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 from glassformer.cli import flags
 from glassformer.cli.flags import Loading, argument, option
 from glassformer.cli.printing import out, print_json
+from glassformer.errors import counted
 
 if TYPE_CHECKING:
     from glassformer.tasks.evaluate import Measurement
@@ -35,7 +36,7 @@ def evaluate(what: str, loading: Loading, as_json: bool, **how: Any) -> None:
     from glassformer.cli.progress import progress_bar
     from glassformer.tasks.evaluate import evaluate as measure
 
-    lm = loading.load()
+    lm = loading.load_language_model()
     with progress_bar(what) as progress:
         found = list(measure(lm, what, progress=progress, **how))
     if as_json:
@@ -51,7 +52,7 @@ def figures_of(one: "Measurement") -> list[str]:
     figures += [
         f"perplexity {one.perplexity:.2f}",
         f"loss {one.loss:.4f} nats a token",
-        f"{one.tokens:,} tokens",
+        counted(one.tokens, "token"),
     ]
     if one.bits_per_byte is not None:
         figures.append(f"{one.bits_per_byte:.4f} bits per byte")

@@ -14,6 +14,7 @@ from glassformer.errors import InputError
 
 if TYPE_CHECKING:
     from glassformer.tasks.complete import LanguageModel
+    from glassformer.tasks.model import Model
 
 DEFAULT_MODEL = "storyteller"
 
@@ -73,10 +74,10 @@ TEXT = Text()
 PATH = click.Path(path_type=Path)
 
 
-def verb(function: Function) -> click.Command:
+def verb(function: Function, kind: type[Command] = Command) -> click.Command:
     """Make a function with flags a verb."""
     settings = {"help_option_names": ["-h", "--help"], "show_default": True}
-    return click.command(cls=Command, context_settings=settings)(function)
+    return click.command(cls=kind, context_settings=settings)(function)
 
 
 def argument(name: str, note: str, **how: Any) -> Decorator:
@@ -164,12 +165,18 @@ class Loading:
     revision: str | None = None
     offline: bool = False
 
-    def load(self, name: str | None = None) -> "LanguageModel":
+    def load(self, name: str | None = None) -> "Model":
         """The model, or another one in the same way; messages go to stderr."""
         from glassformer.tasks.load import load
 
         how = {key: value for key, value in vars(self).items() if key != "model"}
         return load(self.model if name is None else name, say=log, **how)
+
+    def load_language_model(self) -> "LanguageModel":
+        """The model, if it is one that continues text."""
+        from glassformer.tasks.complete import LanguageModel
+
+        return self.load().expect(LanguageModel)
 
 
 MODEL = "A shipped name, a folder, a hub id (owner/name@revision) or a name kept at home."
@@ -231,6 +238,8 @@ picture_of_any_drawing = picture(output, drawing, dark, width, as_json)
 
 layer = option("-l", "--layer", type=int, help="One layer, counted from 0.")
 head = option("--head", type=int, help="One head, counted from 0.")
+STACK = "Which stack of a model that has several: encoder, decoder. None: the last."
+stack = option("--stack", default="", show_default=False, help=STACK)
 by_word = switch("--words", "by_word", help="Join the tokens of a word.")
 seed = option("-s", "--seed", default=0, help="Of what is sampled: same seed, same result.")
 temperature = option("--temperature", default=0.0, help="0 takes the likeliest token; higher is wilder.")

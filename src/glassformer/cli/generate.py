@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from glassformer.cli import flags
 from glassformer.cli.flags import PATH, TEXT, Loading, Picture, option, switch
 from glassformer.cli.printing import log, print_json, save_answer
-from glassformer.errors import InputError
+from glassformer.errors import InputError, counted
 
 if TYPE_CHECKING:
     from glassformer.tasks.complete import LanguageModel
@@ -134,7 +134,7 @@ def generate(way: Way, loading: Loading, picture: Picture, **given: Any) -> None
     text = "" if way.interactive else flags.read_text(way.prompt, way.file)
     examples = _read_examples(way.examples, calls)
 
-    lm = loading.load()
+    lm = loading.load_language_model()
     chosen = lm.options(**options)
     if examples and chosen.num_beams > 1:
         raise InputError("--examples ends an answer at a line end, which beam search (--num-beams) cannot do")
@@ -220,7 +220,10 @@ def stream(shown: Shown, lm: "LanguageModel", *, options: dict[str, Any]) -> "Co
 
     completion = pieces.completion
     if completion.finish_reason == "length" and sys.stderr.isatty():
-        log(f"({len(completion.tokens)} tokens, seed {completion.seed}; -n asks for more)", style="dim")
+        log(
+            f"({counted(len(completion.tokens), 'token')}, seed {completion.seed}; -n asks for more)",
+            style="dim",
+        )
     return completion
 
 

@@ -73,9 +73,9 @@ def lens(request: Request, which: Which) -> "Answer":
     glass lens -p all -o lens.csv "Once upon a time"           every layer and position
     """
     which.check()
-    about = request.about
     if which.rankings:
-        return request.lm.generate(request.prompt, max_new_tokens=which.rankings, temperature=0).rankings()
+        return request.generate(max_new_tokens=which.rankings, temperature=0).rankings()
+    about = request.about
     if which.position == "all":
         return ask("lens", about, k=which.k, watch=which.watch)
 

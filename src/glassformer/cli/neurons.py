@@ -19,6 +19,7 @@ class Which:
     """Which question about neurons."""
 
     layers: tuple[str, ...]
+    stack: str
     k: int
     factors: int
     clusters: int
@@ -43,11 +44,13 @@ class Which:
         if self.promotes or self.examples:
             flag = "--promotes" if self.promotes else "--examples"
             given = {"TEXT": request.text, "--file": request.file, "--layer": self.layers}
+            given["--stack"] = self.stack or None
             flags.only(flag, "is one neuron on any text", others=given)
 
 
 @flags.verb
 @option("-l", "--layer", "layers", multiple=True, help="Only this layer, or 2-4; repeatable.")
+@flags.stack
 @option("-k", default=3, help="Neurons per token; tokens of --promotes, or texts of --examples.")
 @option("--factors", default=0, help="Instead: N factors (NMF) over all these neurons.")
 @option("--clusters", default=0, help="Instead: N groups (k-means) that fire alike.")
@@ -74,22 +77,22 @@ def neurons(request: Request, which: Which) -> "Answer":
     if which.examples:
         return _examples(request, which)
 
+    about, stack = request.about, which.stack
     layers = [layer for given in which.layers for layer in parse_layers(given)] or None
     if which.factors:
-        return ask("factors", request.about, count=which.factors, layers=layers, seed=which.seed)
+        return ask("factors", about, count=which.factors, layers=layers, seed=which.seed, stack=stack)
     if which.clusters:
-        return ask("clusters", request.about, count=which.clusters, layers=layers, seed=which.seed)
-    return ask("neurons", request.about, layers=layers, k=which.k)
+        return ask("clusters", about, count=which.clusters, layers=layers, seed=which.seed, stack=stack)
+    return ask("neurons", about, layers=layers, k=which.k, stack=stack)
 
 
 def _examples(request: Request, which: Which) -> "Answer":
-    from glassformer.answers.neurons import read_corpus
     from glassformer.cli.progress import progress_bar
 
     layer, neuron = parse_neuron("--examples", which.examples or "")
-    texts = read_corpus(which.corpus)
+    place = {"layer": layer, "neuron": neuron}
     with progress_bar("tokens read") as progress:
-        return ask("examples", request.lm, texts, layer=layer, neuron=neuron, k=which.k, progress=progress)
+        return ask("examples", request.lm, which.corpus, **place, k=which.k, progress=progress)
 
 
 def parse_layers(given: str) -> range:

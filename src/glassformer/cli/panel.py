@@ -14,6 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from glassformer.cli.printing import stderr
+from glassformer.errors import counted
 
 EVERY = 5.0  # seconds between plain lines
 SPARKS = "▁▂▃▄▅▆▇█"
@@ -97,8 +98,8 @@ class Follower:
         self.start = event
         part = "" if event.trained == event.parameters else f", {event.trained:,} of them trained"
         self._say(
-            f"{event.parameters:,} parameters{part}; {event.tokens:,} tokens to learn from,"
-            f" {event.held_out:,} held out; {event.steps:,} steps into {event.folder}"
+            f"{counted(event.parameters, 'parameter')}{part}; {counted(event.tokens, 'token')} to learn from,"
+            f" {event.held_out:,} held out; {counted(event.steps, 'step')} into {event.folder}"
         )
 
     def _finish(self, event: Any) -> None:
@@ -106,7 +107,7 @@ class Follower:
         if event.best is not None:
             best = f"; best held-out loss {event.best:.4f}, at step {event.best_step:,}"
         early = "Ended early, no evaluation got better" if event.early else "Done"
-        self._say(f"{early}: {event.step:,} steps, {event.tokens:,} tokens{best}.")
+        self._say(f"{early}: {counted(event.step, 'step')}, {counted(event.tokens, 'token')}{best}.")
 
     def _step(self, event: Any) -> None:
         if self.at is None:

@@ -148,11 +148,13 @@ def cell(value: Any, column: "Column") -> "Text":
     """A cell in its column's format: shares in the color of their size, signed numbers by their sign."""
     from rich.text import Text
 
-    from glassformer.figures.labels import visible
+    from glassformer.figures.labels import number, readable, visible
 
     if value is None:
         return Text("–")
-    if column.format in ("text", "token") or isinstance(value, str):
+    if column.format == "text":
+        return Text(readable(str(value)))
+    if column.format == "token" or isinstance(value, str):
         return Text(visible(str(value)))
     if column.format == "bool":
         return Text(str(value))
@@ -160,7 +162,9 @@ def cell(value: Any, column: "Column") -> "Text":
         first = column.format == "rank" and value == 1
         return Text(f"{value:,}", style="bold cyan" if first else "")
 
-    shown = f"{value:.3f}"
+    shown = f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
+    if column.format == "number" and 0 < abs(value) < 0.0005:
+        shown = number(value)
     if value != value:  # nan
         shown = "–"
     elif value == float("-inf"):

@@ -14,7 +14,8 @@ from glassformer.errors import InputError
 
 if TYPE_CHECKING:
     from glassformer.answers.answer import Answer, Text
-    from glassformer.tasks.complete import LanguageModel
+    from glassformer.tasks.completion import Completion
+    from glassformer.tasks.model import Model
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Request:
         return prompt
 
     @cached_property
-    def lm(self) -> "LanguageModel":
+    def lm(self) -> "Model":
         """The model; in torch, which is what can be looked into."""
         return self.loading.load()
 
@@ -45,6 +46,13 @@ class Request:
 
         prompt = self.prompt  # before the model, which takes longer to load
         return Text(self.lm, self.lm.encode(prompt))
+
+    def generate(self, **options: Any) -> "Completion":
+        """The text, continued by the model."""
+        from glassformer.tasks.complete import LanguageModel
+
+        prompt = self.prompt  # before the model, which takes longer to load
+        return self.lm.expect(LanguageModel).generate(prompt, **options)
 
 
 ONE_MODEL = (flags.model, flags.device, flags.dtype, flags.revision, flags.offline)

@@ -46,7 +46,6 @@ def saliency(request: Request, method: str, foil: str | None, **given: Any) -> "
     if foil is not None and method == "rollout":
         raise InputError("--not has no meaning for rollout, which knows no next token")
     sampling = {name: given.pop(name) for name in SAMPLING}
-    prompt = request.prompt  # before the model, which takes longer to load
-    completion = request.lm.generate(prompt, **sampling)
+    completion = request.generate(**sampling)
     with progress_bar(method) as progress:
         return completion.saliency(method, foil=foil, progress=progress, **given)

@@ -8,11 +8,11 @@ from glassformer.answers import ask
 from glassformer.cli import flags
 from glassformer.cli.flags import DEFAULT_MODEL, TEXT, Loading, Picture, option, switch
 from glassformer.cli.printing import out, print_answer, print_json, size
-from glassformer.errors import InputError
+from glassformer.errors import InputError, counted
 
 if TYPE_CHECKING:
     from glassformer.answers.answer import Answer
-    from glassformer.tasks.library import Row, Table
+    from glassformer.tasks.library import ModelSummary, PartSummary, TensorSummary
 
 GPT2_SMALL = 124_439_808
 NOTE_124M = """
@@ -66,13 +66,13 @@ def show(loading: Loading, picture: Picture, which: Which) -> None:
         print_answer(answer, picture)
         return
 
-    table = library.describe(loading.model, revision=loading.revision, offline=loading.offline)
+    summary = library.describe(loading.model, revision=loading.revision, offline=loading.offline)
     if picture.output is not None:
-        print_answer(ask("parameters", table), picture)
+        print_answer(ask("parameters", summary), picture)
     elif picture.as_json:
-        print_json(table.to_dict())
+        print_json(summary.to_dict())
     else:
-        print_parameters(loading.model, table)
+        print_parameters(loading.model, summary)
 
 
 def about_training(loading: Loading, which: Which) -> "Answer | None":
@@ -98,23 +98,32 @@ def metrics_of(name: str) -> Path:
     return file
 
 
-def print_parameters(name: str, table: "Table") -> None:
-    """Every tensor outside of the blocks, one block, and the total."""
-    width = max(len(row.name) for row in [*table.whole, *table.block]) + 2
-    out(f"{name}  ({table.folder})", "")
-    out(*(line_of(row, width) for row in table.whole[:2]))
-    out(f"{table.blocks} blocks, each:")
-    out(*("  " + line_of(row, width - 2) for row in table.block))
-    out(f"  {'one block':<{width + 16}}{table.block_total:>15,}")
-    out(f"{f'{table.blocks} blocks':<{width + 18}}{table.block_total * table.blocks:>15,}")
-    out(*(line_of(row, width) for row in table.whole[2:]))
-    out(f"{'total':<{width + 18}}{table.total:>15,}")
-    out("", f"{size(table.size)} on disk, {table.dtype}")
-    if table.total == GPT2_SMALL:
+def print_parameters(name: str, summary: "ModelSummary") -> None:
+    """Every tensor outside of the blocks, one block of every stack, and the total."""
+    width = max(len(tensor.name) for part in summary.parts for tensor in part.tensors) + 2
+    out(f"{name}  ({summary.folder})", "")
+    for part in summary.parts:
+        if part.stack:
+            print_stack(part, width)
+        else:
+            out(*(line_of(tensor, width) for tensor in part.tensors))
+    out(f"{'total':<{width + 18}}{summary.total:>15,}")
+    out("", f"{size(summary.size)} on disk, {summary.dtype}")
+    if summary.total == GPT2_SMALL:
         out(NOTE_124M)
 
 
-def line_of(row: "Row", width: int) -> str:
+def print_stack(stack: "PartSummary", width: int) -> None:
+    """The tensors of one block, and how many parameters one block and all blocks have."""
+    blocks = counted(stack.blocks, "block")
+    title = blocks if stack.stack == "blocks" else f"{stack.stack}: {blocks}"
+    out(f"{title}, each:")
+    out(*("  " + line_of(tensor, width - 2) for tensor in stack.tensors))
+    out(f"  {'one block':<{width + 16}}{stack.block_total:>15,}")
+    out(f"{title:<{width + 18}}{stack.block_total * stack.blocks:>15,}")
+
+
+def line_of(tensor: "TensorSummary", width: int) -> str:
     """Name, shape and number of a tensor's parameters."""
-    shape = " × ".join(f"{n:,}" for n in row.shape)
-    return f"{row.name:<{width}}{shape:>18}{row.parameters:>15,}"
+    shape = " × ".join(f"{n:,}" for n in tensor.shape)
+    return f"{tensor.name:<{width}}{shape:>18}{tensor.parameters:>15,}"

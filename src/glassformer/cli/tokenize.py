@@ -8,7 +8,7 @@ from glassformer.answers import ask
 from glassformer.cli import flags
 from glassformer.cli.flags import PATH, Loading, Picture, option, switch
 from glassformer.cli.printing import print_answer, print_json, stdout
-from glassformer.errors import InputError
+from glassformer.errors import InputError, counted
 
 if TYPE_CHECKING:
     from glassformer.answers.tokens import MergedWord
@@ -113,7 +113,7 @@ def print_tokens(tokenizer: "Tokenizer", text: str, *, special: bool) -> None:
     shown = [visible(token) for token in labels(tokenizer, ids)]
     console = stdout()
     console.print("".join(f"[{token}]" for token in shown))
-    console.print(f"{len(ids)} tokens, {len(text.encode('utf-8', 'replace'))} bytes")
+    console.print(f"{counted(len(ids), 'token')}, {counted(len(text.encode('utf-8', 'replace')), 'byte')}")
     for id, token in zip(ids, shown, strict=True):
         console.print(f"{id:>7}  {token}")
 
@@ -132,7 +132,7 @@ def print_merges(tokenizer: "Tokenizer", text: str, *, special: bool) -> None:
             pieces = " ".join(map(visible, merge.pieces))
             console.print(f"  rank {merge.rank:>6}  {left} + {right}  →  {pieces}")
         if word.omitted:
-            console.print(f"  … and {word.omitted:,} more merges")
+            console.print(f"  … and {counted(word.omitted, 'more merge')}")
         console.print(f"  = {' '.join(map(str, word.ids))}")
 
 
@@ -161,4 +161,5 @@ def train(files: list[Path], vocab_size: int, *, folder: Path | None) -> None:
     fewer = ""
     if len(made) < vocab_size:
         fewer = f"; the text has no more pairs to merge, so it is fewer than {vocab_size:,}"
-    print(f"{folder / 'tokenizer.json'}: {len(made):,} tokens, {len(made.merges):,} merges{fewer}")
+    sizes = f"{counted(len(made), 'token')}, {counted(len(made.merges), 'merge')}"
+    print(f"{folder / 'tokenizer.json'}: {sizes}{fewer}")

@@ -48,7 +48,7 @@ def top(
     picture: Picture,
     **mode: Any,
 ) -> None:
-    """The ten likeliest next tokens, with their probabilities.
+    """The likeliest next tokens, and which of them may be drawn.
 
     \b
     glass top "Once upon a"                  ten tokens with bars
@@ -67,7 +67,7 @@ def top(
     options = asdict(choosing)
     check_options(options)  # what is wrong is said before the model is loaded
 
-    lm = loading.load()
+    lm = loading.load_language_model()
     if interactive:
         explore(lm, prompt, k=k, options=options)
         return

@@ -5,6 +5,7 @@ import os
 import signal
 import tomllib
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, get_args, get_origin
@@ -16,7 +17,16 @@ from glassformer.cli import flags
 from glassformer.cli.flags import PATH, Option, argument, option, switch
 from glassformer.cli.printing import print_json
 from glassformer.errors import InputError
-from glassformer.tasks.recipe import DEFAULT_KIND, Numbers, Recipe, Strings, flag_homes, hints, sections_of
+from glassformer.tasks.recipe import (
+    DEFAULT_KIND,
+    Numbers,
+    Recipe,
+    Strings,
+    flag_homes,
+    hints,
+    kind_with,
+    sections_of,
+)
 
 DEFAULT_RANK = 8
 # Defaults of fine-tuning: small steps, and few, for a model that knows something.
@@ -49,6 +59,23 @@ run = flags.group(
 )
 
 
+class ByRecipe(flags.Command):
+    """A verb with the keys of a recipe. A key that only another kind of model has is answered by a hint."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does it."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = error.option_name
+            flag = name.removeprefix("--").replace("-", "_")
+            other = None if flag in NOT_FOR_TRAIN else kind_with(flag)
+            if other is None:
+                raise
+            hint = f"see `glass train --kind {other} --help`"
+            raise InputError(f"no such option {name}; kind {other} has it: {hint}") from None
+
+
 def train(arguments: list[str]) -> click.Command:
     """The command, with a flag for every key of a recipe of the kind of model that the arguments name."""
     return _with_recipe_flags(train_by_recipe, "train", kind_of(arguments))
@@ -59,7 +86,7 @@ def finetune(arguments: list[str]) -> click.Command:
     return _with_recipe_flags(finetune_by_recipe, "finetune", DEFAULT_KIND)
 
 
-@flags.verb
+@partial(flags.verb, kind=ByRecipe)
 @argument("recipe", "A recipe (.toml), or the folder of a run to go on with.", type=PATH, required=False)
 @run
 def train_by_recipe(recipe: Path | None, run: Run, **given: Any) -> None:

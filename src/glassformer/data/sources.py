@@ -8,7 +8,7 @@ import gzip
 import io
 import json
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
@@ -78,6 +78,15 @@ def read_texts(path: Path, *, field: str = "text") -> Iterator[str]:
                 parts = []
 
 
+def read_corpus(sources: Iterable[str | Path]) -> Iterator[str]:
+    """Texts as they are, and those of files and folders (a `Path` each) as a stream, long ones in pieces."""
+    for source in sources:
+        if isinstance(source, str):
+            yield source
+            continue
+        for file in find_files(source):
+            for piece in read_pieces(file):
+                yield piece.text
 def read_lines(path: Path) -> Iterator[str]:
     """The lines of a text file, packed or not, without their ends; a file that is missing is refused."""
     if not path.is_file():

@@ -14,7 +14,7 @@ import numpy as np
 
 from glassformer import machine
 from glassformer.engine.quantize import ACTIVATIONS, LANES, MATRICES, NORMS, Array, padded
-from glassformer.errors import GlassError, InputError
+from glassformer.errors import GlassError, InputError, counted
 
 WAYS = ("avx512", "avx2", "plain")  # the fastest first
 HALF = np.float16
@@ -104,17 +104,6 @@ def status() -> str:
     return "torch: the native engine was not built, because `pip install` found no C++ compiler"
 
 
-def unsupported(kind: str, config: Mapping[str, Any]) -> str:
-    """Why the engine cannot run a model; empty if it can."""
-    if kind != "gpt2":
-        return f"the native engine runs GPT-2, and this is {kind}"
-    if config["activation"] not in ACTIVATIONS:
-        return f"the native engine does not know the activation {config['activation']!r}"
-    if config.get("head_width", 0) not in (0, config["width"] // config["heads"]):
-        return "the native engine runs models whose heads are as wide together as the model"
-    return ""
-
-
 def _close(core: ctypes.CDLL, team: int, process: int) -> None:
     if process == os.getpid():
         core.glass_close(team)
@@ -127,7 +116,7 @@ class KVCache:
         self.keys, self.values, self.padding, self.length = keys, values, padding, length
 
     def select(self, rows: Sequence[int]) -> Self:
-        """The cache of some rows, in this order; a row may be taken more than once."""
+        """A copy for some rows, in this order; a row may be taken more than once."""
         index = list(rows)
         keys, values = (
             np.take(kept, index, axis=1) for kept in (self.keys, self.values)
@@ -145,6 +134,20 @@ class Engine:
     The logits of a text are the same bits alone or in any batch, at any place in it, with any number of
     threads, read at once or in pieces.
     """
+
+    # What every model that it runs can do: known here, so that a handle need not load torch to answer.
+    capabilities = frozenset({"writes", "causal", "attends", "layers", "neurons"})
+
+    @staticmethod
+    def unsupported(kind: str, config: Mapping[str, Any]) -> str:
+        """Why the engine cannot run a model; empty if it can."""
+        if kind != "gpt2":
+            return f"the native engine runs GPT-2, and this is {kind}"
+        if config["activation"] not in ACTIVATIONS:
+            return f"the native engine does not know the activation {config['activation']!r}"
+        if config.get("head_width", 0) not in (0, config["width"] // config["heads"]):
+            return "the native engine runs models whose heads are as wide together as the model"
+        return ""
 
     def __init__(
         self, config: Mapping[str, Any], arrays: Mapping[str, Array], *, threads: int = 0, way: str = ""
@@ -289,6 +292,6 @@ class Engine:
         if self._process != os.getpid():
             self._team, self._process = self._library.glass_open(self.threads), os.getpid()
             if not self._team:
-                raise GlassError(f"the native engine could not start {self.threads} threads")
+                raise GlassError(f"the native engine could not start {counted(self.threads, 'thread')}")
             weakref.finalize(self, _close, self._library, self._team, self._process)
         return self._team

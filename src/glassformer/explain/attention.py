@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from glassformer.errors import InputError
-from glassformer.explain.reading import Array, Reading, layer_sites, numbers, part_of
+from glassformer.explain.reading import Array, Reading, attention_of, layer_sites, numbers, output_matrix
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def query_steps(
     """The five steps of one position in one head, masked sources included."""
     reading.check_layer(layer, stack=stack)
     reading.check_head(head, stack=stack)
-    position = reading.check_position(position)
+    position = reading.check_position(position, stack=stack)
 
     visible = masks(reading, layers=[layer], stack=stack, part=part)[0, position]  # (S,)
     sites = [reading.stack(stack).site(layer, f"{part}.{name}") for name in "qkv"]
@@ -72,13 +72,19 @@ def softmax_table(scores: Sequence[Sequence[float]], width: int = 0) -> dict[str
     }
 
 
+def _sites(reading: Reading, name: str, *, stack: str, part: str, layers: Sequence[int]) -> list[str]:
+    """A site of attention in some layers of a stack."""
+    chosen = reading.stack(stack)
+    return layer_sites(chosen, f"{attention_of(chosen, part).name}.{name}", layers=layers)
+
+
 @torch.inference_mode()
 def patterns(
     reading: Reading, *, layers: Sequence[int] | None = None, stack: str = "", part: str = "attn"
 ) -> Array:
     """How much every query attends to every source: (L, H, T, S), of all layers or some."""
     chosen = reading.check_layers(layers, stack=stack)
-    sites = layer_sites(reading.stack(stack), f"{part}.pattern", layers=chosen)
+    sites = _sites(reading, "pattern", stack=stack, part=part, layers=chosen)
     seen = reading.run(*sites)
     return numbers(torch.stack([seen[site][0] for site in sites]))
 
@@ -92,7 +98,7 @@ def masks(
     Read in a run without edits: a mask is the model's own, and an edit of the scores would hide it.
     """
     chosen = reading.check_layers(layers, stack=stack)
-    sites = layer_sites(reading.stack(stack), f"{part}.scores", layers=chosen)
+    sites = _sites(reading, "scores", stack=stack, part=part, layers=chosen)
     seen = reading.run_unedited(*sites)
     return numbers(torch.stack([~seen[site][0].isneginf().all(0) for site in sites]))
 
@@ -102,9 +108,8 @@ class HeadStatistics:
     """What kind of head each is: (L, H) each.
 
     Shares are of the attention of those positions that have such a source.
-    `previous`, `duplicate`, `induction` and `distance` compare positions of one text: for a rectangular
-    pattern they are nan. The first three look back only; in a two-sided model, sources ahead count as none of
-    these kinds.
+    `previous`, `duplicate`, `induction` and `distance` compare positions of one text: between two texts they
+    are nan. The first three look back only; in a two-sided model, sources ahead count as none of these kinds.
     """
 
     previous: Array  # on the token before
@@ -115,8 +120,10 @@ class HeadStatistics:
     distance: Array  # how far away, on average
 
 
-def head_statistics(pattern: Array, ids: Sequence[int], *, mask: Array | None = None) -> HeadStatistics:
-    """Kinds of heads, from their patterns (L, H, T, S) on a text.
+def head_statistics(
+    pattern: Array, ids: Sequence[int] | None, *, mask: Array | None = None
+) -> HeadStatistics:
+    """Kinds of heads, from their patterns (L, H, T, S) on a text; `ids` is None between two texts.
 
     Where no position has a source of a kind, its share is nan.
     `mask` (L, T, S) says which sources a query may see; without it, see `assumed_mask`.
@@ -125,11 +132,11 @@ def head_statistics(pattern: Array, ids: Sequence[int], *, mask: Array | None = 
     queries, sources = pattern.shape[-2:]
     back = np.arange(queries)[:, None] - np.arange(sources)  # (T, S)
     earlier = back > 0
-    on_first = (np.arange(sources) == 0) & ((back != 0) if queries == sources else True)
+    on_first = (np.arange(sources) == 0) & ((back != 0) if ids is not None else True)
 
     unknown = np.full(pattern.shape[:2], np.nan)
     previous = duplicate = induction = distance = unknown
-    if queries == sources:
+    if ids is not None:
         tokens = np.asarray(ids)
         same = (tokens[:, None] == tokens) & earlier  # an earlier place of the same token
         after = np.zeros_like(same)
@@ -224,12 +231,14 @@ def rollout(pattern: Array) -> Array:
 def value_weighted(reading: Reading, *, layer: int, stack: str = "", part: str = "attn") -> Array:
     """(H, T, S): length of what each source adds, weight × value × projection (Kobayashi et al., 2020)."""
     reading.check_layer(layer, stack=stack)
-    site = reading.stack(stack).site(layer, part)
+    blocks = reading.stack(stack)
+    matrix = output_matrix(reading.net, blocks, layer=layer, part=attention_of(blocks, part))
+    site = blocks.site(layer, part)
     seen = reading.run(f"{site}.pattern", f"{site}.v")
 
     values = seen[f"{site}.v"][0]  # (H, S, K)
     heads, _, width = values.shape
-    weight = part_of(reading.net, site).proj.weight.view(-1, heads, width)  # (D, H, K)
+    weight = matrix.weight.view(-1, heads, width)  # (D, H, K)
     added: Tensor = torch.einsum("dhk,hsk->hsd", weight, values)  # (H, S, D)
     lengths = added.norm(dim=-1)  # (H, S)
     return numbers(seen[f"{site}.pattern"][0] * lengths[:, None])

@@ -38,11 +38,12 @@ def steps(reading: Reading) -> list[CacheStep]:
     stack = text.stack()
     keys, values, patterns = (layer_sites(stack, f"attn.{name}") for name in ("k", "v", "pattern"))
 
-    cache = text.net.new_cache(1, len(text.ids))
+    stepper = text.stepper()
+    cache = stepper.new_cache(1, len(text.ids))
     found = []
     for step in range(count):
         with text.tracing(*keys, *values, *patterns) as seen:
-            text.net.step(np.array([text.ids[cache.length : text.prompt + step]]), cache)
+            stepper.step(np.array([text.ids[cache.length : text.prompt + step]]), cache)
 
         computed = np.array([seen[site].shape[-2] for site in keys])  # (…, T, K)
         present = np.array([seen[site].shape[-1] for site in patterns])  # (…, T, S)

@@ -30,7 +30,7 @@ def difference(one: Reading, other: Reading, *, k: int = 5) -> Difference:
             f"the models do not share a vocabulary: one has {one.net.vocab:,} tokens, "
             f"the other {other.net.vocab:,}"
         )
-    if one.ids != other.ids:
+    if (one.ids, one.source) != (other.ids, other.source):
         raise InputError("the models must read the same tokens to be compared")
     if len(one.ids) < 2:
         raise InputError("a comparison needs a text of at least two tokens")

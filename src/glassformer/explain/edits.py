@@ -19,7 +19,16 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.errors import InputError
-from glassformer.explain.reading import Array, Net, Reading, module_of, numbers, prompt_length
+from glassformer.explain.reading import (
+    Array,
+    Readable,
+    Reading,
+    holds_source,
+    module_of,
+    numbers,
+    prompt_length,
+    reads_source,
+)
 from glassformer.trace import Tracer, parse_address, sites_of
 
 DOINGS = ("zero", "mean", "scale", "add", "patch")
@@ -45,7 +54,10 @@ class Edit:
 
 
 class Positions:
-    """Which positions of the text a pass reads; a hook that runs before each pass."""
+    """Which positions of the text a pass reads; a hook that runs before each pass.
+
+    A source has no cache: whenever it is read, it is read as a whole.
+    """
 
     of_edits = True  # tells this hook from those that a user registers
 
@@ -53,7 +65,7 @@ class Positions:
         self.now = torch.zeros(0, 0)  # (B or 1, T); padding lies below 0
         # (B or 1, 1) where prompts end; None in the steps of a generation, which lie behind its prompt.
         self.ends: Tensor | None = None
-        self.longest = 0  # the most positions that a text had
+        self.longest = {False: 0, True: 0}  # the most positions that a text had, and that a source had
 
     def __call__(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
         ids = given[0]
@@ -64,7 +76,7 @@ class Positions:
             self.now = self.now - cache.padding[:, None]
 
         length = self.now[:, -1:] + 1  # padding is at the left, so that all texts of a batch end together
-        self.longest = max(self.longest, int(length.max()))
+        self.longest[False] = max(self.longest[False], int(length.max()))
         if start:
             self.ends = None
         elif cache is None and prompt_length():
@@ -72,6 +84,15 @@ class Positions:
             self.ends = torch.full_like(length, prompt_length())
         else:
             self.ends = length
+
+    def of(self, value: Tensor, axis: int, *, source: bool) -> tuple[Tensor, Tensor | None]:
+        """The positions (B or 1, T) that a value has on an axis, and where their prompts end."""
+        size = value.shape[axis]
+        if not source:
+            return self.now[:, -size:], self.ends  # `final` may hold the last position alone
+        self.longest[True] = max(self.longest[True], size)
+        here = torch.arange(size, device=value.device)[None]
+        return here, torch.full_like(here[:, :1], size)
 
 
 class EditSession:
@@ -81,14 +102,18 @@ class EditSession:
     enters it once for each step; `finish` reports an edit whose positions none of them had.
     """
 
-    def __init__(self, net: Net, edits: Sequence[Edit]) -> None:
+    def __init__(self, net: Readable, edits: Sequence[Edit]) -> None:
         self.net, self.edits = net, list(edits)
         self.positions = Positions()
         known = sites(net) if self.edits else None
-        hooks = [
-            (address, partial(_apply, edit, self.positions))
+        self.resolved = [
+            (edit, address, holds_source(net, address))
             for edit in self.edits
             for address in (known.addresses(edit.site) if known is not None else ())
+        ]
+        hooks = [
+            (address, partial(_apply, edit, self.positions, source))
+            for edit, address, source in self.resolved
         ]
         # One tracer for all runs: to find the sites of a model anew would cost a tenth of a generation's
         # step.
@@ -117,18 +142,19 @@ class EditSession:
 
     def finish(self) -> None:
         """Raise if an edit's positions never occurred: it was a mistake, and changed nothing."""
-        longest = self.positions.longest
-        if not longest:  # the model never ran
-            return
-        for edit in self.edits:
-            if edit.at is not None and not any(-longest <= position < longest for position in edit.at):
+        for edit, _, source in self.resolved:
+            longest = self.positions.longest[source]
+            if not longest or edit.at is None:  # the model never ran, or the edit is for every position
+                continue
+            if not any(-longest <= position < longest for position in edit.at):
+                text = "source text" if source else "text"
                 raise InputError(
-                    f"{edit.site}: no text had a position {edit.at[0]}; the longest had 0 to {longest - 1}"
+                    f"{edit.site}: no {text} had a position {edit.at[0]}; the longest had 0 to {longest - 1}"
                 )
 
 
 @contextmanager
-def edited(net: Net, edits: Sequence[Edit]) -> Iterator[EditSession]:
+def edited(net: Readable, edits: Sequence[Edit]) -> Iterator[EditSession]:
     """Inside, the model runs with the edits, in their order; a site that does not exist is refused at once.
 
     An edit at positions that no text had is a mistake, and is reported at the end.
@@ -139,21 +165,22 @@ def edited(net: Net, edits: Sequence[Edit]) -> Iterator[EditSession]:
     session.finish()
 
 
-def sites(net: Net) -> Tracer:
+def sites(net: Readable) -> Tracer:
     """All sites of a model, as one token meets them."""
-    return sites_of(module_of(net), torch.tensor([[0]], device=net.device))
+    one = torch.tensor([[0]], device=net.device)
+    return sites_of(module_of(net), one, **({"source": one} if reads_source(net) else {}))
 
 
-def _apply(edit: Edit, positions: Positions, value: Tensor) -> Tensor:
+def _apply(edit: Edit, positions: Positions, source: bool, value: Tensor) -> Tensor:
     """The new value of a site, (B, T, …), or (B, H, T, …) where all heads are meant."""
     axis = max(1, value.dim() - 2)  # of the positions: before the last axis, except where one neuron is meant
-    here = positions.now[:, -value.shape[axis] :]  # `final` may hold the last position alone
+    here, ends = positions.of(value, axis, source=source)
     given = None
     if edit.value is not None:
         given = torch.as_tensor(edit.value, dtype=value.dtype, device=value.device)
     each = given is not None and given.dim() == value.dim() - 1  # a value for each position
     size = given.shape[axis - 1] if given is not None and each else 0
-    which = _which(edit, here, positions.ends, size)  # (B or 1, T): the position to take it from, -1 for none
+    which = _which(edit, here, ends, size)  # (B or 1, T): the position to take it from, -1 for none
 
     chosen = which >= 0
     if not chosen.any():

@@ -1,7 +1,8 @@
-"""The logit lens: what a model would predict after every half block, and which parts made a token likely.
+"""The logit lens: what a model would predict after every part of a block, and which parts raised a logit.
 
 The residual stream is read where it is after attention (`mid`) and after the feed-forward layer (`out`), and
-put through the final norm and the output matrix as if it were the last.
+put through the final norm and the output matrix as if it were the last. Of several stacks it is the last one
+whose stream is read: the output matrix knows no other.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.errors import InputError
-from glassformer.explain.reading import Array, Net, Reading, layer_sites, numbers, part_of
+from glassformer.explain.reading import Array, Readable, Reading, layer_sites, numbers, output_matrix
 from glassformer.explain.stream import final_norm, name_of, pass_norm, scale_of, stages
 from glassformer.nn.stack import Stack
 from glassformer.trace import Tracer
@@ -67,7 +68,7 @@ def lens(reading: Reading, *, k: int = 5, watch: Sequence[int] = (), then: int |
 class _Readout:
     """Reads the stages of the stream, some positions at a time."""
 
-    def __init__(self, net: Net, streams: list[Tensor], k: int, watched: list[int]) -> None:
+    def __init__(self, net: Readable, streams: list[Tensor], k: int, watched: list[int]) -> None:
         self.net, self.streams, self.k = net, streams, k
         self.watched = torch.tensor(watched, device=net.device, dtype=torch.long)
         # Memory for the logits of all stages and three more of the size, taken once: writing where pages are
@@ -150,7 +151,7 @@ class _Prediction:
         return -final.entropy - self.mean(final) + self.norm[:, 0]
 
 
-def _unembed(net: Net, states: Tensor, logits: Tensor) -> None:
+def _unembed(net: Readable, states: Tensor, logits: Tensor) -> None:
     """`net.unembed` of many states (n, D), written into logits (n, V)."""
     states, weight, bias = net.norm(states), net.head.weight, net.head.bias
     # A block of the output matrix at a time stays in the processor's cache while all states pass it: nearly
@@ -230,8 +231,10 @@ def attribution(reading: Reading, *, position: int, token: int, foil: int | None
     # Positions behind this one change nothing in a causal model, and are not computed.
     text = reading.until(position) if stack.causal else reading
     names = [*stages(stack), "final", "logits"]
-    for name in ("attn.mix", "attn.out", "mlp.out"):
-        names += layer_sites(stack, name)
+    for part in stack.parts:
+        names += layer_sites(stack, f"{part.name}.out")
+    for part in stack.attention:
+        names += layer_sites(stack, f"{part.name}.mix")
     seen = text.run(*names, last=stack.causal)
 
     weight, bias = net.head.weight, net.head.bias
@@ -246,7 +249,7 @@ def attribution(reading: Reading, *, position: int, token: int, foil: int | None
     return Attribution(position, token, list(parts), np.array(list(parts.values())), float(logit))
 
 
-def _parts(net: Net, stack: Stack, seen: Tracer, position: int) -> dict[str, Tensor]:
+def _parts(net: Readable, stack: Stack, seen: Tracer, position: int) -> dict[str, Tensor]:
     """The vector that the output matrix reads at a position, as a sum of named vectors (D,)."""
 
     def at(site: str) -> Tensor:
@@ -256,18 +259,18 @@ def _parts(net: Net, stack: Stack, seen: Tracer, position: int) -> dict[str, Ten
     stream = at(embed)
     parts = _Parts(net, {embed: stream})
     for layer in range(stack.layers):
-        attention, mlp = (stack.site(layer, name) for name in ("attn", "mlp"))
-        heads = _heads(part_of(net, attention).proj, attention, seen[f"{attention}.mix"][0, :, position])
-        halves = [
-            (stack.site(layer, "mid"), heads, at(f"{attention}.out")),
-            (stack.site(layer, "out"), {mlp: at(f"{mlp}.out")}, at(f"{mlp}.out")),
-        ]
-        for site, vectors, added in halves:
+        for part in stack.parts:
+            site, behind = stack.site(layer, part.name), stack.site(layer, part.after)
+            added = at(f"{site}.out")
+            vectors = {site: added}
+            if part.values == "mix":
+                matrix = output_matrix(net, stack, layer=layer, part=part)
+                vectors = _heads(matrix, site, seen[f"{site}.mix"][0, :, position])
             parts.add(vectors)
-            norm = net.stream_norm(site)
+            norm = net.stream_norm(behind)
             if norm is not None:
                 parts.pass_norm(norm, stream + added)
-            stream = at(site)
+            stream = at(behind)
 
     norm = final_norm(net)
     if norm is not None:
@@ -289,7 +292,7 @@ def _heads(projection: nn.Linear, site: str, mix: Tensor) -> dict[str, Tensor]:
 class _Parts:
     """The stream as a sum of parts (P, D), carried through its norms."""
 
-    def __init__(self, net: Net, first: dict[str, Tensor]) -> None:
+    def __init__(self, net: Readable, first: dict[str, Tensor]) -> None:
         self.net = net
         self.names = list(first)
         vectors = torch.stack(list(first.values()))

@@ -12,13 +12,13 @@ import torch
 from glassformer.errors import InputError, check_position
 from glassformer.explain.reading import (
     Array,
-    Net,
+    Readable,
     Reading,
     check_layer,
     check_neuron,
     layer_sites,
     numbers,
-    part_of,
+    output_matrix,
     stack_of,
 )
 from glassformer.explain.stream import norms_behind, pass_norm
@@ -100,11 +100,11 @@ def activations(reading: Reading, *, layers: Sequence[int] | None = None, stack:
     sites = layer_sites(reading.stack(stack), "mlp.neurons", layers=chosen)
     seen = reading.run(*sites)
     values = torch.stack([seen[site][0] for site in sites])  # (L, T, N)
-    return Activations(chosen, list(reading.ids), numbers(values))
+    return Activations(chosen, list(reading.ids_of(stack)), numbers(values))
 
 
 @torch.inference_mode()
-def promoted(net: Net, *, layer: int, neuron: int, k: int = 10) -> tuple[Array, Array]:
+def promoted(net: Readable, *, layer: int, neuron: int, k: int = 10) -> tuple[Array, Array]:
     """The tokens whose logits a neuron raises most when it fires, and by how much per unit of activation.
 
     Every norm on the way counts with its gain, but not with its scale, which depends on the text.
@@ -112,8 +112,9 @@ def promoted(net: Net, *, layer: int, neuron: int, k: int = 10) -> tuple[Array, 
     stack = stack_of(net)
     check_layer(stack, layer)
     check_neuron(stack, neuron)
-    vector = part_of(net, stack.site(layer, "mlp")).down.weight[:, neuron]  # (D,)
-    for norm in norms_behind(net, stack, site=stack.site(layer, "out")):
+    part = next(part for part in stack.parts if part.values == "neurons")
+    vector = output_matrix(net, stack, layer=layer, part=part).weight[:, neuron]  # (D,)
+    for norm in norms_behind(net, stack, site=stack.site(layer, part.after)):
         vector = pass_norm(norm, vector)
     logits = net.head.weight @ vector  # (V,)
     best = logits.topk(min(k, len(logits)))
@@ -132,7 +133,7 @@ class Example:
 
 @torch.inference_mode()
 def examples(
-    net: Net,
+    net: Readable,
     documents: Iterable[Sequence[int]],
     *,
     neurons: Sequence[Neuron],

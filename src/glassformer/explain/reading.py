@@ -1,7 +1,10 @@
-"""One model reading one text: what every explanation starts from.
+"""One model reading its inputs: what every explanation starts from.
 
 A `Reading` is the only place that runs a model under a trace for an explanation. It checks the token ids,
 holds the model's lock while the model runs, and says to position-dependent edits where the prompt ended.
+
+Most models read one text. An encoder-decoder reads two: its encoder the source, its decoder the text, whose
+next token it predicts. A `Stack` says which of them its positions are, and a `Part` of it what it attends to.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.errors import InputError, check_position
-from glassformer.nn.stack import Stack
-from glassformer.trace import Edits, Tracer, muted, trace
+from glassformer.nn.stack import Part, Stack
+from glassformer.trace import Edits, Tracer, muted, parse_address, trace
 
 Array = np.ndarray[Any, Any]
 
@@ -25,7 +28,7 @@ Array = np.ndarray[Any, Any]
 _prompt: ContextVar[int] = ContextVar("prompt", default=0)
 
 
-class Net(Protocol):
+class Readable(Protocol):
     """What explanations need of a model: its stacks of blocks, and both ends of their residual stream."""
 
     @property
@@ -45,7 +48,7 @@ class Net(Protocol):
     @property
     def device(self) -> torch.device: ...
 
-    def __call__(self, ids: Tensor, *, last: bool = False) -> Tensor: ...
+    def __call__(self, ids: Tensor, **how: Any) -> Tensor: ...  # last=, and source= where it reads two texts
     def embed(self, ids: Tensor) -> Tensor: ...
     def unembed(self, x: Tensor) -> Tensor: ...
     def stream_norm(self, site: str) -> nn.LayerNorm | None: ...
@@ -55,13 +58,17 @@ class Net(Protocol):
 
 @dataclass(frozen=True)
 class Reading:
-    """A model, the token ids of a text, and how many of them were the prompt (0: all of them)."""
+    """A model, the token ids of a text, and how many of them were the prompt (0: all of them).
 
-    net: Net = field(repr=False)
+    `source` is the second text of a model that reads two.
+    """
+
+    net: Readable = field(repr=False)
     ids: list[int]
     prompt: int = 0
     # The lock of the handle that shares the model between threads; it must be reentrant.
     lock: AbstractContextManager[Any] = field(default_factory=nullcontext, repr=False, compare=False)
+    source: list[int] | None = None
 
     def run(
         self, *sites: str, last: bool = True, edits: Edits | None = None, grad: bool = False, rows: int = 1
@@ -71,7 +78,7 @@ class Reading:
         `last` computes the logits of the last position alone, `rows` repeats the text in a batch.
         """
         with self.tracing(*sites, edits=edits, grad=grad) as seen:
-            self.net(self.batch(rows), last=last)
+            self.logits(last=last, rows=rows)
         return seen
 
     @contextmanager
@@ -89,12 +96,28 @@ class Reading:
         """One forward pass that no edit around it changes and no trace around it sees."""
         self.check_ids()
         with self.lock, torch.inference_mode(), muted(module_of(self.net), *sites) as seen:
-            self.net(self.batch(), last=True)
+            self.logits()
         return seen
+
+    def logits(self, *, last: bool = True, rows: int = 1) -> Tensor:
+        """What the model makes of its inputs, without a trace of its own: (rows, 1, V), or (rows, T, V)."""
+        if self.source is None:
+            return self.net(self.batch(rows), last=last)
+        return self.net(self.batch(rows), source=self._tensor(self.source, rows), last=last)
+
+    def stepper(self) -> Any:
+        """What reads the text token by token: the model, bound to the source if there is one."""
+        if self.source is None:
+            return self.net
+        with self.lock, torch.inference_mode():
+            return cast(Any, self.net).given(self.source)
 
     def batch(self, rows: int = 1) -> Tensor:
         """The ids as a tensor (rows, T) on the model's device."""
-        row = torch.tensor([list(self.ids)], device=self.net.device)  # (1, T)
+        return self._tensor(self.ids, rows)
+
+    def _tensor(self, ids: Sequence[int], rows: int) -> Tensor:
+        row = torch.tensor([list(ids)], device=self.net.device)  # (1, T)
         return row.expand(rows, -1)
 
     def until(self, position: int) -> "Reading":
@@ -104,18 +127,47 @@ class Reading:
         """
         return replace(self, ids=self.ids[: position + 1], prompt=self.prompt or len(self.ids))
 
-    def stack(self, prefix: str = "") -> Stack:
-        """The stack of a prefix; without a prefix, the one that the output reads: the last."""
-        return stack_of(self.net, prefix)
+    def stack(self, name: str = "") -> Stack:
+        """The stack of a name; without a name, the one that the output reads: the last."""
+        return stack_of(self.net, name)
+
+    def ids_of(self, stack: str = "") -> list[int]:
+        """The tokens at the positions of a stack: those of the text, or of the source."""
+        return self._ids(source=self.stack(stack).source)
+
+    def axes(self, *, stack: str = "", part: str = "attn") -> tuple[list[int], list[int]]:
+        """The tokens of both axes of a pattern (T, S): the queries, and what they attend to."""
+        queries = self.ids_of(stack)
+        return queries, self._ids(source=True) if self.crosses(stack=stack, part=part) else queries
+
+    def crosses(self, *, stack: str = "", part: str = "attn") -> bool:
+        """Whether a pattern lies between two texts."""
+        return attention_of(self.stack(stack), part).source
+
+    def _ids(self, *, source: bool) -> list[int]:
+        if not source:
+            return self.ids
+        if self.source is None:
+            raise InputError("this model reads a source text beside the text, and none was given")
+        return self.source
 
     def check_ids(self) -> None:
         """Refuse a text that is empty, longer than the context, or has ids outside of the vocabulary."""
-        size, context = len(self.ids), self.net.context
+        self._check_text(self.ids, "text")
+        if reads_source(self.net):
+            self._check_text(self._ids(source=True), "source text")
+        elif self.source is not None:
+            raise InputError("this model reads one text: it has no use for a source text")
+
+    def _check_text(self, ids: Sequence[int], name: str) -> None:
+        size, context = len(ids), self.net.context
         if not size:
-            raise InputError("there is no token to explain: the text is empty")
+            raise InputError(f"there is no token to explain: the {name} is empty")
         if context is not None and size > context:
-            raise InputError(f"{size} tokens are {size - context} more than the model's context of {context}")
-        for token in self.ids:
+            where = "" if name == "text" else f"the {name}: "
+            more = f"{size - context} more than the model's context of {context}"
+            raise InputError(f"{where}{size} tokens are {more}")
+        for token in ids:
             check_token(self.net, token)
 
     def check_layer(self, layer: int, *, stack: str = "") -> int:
@@ -130,9 +182,9 @@ class Reading:
         """A head of a layer, counted from 0."""
         return check_head(self.stack(stack), head)
 
-    def check_position(self, position: int) -> int:
-        """A position of the text, counted from 0; a negative one counts from the end."""
-        return check_position(len(self.ids), position)
+    def check_position(self, position: int, *, stack: str = "") -> int:
+        """A position of a stack's text, counted from 0; a negative one counts from the end."""
+        return check_position(len(self.ids_of(stack)), position)
 
     def check_token(self, token: int) -> int:
         """A token id of the vocabulary."""
@@ -144,28 +196,52 @@ def prompt_length() -> int:
     return _prompt.get()
 
 
-def module_of(net: Net) -> nn.Module:
-    """The same net: every `Net` is a torch module, which a protocol cannot say."""
+def module_of(net: Readable) -> nn.Module:
+    """The same net: every `Readable` is a torch module, which a protocol cannot say."""
     return cast(nn.Module, net)
 
 
-def part_of(net: Net, site: str) -> Any:
-    """The module at a site: `blocks.3.attn`."""
-    return module_of(net).get_submodule(site)
+def output_matrix(net: Readable, stack: Stack, *, layer: int, part: Part) -> nn.Linear:
+    """The matrix by which a part of a block writes to the residual stream."""
+    path = stack.site(layer, f"{part.name}.{part.output}")
+    return cast(nn.Linear, module_of(net).get_submodule(path))
 
 
-def stack_of(net: Net, prefix: str = "") -> Stack:
-    """The stack of a prefix; without a prefix, the one that the output reads: the last."""
-    found = [stack for stack in net.stacks if stack.prefix == prefix]
-    if found:
-        return found[0]
-    if prefix == "" and net.stacks:
-        return net.stacks[-1]
+def stack_of(net: Readable, name: str = "") -> Stack:
+    """The stack of a name (`encoder`) or prefix; without one, the one that the output reads: the last."""
     if not net.stacks:
         raise InputError("this model has no stack of layers with a residual stream")
+    if not name:
+        return net.stacks[-1]
+    for stack in net.stacks:
+        if stack.name == name.rstrip("."):
+            return stack
+    known = ", ".join(stack.name for stack in net.stacks)
+    raise InputError(f"stack {name!r} does not exist; this model has: {known}")
 
-    known = ", ".join(repr(stack.prefix) for stack in net.stacks)
-    raise InputError(f"stack {prefix!r} does not exist; this model has {known}")
+
+def attention_of(stack: Stack, name: str) -> Part:
+    """A part of a stack that attends: `attn`, or `cross` in a decoder that reads a source."""
+    for part in stack.attention:
+        if part.name == name:
+            return part
+    known = ", ".join(part.name for part in stack.attention) or "none"
+    raise InputError(f"attention {name!r} does not exist in the stack {stack.name}, which has: {known}")
+
+
+def reads_source(net: Readable) -> bool:
+    """Whether a model reads a source text beside the text."""
+    return any(stack.source for stack in net.stacks)
+
+
+def holds_source(net: Readable, address: str) -> bool:
+    """Whether the positions of a site are those of the source text."""
+    site, _ = parse_address(address)
+    if any(stack.source and site.startswith(stack.prefix) for stack in net.stacks):
+        return True
+    # A query of cross-attention is a position of the text, its keys and values are those of the source.
+    crossing = [part.name for stack in net.stacks for part in stack.parts if part.source]
+    return site.endswith(tuple(f".{name}.{value}" for name in crossing for value in "kv"))
 
 
 def layer_sites(stack: Stack, name: str, *, layers: Iterable[int] | None = None) -> list[str]:
@@ -198,7 +274,7 @@ def check_neuron(stack: Stack, neuron: int) -> int:
     return _in_range("neuron", neuron, stack.neurons)
 
 
-def check_token(net: Net, token: int) -> int:
+def check_token(net: Readable, token: int) -> int:
     """A token id of the vocabulary."""
     return _in_range("token", token, net.vocab)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from glassformer.errors import InputError
 from glassformer.explain.attention import patterns, rollout
-from glassformer.explain.reading import Array, Net, Reading, layer_sites, numbers
+from glassformer.explain.reading import Array, Readable, Reading, layer_sites, numbers
 from glassformer.explain.stream import last_stage, stages
 from glassformer.trace import Edit
 
@@ -106,7 +106,7 @@ def check_targets(reading: Reading, targets: Sequence[Target]) -> list[Target]:
     return checked
 
 
-def directions(net: Net, targets: Sequence[Target]) -> Tensor:
+def directions(net: Readable, targets: Sequence[Target]) -> Tensor:
     """(N, D): its product with the output of the final norm is the logit, or the lead over the foil."""
     weight = net.head.weight.detach()
     none = torch.zeros_like(weight[0])
@@ -145,8 +145,9 @@ def _gradients(reading: Reading, targets: Sequence[Target], words: Tensor | None
     # An edit of the pattern that changes nothing makes attention run step by step: the fused kernel cannot be
     # differentiated side by side (is_grads_batched).
     hooks: dict[str, Edit] = {stages(stack)[0]: put_in, last_stage(stack): take_out}
-    if stack.heads:
-        hooks |= {site: lambda pattern: pattern for site in layer_sites(stack, "attn.pattern")}
+    for part in stack.attention:
+        sites = layer_sites(stack, f"{part.name}.pattern")
+        hooks |= dict.fromkeys(sites, lambda pattern: pattern)
     with torch.enable_grad():
         reading.run(edits=hooks, rows=1 if words is None else len(words))
         final = net.norm(ends[1])  # (B, T, D)
@@ -203,7 +204,7 @@ def logits_with(reading: Reading, targets: Sequence[Target], *, words: Tensor) -
     return torch.einsum("bnd,nd->bn", final, directions(reading.net, targets))
 
 
-def blank_vector(net: Net, blank: int | None) -> Tensor:
+def blank_vector(net: Readable, blank: int | None) -> Tensor:
     """(D,): what is put in the place of a token that is taken away."""
     if blank is None:
         return torch.zeros_like(net.tokens.weight[0])

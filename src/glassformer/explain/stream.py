@@ -7,27 +7,27 @@ held fixed, a norm is linear: it removes the mean and multiplies by its gain.
 
 from torch import Tensor, nn
 
-from glassformer.explain.reading import Net, module_of
+from glassformer.explain.reading import Readable, module_of
 from glassformer.nn.stack import Stack
 
 
 def stages(stack: Stack) -> list[str]:
     """The sites of the residual stream, from the embedding on; one behind every part of a block."""
-    sites = [stack.site(layer, site) for layer in range(stack.layers) for _, site in stack.parts]
+    sites = [stack.site(layer, part.after) for layer in range(stack.layers) for part in stack.parts]
     return [f"{stack.prefix}embed", *sites]
 
 
 def last_stage(stack: Stack) -> str:
     """Where the residual stream ends: behind it are the final norm and the output matrix."""
-    return stack.site(stack.layers - 1, "out")
+    return stages(stack)[-1]
 
 
-def final_norm(net: Net) -> nn.LayerNorm | None:
+def final_norm(net: Readable) -> nn.LayerNorm | None:
     """The norm between the last block and the output matrix; None in a model that has none."""
     return net.norm if isinstance(net.norm, nn.LayerNorm) else None
 
 
-def norms_behind(net: Net, stack: Stack, *, site: str) -> list[nn.LayerNorm]:
+def norms_behind(net: Readable, stack: Stack, *, site: str) -> list[nn.LayerNorm]:
     """All norms that a part passes on its way to the output if it is added to the stream before `site`."""
     names = stages(stack)
     on_stream = [net.stream_norm(name) for name in names[names.index(site) :]]
@@ -49,7 +49,7 @@ def pass_norm(norm: nn.LayerNorm, part: Tensor, *, scale: Tensor | float = 1.0) 
     return passed
 
 
-def name_of(net: Net, norm: nn.Module) -> str:
+def name_of(net: Readable, norm: nn.Module) -> str:
     """The path of a module in the model: `blocks.0.norm1`."""
     names: dict[nn.Module, str] = {module: name for name, module in module_of(net).named_modules()}
     return names[norm]

@@ -1,13 +1,13 @@
 """One training step: predict, compare with the token that came, change the weights, predict again."""
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from glassformer.errors import InputError
-from glassformer.explain.reading import Array, Reading, numbers
+from glassformer.explain.reading import Array, Reading, module_of, numbers
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,14 @@ def update(reading: Reading, *, lr: float = 0.001) -> Update:
 
     # The copy is what is trained: a model that other threads read keeps its weights, to the last bit.
     with reading.lock:
-        net: nn.Module = copy.deepcopy(reading.net)  # type: ignore[assignment]
+        given = replace(reading, net=copy.deepcopy(reading.net), ids=reading.ids[:-1])
+    net = module_of(given.net)
     net.eval()  # without dropout the same text gives the same update
-    given = reading.batch()[:, :-1]  # (1, T - 1)
-    label = torch.tensor([reading.ids[-1]], device=given.device)
+    label = torch.tensor([reading.ids[-1]], device=given.net.device)
 
     with torch.enable_grad():
         net.requires_grad_(True)
-        before = _logits(net, given)  # (1, V)
+        before = _logits(given)  # (1, V)
         loss = nn.functional.cross_entropy(before, label)
         weights = list(net.parameters())
         gradients = torch.autograd.grad(loss, weights, materialize_grads=True)
@@ -52,7 +52,7 @@ def update(reading: Reading, *, lr: float = 0.001) -> Update:
     with torch.no_grad():
         for weight, gradient in zip(weights, gradients, strict=True):
             weight.sub_(lr * gradient)
-        after = _logits(net, given)
+        after = _logits(given)
         loss_after = nn.functional.cross_entropy(after, label)
 
     return Update(
@@ -67,7 +67,6 @@ def update(reading: Reading, *, lr: float = 0.001) -> Update:
     )
 
 
-def _logits(net: nn.Module, ids: Tensor) -> Tensor:
+def _logits(given: Reading) -> Tensor:
     """(1, V) after the last token."""
-    logits: Tensor = net(ids, last=True)
-    return logits[:, -1].float()
+    return given.logits()[:, -1].float()

@@ -19,10 +19,7 @@ class Cache(Protocol):
     length: int
 
     def select(self, rows: Sequence[int]) -> Self:
-        """The cache of some rows, in this order; a row may be taken more than once."""
-
-    def rewind(self, length: int) -> None:
-        """Drop everything after the first `length` positions."""
+        """A copy for some rows, in this order; a row may be taken more than once."""
 
 
 class Stepper(Protocol):

@@ -13,9 +13,10 @@ import torch
 
 from glassformer.errors import CheckpointError, InputError
 from glassformer.files import read_json
-from glassformer.hub.families import Family, family_of
+from glassformer.hub.families import Pickled, family_of
 from glassformer.hub.folder import CONFIG, WEIGHTS, load_folder, save_folder
-from glassformer.hub.tensors import Entry, read_header
+from glassformer.hub.mapping import recognize
+from glassformer.hub.tensors import StoredTensor, read_header
 from glassformer.hub.vocabulary import load_tokenizer
 
 PICKLES = ("pytorch_model.bin", "model.pt", "ckpt.pt")
@@ -42,7 +43,8 @@ def convert(
         _unpickle(source, work)
         try:
             entries = read_header(work / "tensors.safetensors")
-            config = _config(source, entries, read_json(work / "facts.json"), heads, activation)
+            options = {"heads": heads, "activation": activation}
+            config = _config(source, entries, read_json(work / "facts.json"), options)
             (work / "tensors.safetensors").rename(work / WEIGHTS)
             (work / CONFIG).write_text(json.dumps(config))
             loaded = load_folder(work, dtype=_stored(entries))
@@ -103,66 +105,29 @@ def _unpickle(source: Path, work: Path) -> None:
 
 
 def _config(
-    source: Path, entries: dict[str, Entry], facts: dict[str, Any], heads: int | None, activation: str | None
+    source: Path, entries: dict[str, StoredTensor], facts: dict[str, Any], options: dict[str, Any]
 ) -> dict[str, Any]:
-    """A `config.json` in Hugging Face's words: the one beside the file, or from the file and its shapes."""
+    """A `config.json` in Hugging Face's words: the one beside the file, completed by family and options."""
     beside = source.parent / CONFIG
-    said = read_json(beside) if beside.is_file() else {}
-    family = family_of(said, beside)
-    config = said
-    if "n_layer" not in said:
-        config = _measure(source, entries, family) | _from_facts(source, facts, said)
-    if heads is not None:
-        config["n_head"] = heads
-    if activation is not None:
-        config[family.activation_key] = activation
-    if config.get("n_head") is None:
+    config = read_json(beside) if beside.is_file() else {}
+    family = family_of(config, beside)
+    if family.complete_config is not None:
+        # What is unknown or a duplicate is reported when the tensors are placed.
+        found = recognize(entries.values(), family, tied={}, faults=[])
+        tensors = {name: same[0] for name, same in found.items()}
+        config = family.complete_config(Pickled(source, config, facts, tensors))
+    for option, value in options.items():
+        if value is None:
+            continue
+        if option not in family.options:
+            raise InputError(f"--{option}: the {CONFIG} of a {family.title} says it")
+        config[family.options[option]] = value
+    heads = family.options.get("heads")
+    if heads is not None and config.get(heads) is None:
         raise InputError(f"{source} does not say how many attention heads the model has; give --heads")
     return config
 
 
-def _from_facts(source: Path, facts: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
-    """The numbers that shapes do not show, from what nanoGPT and minGPT store beside the weights."""
-    model_args = facts.get("model_args") or {}
-    if not isinstance(model_args, dict):
-        raise CheckpointError(f"{source}: model_args is not a dictionary")
-    nested = said.get("model")
-    beside = nested.get("n_head") if isinstance(nested, dict) else None
-    return {
-        "n_head": model_args.get("n_head") or beside,
-        # nanoGPT, which stores model_args, has the erf form; minGPT the tanh form, as GPT-2.
-        "activation_function": "gelu" if model_args else "gelu_new",
-    }
-
-
-def _measure(source: Path, entries: dict[str, Entry], family: Family) -> dict[str, Any]:
-    """What the shapes of the tensors say about the model."""
-    found: dict[str, Entry] = {}
-    for name, entry in entries.items():
-        try:
-            ours = family.names.ours(name)
-        except KeyError:
-            continue  # place_tensors reports it
-        if ours is not None:
-            found[ours] = entry
-    tokens, positions = found.get("tokens.weight"), found.get("positions.weight")
-    if tokens is None or positions is None or len(tokens.shape) != 2 or len(positions.shape) != 2:
-        raise CheckpointError(f"{source}: holds no token and position matrix; not a {family.title}")
-    head = found.get("head.weight")
-    tied = head is None or (head.shape == tokens.shape and torch.equal(head.read(), tokens.read()))
-    blocks = {int(match[1]) for name in found if (match := re.match(r"blocks\.(\d+)\.", name))}
-    up = found.get("blocks.0.mlp.up.bias") or found.get("blocks.0.mlp.up.weight")
-    return {
-        "n_layer": max(blocks, default=-1) + 1,
-        "n_embd": tokens.shape[1],
-        "vocab_size": tokens.shape[0],
-        "n_positions": positions.shape[0],
-        "n_inner": max(up.shape) if up is not None and up.shape else None,
-        "tie_word_embeddings": tied,
-        "bias": "norm.bias" in found,
-    }
-
-
-def _stored(entries: dict[str, Entry]) -> torch.dtype:
+def _stored(entries: dict[str, StoredTensor]) -> torch.dtype:
     kinds = {entry.dtype for entry in entries.values() if entry.dtype.is_floating_point}
     return kinds.pop() if len(kinds) == 1 else torch.float32

@@ -15,6 +15,7 @@ from glassformer.errors import CheckpointError, InputError
 
 if TYPE_CHECKING:
     from glassformer.hub.mapping import Names
+    from glassformer.hub.tensors import StoredTensor
     from glassformer.nn.net import Net
     from glassformer.tokenizers import Tokenizer
 
@@ -33,6 +34,21 @@ FAMILIES = {
 }
 
 
+class Pickled(NamedTuple):
+    """What a pickled checkpoint says of its model."""
+
+    path: Path
+    config: dict[str, Any]  # the `config.json` beside it; empty if there is none
+    facts: dict[str, Any]  # the plain values in it
+    tensors: "Mapping[str, StoredTensor]"  # by our names
+
+
+def end_token_ids(tokenizer: "Tokenizer | None") -> dict[str, int | None]:
+    """By Hugging Face's keys: the special tokens of a family whose texts begin and end with the same one."""
+    end = None if tokenizer is None else tokenizer.end
+    return {"bos_token_id": end, "eos_token_id": end}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Family:
     """All that tells one family of models from another: sizes, files, names, vocabulary."""
@@ -41,15 +57,22 @@ class Family:
     model_type: str  # its name in `config.json`
     title: str  # its name for people
     config: type[Any]  # our dataclass of its sizes
-    build: "Callable[[Any], Net]"  # the model of a configuration
+    build: "type[Net]"  # the model; called with a configuration
     read_config: Callable[[dict[str, Any], Path], Any]  # a `config.json` -> our configuration
     write_config: Callable[[Any], dict[str, Any]]  # and back
     names: "Names"  # its tensors' names in files
     train_tokenizer: "Callable[..., Tokenizer]"  # learns a vocabulary of its kind from texts
     presets: Mapping[str, Any]  # published sizes by name
+    objective: str = "next_token"  # what it learns: a name in JOBS of `tasks/jobs.py`
     small: Mapping[str, Any] = field(default_factory=dict)  # sizes that a training starts from, if not given
-    activation_key: str = "activation_function"  # of `config.json`
     note: str = ""  # a sentence for the card of every folder of this family
+    # The special tokens that `config.json` and `generation_config.json` state.
+    token_ids: "Callable[[Tokenizer | None], dict[str, int | None]]" = end_token_ids
+
+    # For `glass convert`: its options -> the keys of `config.json` that they set, and how a `config.json`
+    # that may be missing, or not be whole, is completed.
+    options: Mapping[str, str] = field(default_factory=dict)
+    complete_config: Callable[[Pickled], dict[str, Any]] | None = None
 
 
 def family(kind: str) -> Family:

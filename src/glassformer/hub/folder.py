@@ -18,8 +18,8 @@ from glassformer.errors import CheckpointError, InputError
 from glassformer.files import MEGABYTE, read_json
 from glassformer.hub.families import Family, family_of
 from glassformer.hub.families import family as find_family
-from glassformer.hub.mapping import Place, blank, export_tensors, place_tensors, tied_names
-from glassformer.hub.tensors import DTYPES, Entry, read_header
+from glassformer.hub.mapping import Place, blank, export_tensors, place_tensors
+from glassformer.hub.tensors import DTYPES, StoredTensor, read_header
 from glassformer.hub.vocabulary import folder_tokenizer, tokenizer_config
 from glassformer.nn.net import Net
 from glassformer.tokenizers import Tokenizer
@@ -48,7 +48,6 @@ def load_folder(
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
     dropout: float = 0.0,
-    allow_nonfinite: bool = False,
 ) -> Loaded:
     """Read a folder. Every file is checked before memory is taken, and memory is taken once.
 
@@ -58,22 +57,15 @@ def load_folder(
     tokenizer = folder_tokenizer(folder, model.vocab)
     machine.check_memory(model.config.parameters * dtype.itemsize, what=str(folder))
 
-    family = find_family(model.kind)
-    tied = tied_names(family, model.config)
-    owners = dict(model.named_modules())
     for place in places:
-        value = place.read().to(dtype)
-        if not allow_nonfinite:
-            _check_finite(value, place.entry, dtype)
-        path, _, leaf = place.name.rpartition(".")
-        if tied is not None and place.name == tied[0]:
-            _check_tied(value, model.get_parameter(tied[1]), place.entry)
-        elif getattr(owners[path], leaf) is None:
-            _check_zero(value, place.entry)  # a bias, in a model that has none
-        else:
-            setattr(owners[path], leaf, nn.Parameter(value.to(device), requires_grad=True))
+        value = _read(place, dtype)
+        for copy in place.copies:
+            again = _read(place._replace(entry=copy), dtype)
+            _check_same(again, value, place, copy)
+        _put(model, place, value, device)
     model.tie()
-    return Loaded(model.eval(), tokenizer, folder, family)
+    _check_filled(model)
+    return Loaded(model.eval(), tokenizer, folder, find_family(model.kind))
 
 
 def outline(folder: Path, *, dropout: float = 0.0) -> tuple[Net, list[Place], dict[str, Any]]:
@@ -108,21 +100,20 @@ def save_folder(
         tensors = {name: value.to(dtype) for name, value in tensors.items()}
     stored = next(iter(tensors.values())).dtype
 
-    end = None if tokenizer is None else tokenizer.end
-    ends = {"bos_token_id": end, "eos_token_id": end}
+    token_ids = family.token_ids(tokenizer)
     files: dict[str, str] = {}
     if tokenizer is not None:
         files["tokenizer.json"] = tokenizer.to_json()
         files["tokenizer_config.json"] = pretty(tokenizer_config(tokenizer, model.context))
-        files["generation_config.json"] = pretty(ends)
+        files["generation_config.json"] = pretty(token_ids)
     if card is not None or family.note:
         files["card.md"] = "\n".join(text for text in (card, family.note and f"{family.note}\n") if text)
     config = family.write_config(model.config)
-    files[CONFIG] = pretty(config | {"dtype": str(stored).removeprefix("torch.")} | ends)
+    files[CONFIG] = pretty(config | {"dtype": str(stored).removeprefix("torch.")} | token_ids)
     write_folder(folder, tensors, files=files)
 
 
-def tensor_entries(folder: Path) -> dict[str, Entry]:
+def tensor_entries(folder: Path) -> dict[str, StoredTensor]:
     """All tensors of a folder's safetensors file or shards."""
     single, index = folder / WEIGHTS, folder / INDEX
     if single.is_file():
@@ -138,7 +129,7 @@ def tensor_entries(folder: Path) -> dict[str, Entry]:
         raise CheckpointError(
             f"{index}: {strange[:100]!r} is not the name of a safetensors file in this folder"
         )
-    entries: dict[str, Entry] = {}
+    entries: dict[str, StoredTensor] = {}
     for shard in shards:
         found = read_header(folder / shard)
         wrong = sorted(found.keys() ^ {name for name, where in names.items() if where == shard})
@@ -160,23 +151,46 @@ def parse_dtype(name: str) -> torch.dtype:
     return known[name]
 
 
-def _check_finite(value: Tensor, entry: Entry, dtype: torch.dtype) -> None:
+def _read(place: Place, dtype: torch.dtype) -> Tensor:
+    value = place.read().to(dtype)
     # One pass, no copy; NaN shows in both extremes.
     if not torch.stack(value.aminmax()).isfinite().all():
+        entry = place.entry
         raise CheckpointError(
             f"{entry.path}: {entry.name} holds NaN or infinite numbers, or numbers too large for {dtype}"
         )
+    return value
 
 
-def _check_tied(value: Tensor, tokens: Tensor, entry: Entry) -> None:
-    if not torch.equal(value, tokens.detach().to(value.device)):
+def _put(model: Net, place: Place, value: Tensor, device: str) -> None:
+    """Give a parameter or a buffer of the model its numbers."""
+    path, _, leaf = place.name.rpartition(".")
+    module = model.get_submodule(path)
+    empty = getattr(module, leaf)
+    if empty is None:
+        _check_zero(value, place.entry)  # a bias, in a model that has none
+        return
+    value = value.to(device)
+    is_learned = isinstance(empty, nn.Parameter)
+    setattr(module, leaf, nn.Parameter(value, requires_grad=True) if is_learned else value)
+
+
+def _check_same(again: Tensor, value: Tensor, place: Place, copy: StoredTensor) -> None:
+    if not torch.equal(again, value):
         raise CheckpointError(
-            f"{entry.path}: {entry.name} is not the token matrix,"
+            f"{copy.path}: {copy.name} is not {place.entry.name},"
             " though the configuration says that they are tied"
         )
 
 
-def _check_zero(value: Tensor, entry: Entry) -> None:
+def _check_filled(model: Net) -> None:
+    """A table that is not in files is computed in `forward`: one that `__init__` made has no memory here."""
+    tensors = dict(model.named_parameters()) | dict(model.named_buffers())
+    empty = [name for name, value in tensors.items() if value.is_meta]
+    assert not empty, f"{type(model).__name__}: {', '.join(empty)} is in no file and has no numbers"
+
+
+def _check_zero(value: Tensor, entry: StoredTensor) -> None:
     if value.any():
         raise CheckpointError(
             f"{entry.path}: {entry.name} is a bias, though the configuration says that there are none"

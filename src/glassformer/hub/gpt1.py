@@ -21,7 +21,6 @@ NAMES = Names(
     prefix="transformer.",
     unprefixed=("lm_head.weight",),
     transposed=PROJECTIONS,
-    tied=("head.weight", "tokens.weight"),
 )
 ACTIVATIONS = {"gelu": "gelu_tanh", "relu": "relu"}  # what this family calls gelu is the tanh form
 
@@ -52,5 +51,5 @@ FAMILY = Family(
     names=NAMES,
     train_tokenizer=train_word_tokenizer,
     presets={name: config for name, config in PRESETS.items() if name.startswith("gpt1")},
-    activation_key="afn",
+    options={"heads": "n_head", "activation": "afn"},
 )

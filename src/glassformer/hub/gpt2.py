@@ -1,12 +1,17 @@
 """GPT-2 in files: Hugging Face's config keys and tensor names <-> ours. nanoGPT and minGPT share them."""
 
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from glassformer.errors import CheckpointError
-from glassformer.hub.families import Family
+from glassformer.hub.families import Family, Pickled
 from glassformer.hub.fields import make_config, read_choice, read_count, read_fraction, read_switch
 from glassformer.hub.mapping import Names
+from glassformer.hub.tensors import StoredTensor
 from glassformer.models.gpt import GPT, PRESETS, Config
 from glassformer.tokenizers.train import train_tokenizer
 
@@ -44,7 +49,6 @@ NAMES = Names(
     prefix="transformer.",
     unprefixed=("lm_head.weight",),
     transposed=PROJECTIONS,
-    tied=("head.weight", "tokens.weight"),
 )
 
 ACTIVATIONS = {
@@ -61,6 +65,7 @@ SIZES = {
     "vocab": "vocab_size",
     "context": "n_positions",
 }
+OPTIONS = {"heads": "n_head", "activation": "activation_function"}  # of `glass convert` -> keys
 # Switches of their implementation that change the numbers, with the value that GPT-2 has.
 UNSUPPORTED = {
     "scale_attn_weights": True,
@@ -116,6 +121,42 @@ def write_sizes(config: Config, own: dict[str, Any]) -> dict[str, Any]:
     return sizes | own | rest | ({} if config.bias else {"bias": False})
 
 
+def complete_config(pickled: Pickled) -> dict[str, Any]:
+    """A whole `config.json`: as it is, or for nanoGPT and minGPT, which write none, from their checkpoint."""
+    if "n_layer" in pickled.config:
+        return pickled.config
+    model_args = pickled.facts.get("model_args") or {}
+    if not isinstance(model_args, dict):
+        raise CheckpointError(f"{pickled.path}: model_args is not a dictionary")
+    nested = pickled.config.get("model")  # of minGPT's own `config.json`
+    beside = nested.get("n_head") if isinstance(nested, dict) else None
+    return measure(pickled.tensors, path=pickled.path) | {
+        "n_head": model_args.get("n_head") or beside,
+        # nanoGPT, which stores model_args, has the erf form; minGPT the tanh form, as GPT-2.
+        "activation_function": "gelu" if model_args else "gelu_new",
+    }
+
+
+def measure(tensors: Mapping[str, StoredTensor], *, path: Path) -> dict[str, Any]:
+    """What the shapes of the tensors, by our names, say about the model: all but heads and activation."""
+    tokens, positions = tensors.get("tokens.weight"), tensors.get("positions.weight")
+    if tokens is None or positions is None or len(tokens.shape) != 2 or len(positions.shape) != 2:
+        raise CheckpointError(f"{path}: holds no token and position matrix; not a GPT-2")
+    head = tensors.get("head.weight")
+    tied = head is None or (head.shape == tokens.shape and torch.equal(head.read(), tokens.read()))
+    blocks = {int(match[1]) for name in tensors if (match := re.match(r"blocks\.(\d+)\.", name))}
+    up = tensors.get("blocks.0.mlp.up.bias") or tensors.get("blocks.0.mlp.up.weight")
+    return {
+        "n_layer": max(blocks, default=-1) + 1,
+        "n_embd": tokens.shape[1],
+        "vocab_size": tokens.shape[0],
+        "n_positions": positions.shape[0],
+        "n_inner": max(up.shape) if up is not None and up.shape else None,
+        "tie_word_embeddings": tied,
+        "bias": "norm.bias" in tensors,
+    }
+
+
 FAMILY = Family(
     kind="gpt2",
     model_type="gpt2",
@@ -127,4 +168,6 @@ FAMILY = Family(
     names=NAMES,
     train_tokenizer=train_tokenizer,
     presets={name: config for name, config in PRESETS.items() if name.startswith("gpt2")},
+    options=OPTIONS,
+    complete_config=complete_config,
 )

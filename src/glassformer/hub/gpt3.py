@@ -40,5 +40,6 @@ FAMILY = Family(
     train_tokenizer=train_tokenizer,
     presets={name: config for name, config in PRESETS.items() if name.startswith("gpt3")},
     small={"window": 64},  # in the context of 256 that a training has by default, 256 would be dense
+    options=gpt2.OPTIONS,
     note="Only Glassformer reads this folder: other libraries lack GPT-3's banded layers.",
 )

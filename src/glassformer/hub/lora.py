@@ -1,7 +1,7 @@
 """LoRA folders as the `peft` library writes them: `adapter_config.json` and `adapter_model.safetensors`.
 
 peft names a layer by its path in the Hugging Face model, so the family of the base model says how names map.
-GPT-2's layers are stored (in, out) there, which peft calls `fan_in_fan_out`; the two thin matrices are
+GPT-2's layers are stored (in, out) there, which peft calls `fan_in_fan_out`; the low-rank matrices are
 (R, in) and (out, R) all the same.
 """
 
@@ -24,6 +24,12 @@ from glassformer.hub.tensors import read_header
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 KEY = re.compile(r"base_model\.model\.(?P<layer>.+)\.lora_(?P<side>[AB])(\.default)?\.weight")
 PREFIX = "base_model.model."
+# What a model can do -> peft's word for it; the first that fits.
+TASK_TYPES = {
+    frozenset({"writes", "source"}): "SEQ_2_SEQ_LM",
+    frozenset({"writes"}): "CAUSAL_LM",
+    frozenset({"encodes"}): "FEATURE_EXTRACTION",
+}
 # Switches of peft that change the numbers, with the values that plain LoRA has.
 PLAIN: dict[str, tuple[Any, ...]] = {
     "use_dora": (False, None),
@@ -43,8 +49,8 @@ PLAIN |= dict.fromkeys(("arrow_config", "kasa_config", "monteclora_config"), (No
 PLAIN |= {"init_lora_weights": (True, False, None, "gaussian", "orthogonal", "eva")}
 
 
-class Detour(NamedTuple):
-    """The two thin matrices beside one layer."""
+class LoraWeights(NamedTuple):
+    """The two low-rank matrices beside one layer."""
 
     a: Tensor  # (R, in)
     b: Tensor  # (out, R)
@@ -53,10 +59,10 @@ class Detour(NamedTuple):
 
 @dataclass(frozen=True)
 class Adapter:
-    """A LoRA folder: the name of the model that it adapts, and its matrices by our names of the layers."""
+    """A LoRA folder: the name of the model that it adapts, and its weights by our names of the layers."""
 
     base: str
-    detours: dict[str, Detour]
+    weights: dict[str, LoraWeights]
 
 
 def is_adapter(folder: Path) -> bool:
@@ -93,12 +99,13 @@ def read_adapter(folder: Path, *, family: Family) -> Adapter:
         sides[layer][match["side"]] = value
     if not sides:
         raise CheckpointError(f"{folder / WEIGHTS}: holds no LoRA matrix")
-    return Adapter(base, {layer: _detour(layer, both, config, folder) for layer, both in sides.items()})
+    weights = {layer: _lora_weights(layer, both, config, folder) for layer, both in sides.items()}
+    return Adapter(base, weights)
 
 
 def save_adapter(
     folder: Path,
-    detours: Mapping[str, Detour],
+    weights: Mapping[str, LoraWeights],
     *,
     base: str,
     family: Family,
@@ -106,28 +113,28 @@ def save_adapter(
     card: str | None = None,
 ) -> None:
     """Write a LoRA folder that `peft` loads too, for a base of a family."""
-    ranks = {len(detour.a) for detour in detours.values()}
-    scales = {detour.scale for detour in detours.values()}
+    ranks = {len(one.a) for one in weights.values()}
+    scales = {one.scale for one in weights.values()}
     if len(ranks) != 1 or len(scales) != 1:
         raise CheckpointError("a LoRA folder is written with one rank and one scale for all layers")
     rank = ranks.pop()
-    layers = {name: family.names.theirs(f"{name}.weight").removesuffix(".weight") for name in detours}
+    layers = {name: family.names.theirs(f"{name}.weight").removesuffix(".weight") for name in weights}
     config = {
         "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
+        "task_type": _task_type(family.build.capabilities),
         "base_model_name_or_path": base,
         "r": rank,
         "lora_alpha": scales.pop() * rank,
         "lora_dropout": dropout,
         "target_modules": sorted(layer.removeprefix(family.names.prefix) for layer in layers.values()),
-        "fan_in_fan_out": all(family.names.is_transposed(f"{name}.weight") for name in detours),
+        "fan_in_fan_out": all(family.names.is_transposed(f"{name}.weight") for name in weights),
         "bias": "none",
         "inference_mode": True,
     }
     tensors = {}
-    for name, detour in detours.items():
-        tensors[f"{PREFIX}{layers[name]}.lora_A.weight"] = detour.a.detach().cpu().contiguous()
-        tensors[f"{PREFIX}{layers[name]}.lora_B.weight"] = detour.b.detach().cpu().contiguous()
+    for name, (a, b, _) in weights.items():
+        tensors[f"{PREFIX}{layers[name]}.lora_A.weight"] = a.detach().cpu().contiguous()
+        tensors[f"{PREFIX}{layers[name]}.lora_B.weight"] = b.detach().cpu().contiguous()
     files = {CONFIG: pretty(config)} | ({} if card is None else {"card.md": card})
     write_folder(folder, tensors, files=files, weights=WEIGHTS)
 
@@ -144,6 +151,11 @@ def _read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def _task_type(capabilities: frozenset[str]) -> str | None:
+    """peft's word for what a model does; None is plain LoRA without the methods of a task."""
+    return next((word for needed, word in TASK_TYPES.items() if needed <= capabilities), None)
+
+
 def _base(config: dict[str, Any], path: Path) -> str:
     base = config.get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
@@ -151,12 +163,12 @@ def _base(config: dict[str, Any], path: Path) -> str:
     return base
 
 
-def _detour(layer: str, both: dict[str, Tensor], config: dict[str, Any], folder: Path) -> Detour:
+def _lora_weights(layer: str, both: dict[str, Tensor], config: dict[str, Any], folder: Path) -> LoraWeights:
     if both.keys() != {"A", "B"} or both["A"].shape[0] != both["B"].shape[1] or not len(both["A"]):
         raise CheckpointError(f"{folder / WEIGHTS}: {layer} does not have an A and a B of the same rank")
     rank = both["A"].shape[0]
     root = math.sqrt(rank) if config.get("use_rslora") else rank
-    return Detour(both["A"], both["B"], config["lora_alpha"] / root)
+    return LoraWeights(both["A"], both["B"], config["lora_alpha"] / root)
 
 
 def _our_layer(theirs: str, family: Family) -> str | None:

@@ -1,24 +1,25 @@
 """Tensors in files <-> parameters of our models, for every family: by templates of names.
 
-Files differ in prefixes (`transformer.`), in buffers that they carry along (a mask is no weight), and in
-orientation: OpenAI stored projections as (in, out), torch stores them as (out, in).
+Files differ in prefixes (`transformer.`), in buffers that they carry along (a mask is no weight), in how
+often they store a tied matrix, and in orientation: OpenAI stored projections as (in, out), torch stores them
+as (out, in).
 """
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from glassformer.errors import CheckpointError
 from glassformer.files import MAX_TENSORS
 from glassformer.hub.families import Family
-from glassformer.hub.tensors import Entry
+from glassformer.hub.tensors import StoredTensor
 from glassformer.nn.net import Net
 
 MAX_PARAMETERS = 1 << 50
@@ -29,15 +30,17 @@ WRAPPERS = r"^(_orig_mod\.|module\.)*"  # what torch.compile and DataParallel pu
 
 @dataclass(frozen=True, kw_only=True)
 class Names:
-    """The names of a family's tensors in files, and which of its matrices are stored the other way round."""
+    """The names of a family's tensors in files, and which of its matrices are stored the other way round.
 
-    tensors: Mapping[
-        str, str | None
-    ]  # theirs -> ours; {} is the block's number, None means: no weight, drop it
+    `{}` is the block's number; every stack has templates of its own. Where several of their names lead to one
+    of ours, the first is written; a file may have any of them, and several if they hold the same numbers.
+    None drops a tensor that a file may have and that is no weight: a mask, a table that is computed here.
+    """
+
+    tensors: Mapping[str, str | None]  # theirs -> ours
     prefix: str = ""  # before all of their names; may be missing when read, is written
     unprefixed: tuple[str, ...] = ()  # their names that never have it
     transposed: tuple[str, ...] = ()  # of ours: stored (in, out)
-    tied: tuple[str, str] | None = None  # of ours: the second stands for the first where weights are tied
 
     def ours(self, theirs: str) -> str | None:
         """Our name of one of their tensors; None for what is no weight; KeyError for an unknown name."""
@@ -59,11 +62,16 @@ class Names:
         """Whether this is the matrix of a linear layer inside a block, beside which LoRA may put its own."""
         return ours.endswith(".weight") and "norm" not in ours and NUMBER.search(ours) is not None
 
-    def label(self, theirs: str) -> tuple[int | None, str]:
-        """The block that a tensor of theirs belongs to, if any, and its name there."""
+    def label(self, theirs: str) -> str:
+        """A name of theirs for a table: without their prefix, and in a block without the block's path."""
         bare = self._bare(theirs)
         number = NUMBER.search(bare)
-        return (None, bare) if number is None else (int(number[1]), bare[number.end() :])
+        return bare if number is None else bare[number.end() :]
+
+    def rank(self, theirs: str) -> tuple[int, int]:
+        """The place of a name of theirs in `tensors`, and its block; two names of one rank are duplicates."""
+        template, number = _template(self._bare(theirs))
+        return list(self.tensors).index(template), number or 0
 
     def _bare(self, theirs: str) -> str:
         return self._prefixes.sub("", theirs)
@@ -74,17 +82,19 @@ class Names:
 
     @cached_property
     def _theirs(self) -> dict[str, str]:
-        return {ours: theirs for theirs, ours in self.tensors.items() if ours is not None}
+        pairs = [(ours, theirs) for theirs, ours in self.tensors.items() if ours is not None]
+        return dict(reversed(pairs))  # of several names the first counts
 
 
 class Place(NamedTuple):
     """One of our parameters, and where its numbers are."""
 
     name: str
-    entry: Entry
+    entry: StoredTensor
     transpose: bool  # stored the other way round
     by_columns: bool  # how it shall lie in memory
-    label: tuple[int | None, str]  # the block it belongs to, if any, and what the file calls it there
+    label: str  # what a table calls it
+    copies: tuple[StoredTensor, ...] = ()  # the same matrix once more: it is tied, or has several names
 
     def read(self) -> Tensor:
         """The numbers, (out, in); a matrix lies in memory along its longer side.
@@ -98,7 +108,7 @@ class Place(NamedTuple):
 
 def blank(family: Family, config: Any, *, path: Path) -> Net:
     """The model without numbers: every parameter has its name and shape, none has memory."""
-    layers = getattr(config, "layers", 1)
+    layers = _count_layers(config)
     tensors = layers * len(family.names.tensors)
     if tensors > MAX_TENSORS or config.parameters > MAX_PARAMETERS:
         sizes = f"{layers:,} layers and {config.parameters:,} parameters"
@@ -120,31 +130,63 @@ class _Undrawn(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def place_tensors(entries: Iterable[Entry], model: Net, *, family: Family, path: Path) -> list[Place]:
+def tied_names(model: Net) -> dict[str, str]:
+    """Parameters that are another one once more -> that one, which comes first in the model."""
+    first: dict[int, str] = {}
+    tied = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        owner = first.setdefault(id(parameter), name)
+        if owner != name:
+            tied[name] = owner
+    return tied
+
+
+def recognize(
+    entries: Iterable[StoredTensor], family: Family, *, tied: Mapping[str, str], faults: list[str]
+) -> dict[str, list[StoredTensor]]:
+    """Tensors by our names, those of a tied matrix together; unknown and duplicate ones are faults."""
+    names = family.names
+    found: dict[str, dict[tuple[int, int], StoredTensor]] = {}
+    for entry in entries:
+        try:
+            ours = names.ours(entry.name)
+        except KeyError:
+            faults.append(f"{_shown(entry)} is not a tensor of {family.title}")
+            continue
+        if ours is None:
+            continue
+        same = found.setdefault(tied.get(ours, ours), {})
+        rank = names.rank(entry.name)
+        if rank in same:
+            faults.append(f"{_shown(entry)} is a duplicate")
+        else:
+            same[rank] = entry
+    return {ours: [same[rank] for rank in sorted(same)] for ours, same in found.items()}
+
+
+def place_tensors(entries: Iterable[StoredTensor], model: Net, *, family: Family, path: Path) -> list[Place]:
     """Find every parameter of the model in the files; one error that lists everything that does not fit."""
-    names, config = family.names, model.config
+    names, tied = family.names, tied_names(model)
     faults: list[str] = []
-    found = _recognize(entries, family, faults)
-    shapes = {name: tuple(parameter.shape) for name, parameter in model.state_dict().items()}
+    found = recognize(entries, family, tied=tied, faults=faults)
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items() if name not in tied}
     stored_in_out = _stored_in_out(found, shapes, names)
-    tied = tied_names(family, config)
+    products = _products(model, tied)
 
     places = []
     for name, shape in shapes.items():
         transpose = stored_in_out and names.is_transposed(name)
         stored = shape[::-1] if transpose else shape
-        entry = found.pop(name, None)
-        if entry is None:
-            if tied is None or name != tied[0]:
-                faults.append(f"{names.theirs(name)} {list(stored)} is missing")
+        same = found.pop(name, [])
+        if not same:
+            faults.append(f"{names.theirs(name)} {list(stored)} is missing")
             continue
-        faults += _misfits(entry, stored)
-        product = names.is_transposed(name) or name == (tied[1] if tied else "head.weight")
-        by_columns = product and shape[0] >= shape[1]
-        places.append(Place(name, entry, transpose, by_columns, names.label(entry.name)))
+        faults += [fault for entry in same for fault in _misfits(entry, stored)]
+        by_columns = name in products and shape[0] >= shape[1]
+        places.append(_place(name, same, names, transpose=transpose, by_columns=by_columns))
 
-    places += _zero_biases(found, family, config, path)
-    left = found.values()
+    places += _zero_biases(found, family, model.config, path)
+    left = [entry for same in found.values() for entry in same]
     faults += [f"{_shown(entry)} {list(entry.shape)} has no place in this configuration" for entry in left]
     if faults:
         listed = "; ".join(faults[:MAX_FAULTS])
@@ -154,13 +196,10 @@ def place_tensors(entries: Iterable[Entry], model: Net, *, family: Family, path:
 
 
 def export_tensors(family: Family, model: Net) -> dict[str, Tensor]:
-    """The weights under their names and in their orientation."""
-    names, config = family.names, model.config
-    state = {name: value.detach() for name, value in model.state_dict().items()}
-    tied = tied_names(family, config)
-    if tied is not None:
-        state.pop(tied[0])
-    for name, shape in _absent_biases(family, config, Path()).items():
+    """The weights under their names and in their orientation, a tied matrix once."""
+    names, tied = family.names, tied_names(model)
+    state = {name: value.detach() for name, value in model.state_dict().items() if name not in tied}
+    for name, shape in _absent_biases(family, model.config, Path()).items():
         state[name] = model.tokens.weight.detach().new_zeros(shape)
 
     tensors = {}
@@ -170,28 +209,26 @@ def export_tensors(family: Family, model: Net) -> dict[str, Tensor]:
     return tensors
 
 
-def tied_names(family: Family, config: Any) -> tuple[str, str] | None:
-    """Our names of the two matrices that are one in this configuration, if there are such."""
-    return family.names.tied if getattr(config, "tied", False) else None
+def _count_layers(config: Any) -> int:
+    """The layers of all stacks together: `layers`, or `encoder_layers` and `decoder_layers`."""
+    counts = [getattr(config, field.name) for field in fields(config) if field.name.endswith("layers")]
+    return sum(counts) or 1
 
 
-def _recognize(entries: Iterable[Entry], family: Family, faults: list[str]) -> dict[str, Entry]:
-    """Entries by our names; what has no name, or has it twice, is added to the faults."""
-    found: dict[str, Entry] = {}
-    for entry in entries:
-        try:
-            ours = family.names.ours(entry.name)
-        except KeyError:
-            faults.append(f"{_shown(entry)} is not a tensor of {family.title}")
-            continue
-        if ours in found:
-            faults.append(f"{_shown(entry)} is a duplicate")
-        elif ours is not None:
-            found[ours] = entry
-    return found
+def _products(model: Net, tied: Mapping[str, str]) -> set[str]:
+    """The matrices of linear layers: those that vectors are multiplied with."""
+    linear = (f"{name}.weight" for name, module in model.named_modules() if isinstance(module, nn.Linear))
+    return {tied.get(name, name) for name in linear}
 
 
-def _misfits(entry: Entry, stored: tuple[int, ...]) -> list[str]:
+def _place(
+    name: str, same: list[StoredTensor], names: Names, *, transpose: bool = False, by_columns: bool = False
+) -> Place:
+    entry, *copies = same
+    return Place(name, entry, transpose, by_columns, names.label(entry.name), tuple(copies))
+
+
+def _misfits(entry: StoredTensor, stored: tuple[int, ...]) -> list[str]:
     if entry.shape != stored:
         return [f"{_shown(entry)} is {list(entry.shape)}, should be {list(stored)}"]
     if not entry.dtype.is_floating_point:
@@ -199,12 +236,13 @@ def _misfits(entry: Entry, stored: tuple[int, ...]) -> list[str]:
     return []
 
 
-def _zero_biases(found: dict[str, Entry], family: Family, config: Any, path: Path) -> list[Place]:
+def _zero_biases(
+    found: dict[str, list[StoredTensor]], family: Family, config: Any, path: Path
+) -> list[Place]:
     """The zeros that a model without biases has in its file, for readers that expect biases."""
     could = _absent_biases(family, config, path)
-    fitting = [name for name, entry in found.items() if entry.shape == could.get(name)]
-    entries = [(name, found.pop(name)) for name in fitting]
-    return [Place(name, entry, False, False, family.names.label(entry.name)) for name, entry in entries]
+    fitting = [name for name, same in found.items() if {entry.shape for entry in same} == {could.get(name)}]
+    return [_place(name, found.pop(name), family.names) for name in fitting]
 
 
 def _absent_biases(family: Family, config: Any, path: Path) -> dict[str, tuple[int, ...]]:
@@ -215,11 +253,13 @@ def _absent_biases(family: Family, config: Any, path: Path) -> dict[str, tuple[i
     return {name: tuple(p.shape) for name, p in full.named_parameters() if name.endswith(".bias")}
 
 
-def _stored_in_out(found: dict[str, Entry], shapes: dict[str, tuple[int, ...]], names: Names) -> bool:
+def _stored_in_out(
+    found: dict[str, list[StoredTensor]], shapes: dict[str, tuple[int, ...]], names: Names
+) -> bool:
     """Whether the projections are stored (in, out): the first that is not square decides."""
     for name, shape in shapes.items():
         if name in found and names.is_transposed(name) and shape != shape[::-1]:
-            return found[name].shape != shape
+            return found[name][0].shape != shape
     return True
 
 
@@ -231,7 +271,7 @@ def _template(name: str) -> tuple[str, int | None]:
     return f"{name[: number.start()]}{{}}.{name[number.end() :]}", int(number[1])
 
 
-def _shown(entry: Entry) -> str:
+def _shown(entry: StoredTensor) -> str:
     """A tensor's name for a message: not too long, and without control characters for a terminal."""
     name = entry.name[:100]
     return name if entry.name.isprintable() else name.encode("unicode_escape").decode()

@@ -20,7 +20,7 @@ DTYPES = {
 
 
 @dataclass(frozen=True)
-class Entry:
+class StoredTensor:
     """Where one tensor lies in its file."""
 
     path: Path
@@ -54,9 +54,9 @@ class Entry:
         return raw.view(self.dtype).view(shape)
 
 
-def read_header(path: Path) -> dict[str, Entry]:
+def read_header(path: Path) -> dict[str, StoredTensor]:
     """The tensors of a safetensors file; raises if header and file do not agree exactly."""
     return {
-        span.name: Entry(path, span.name, DTYPES[span.dtype], span.shape, span.start, span.size)
+        span.name: StoredTensor(path, span.name, DTYPES[span.dtype], span.shape, span.start, span.size)
         for span in read_spans(path)
     }

@@ -17,7 +17,6 @@ from glassformer.tokenizers.tokenizer import Tokenizer
 from glassformer.tokenizers.word_bpe import END_OF_WORD, UNKNOWN, WordBPE, is_word_vocabulary
 
 LIMIT = 64 * MEGABYTE
-PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 SPECIAL = re.compile(r"<\S+>|\[[A-Z]+\]")  # how these files, which cannot say it, write their special tokens
 GPT1_NORMALIZER = {
     "type": "BertNormalizer",
@@ -26,7 +25,6 @@ GPT1_NORMALIZER = {
     "strip_accents": None,
     "lowercase": True,
 }
-FILES = ("tokenizer.json", *(name for pair in PAIRS for name in pair))
 
 
 def load_tokenizer(folder: Path, *, check: bool = True) -> Tokenizer | None:
@@ -34,16 +32,16 @@ def load_tokenizer(folder: Path, *, check: bool = True) -> Tokenizer | None:
 
     `check=False` is for files that were read before and have not changed since: it takes half the time.
     """
-    single = folder / "tokenizer.json"
-    if single.is_file():
-        return _checked(single, partial(_read_tokenizer_json, single, check))
-    for vocab, merges in PAIRS:
-        there = (folder / vocab).is_file(), (folder / merges).is_file()
-        if any(there) and not all(there):
-            one, other = (vocab, merges) if there[0] else (merges, vocab)
+    present = {name for name in FILES if (folder / name).is_file()}
+    for names, read in FORMS.items():
+        if present.issuperset(names):
+            paths = [folder / name for name in names]
+            return _checked(paths[0], partial(read, *paths, check))
+    for names in FORMS:
+        if present.intersection(names):
+            one = next(name for name in names if name in present)
+            other = next(name for name in names if name not in present)
             raise CheckpointError(f"{folder}: holds {one} without {other}")
-        if all(there):
-            return _checked(folder / vocab, partial(_read_pair, folder / vocab, folder / merges, check))
     return None
 
 
@@ -190,3 +188,12 @@ def _merges(pairs: list[Any], path: Path) -> list[Merge]:
             ):
                 raise CheckpointError(f"{path}: merge {rank} is not a pair: {str(pair)[:60]}")
     return pairs
+
+
+# The files that together hold a tokenizer, and what reads them; the first form that is whole is read.
+FORMS: dict[tuple[str, ...], Callable[..., Tokenizer]] = {
+    ("tokenizer.json",): _read_tokenizer_json,
+    ("vocab.json", "merges.txt"): _read_pair,
+    ("encoder.json", "vocab.bpe"): _read_pair,
+}
+FILES = tuple(name for names in FORMS for name in names)

@@ -41,7 +41,7 @@ class KVCache:
         return self.keys[layer, :, :, :end], self.values[layer, :, :, :end]
 
     def select(self, rows: Sequence[int]) -> Self:
-        """The cache of some rows, in this order; a row may be taken more than once."""
+        """A copy for some rows, in this order; a row may be taken more than once."""
         index = torch.as_tensor(rows, dtype=torch.long, device=self.keys.device)
         padding = None if self.padding is None else self.padding[index]
         return type(self)(self.keys[:, index], self.values[:, index], self.length, padding)

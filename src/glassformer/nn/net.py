@@ -24,19 +24,22 @@ class Net(Stepping, Tapped):
     # model that has them. A field with metadata={"help": …} is a key of recipes with a default of its own.
     config: Any
     tokens: nn.Embedding
-    blocks: nn.ModuleList
     norm: nn.Module  # between the last block and the output matrix; nn.Identity where there is none
     head: nn.Linear
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
-        """The stacks of blocks, in the order in which they are run."""
+        """The stacks of blocks, in the order in which they are run; the output reads the end of the last.
+
+        The blocks of a stack are the module list `blocks`, in the module of its prefix.
+        """
         raise NotImplementedError
 
     def forward(self, ids: Tensor, cache: Any = None, *, last: bool = False) -> Tensor:
         """ids (B, T) -> logits (B, T, V), or (B, 1, V) for the `last` position alone.
 
-        With a cache, ids are read behind what it holds, and `cache.length` grows by T.
+        With a cache, ids are read behind what it holds, and `cache.length` grows by T. A model that reads a
+        second text takes it as `source=`, ids (B, S).
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""The half of a torch model that token generation uses: a cache, and one step behind it."""
+"""The half of a torch model that backends use: a cache, one step behind it, the scores of a whole text."""
 
 import math
 from typing import Any
@@ -61,6 +61,12 @@ class Stepping(nn.Module):
         """Read ids (B, T) behind the cache; float32 logits (B, V) of the token that comes next."""
         logits = self(torch.as_tensor(ids, device=self.device), cache, last=True)  # (B, 1, V)
         return np.asarray(logits[:, 0].float().cpu().numpy())
+
+    @torch.inference_mode()
+    def logits(self, ids: Array) -> Logits:
+        """Scores of the next token after every position: ids (B, T) -> float32 (B, T, V)."""
+        logits = self(torch.as_tensor(ids, device=self.device))
+        return np.asarray(logits.float().cpu().numpy())
 
     def log_sums(self, logits: Logits) -> list[float]:
         """The log of the sum of e^logit of every row (B, V): a logit minus it is a log-probability."""

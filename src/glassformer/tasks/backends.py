@@ -3,11 +3,9 @@
 import hashlib
 import threading
 import zlib
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
-
-import numpy as np
 
 from glassformer.engine import native
 from glassformer.errors import InputError
@@ -19,8 +17,15 @@ if TYPE_CHECKING:
 ENGINES = ("auto", "native", "torch")
 
 
-class Backend(Stepper, Protocol):
-    """A `Stepper` with a name, which also scores every position of a text."""
+class Scorer(Stepper, Protocol):
+    """A `Stepper` that also scores every position of a text."""
+
+    def logits(self, ids: Ids) -> Logits:
+        """Scores of the next token after every position: (B, T) -> (B, T, V)."""
+
+
+class Backend(Scorer, Protocol):
+    """What computes logits, under a name."""
 
     @property
     def name(self) -> str:
@@ -30,29 +35,26 @@ class Backend(Stepper, Protocol):
     def threads(self) -> int:
         """The number of threads that compute."""
 
-    def logits(self, ids: Ids) -> Logits:
-        """Scores of the next token after every position: (B, T) -> (B, T, V)."""
-
 
 class TorchBackend:
-    """A torch model. Every run holds the model's lock, so that it never meets the edits of another thread."""
+    """A torch model, or a view of one that is bound to a source (`net.given(source)`).
+
+    Every run holds the model's lock, so that it never meets the edits of another thread.
+    """
 
     def __init__(
         self,
-        net: Any,
+        model: Scorer,
+        name: str,
         *,
         lock: AbstractContextManager[Any] | None = None,
         edits: AbstractContextManager[Any] | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> None:
         """`edits` is entered around every run; `check` may refuse one."""
-        self.net = net
+        self.name = name
+        self._model = model
         self._lock, self._edits, self._check = lock or nullcontext(), edits or nullcontext(), check
-
-    @property
-    def name(self) -> str:
-        """`torch`, and the type of the weights."""
-        return str(self.net.tokens.weight.dtype).replace(".", " ")
 
     @property
     def threads(self) -> int:
@@ -64,43 +66,42 @@ class TorchBackend:
     @property
     def context(self) -> int | None:
         """The number of tokens that the model can attend to."""
-        context: int | None = self.net.context
-        return context
+        return self._model.context
 
     @property
     def vocab(self) -> int:
-        return int(self.net.vocab)
+        return self._model.vocab
 
     def new_cache(self, rows: int, capacity: int, *, padding: Ids | None = None) -> Any:
-        """An empty cache."""
-        return self.net.new_cache(rows, capacity, padding=padding)
+        """An empty cache; one that is bound to a source is filled with it, by a run of the model."""
+        with self._running():
+            return self._model.new_cache(rows, capacity, padding=padding)
 
     def cache_size(self, rows: int, capacity: int) -> int:
         """The bytes of such a cache."""
-        return int(self.net.cache_size(rows, capacity))
+        return self._model.cache_size(rows, capacity)
 
     def step(self, ids: Ids, cache: Any) -> Logits:
         """Read ids (B, T) behind the cache; float32 logits (B, V) of the next token."""
-        with self._lock:
-            self._check()
-            with self._edits:
-                logits: Logits = self.net.step(ids, cache)
-        return logits
+        with self._running():
+            return self._model.step(ids, cache)
 
-    def log_sums(self, logits: Logits) -> list[float]:
+    def log_sums(self, logits: Logits) -> Sequence[float]:
         """For each row of logits, log Σ exp(logit)."""
-        sums: list[float] = self.net.log_sums(logits)
-        return sums
+        return self._model.log_sums(logits)
 
     def logits(self, ids: Ids) -> Logits:
         """Scores of the next token after every position: (B, T) -> (B, T, V)."""
-        import torch
+        with self._running():
+            return self._model.logits(ids)
 
-        rows = torch.as_tensor(np.asarray(ids), device=self.net.device)
+    @contextmanager
+    def _running(self) -> Iterator[None]:
+        """Inside, the model runs for this backend alone, with its edits."""
         with self._lock:
             self._check()
-            with self._edits, torch.inference_mode():
-                return np.asarray(self.net(rows).float().cpu().numpy())
+            with self._edits:
+                yield
 
 
 def status() -> str:

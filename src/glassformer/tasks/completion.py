@@ -7,7 +7,7 @@ was generated inside `with lm.edit(…)` must be asked inside it too.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from glassformer.answers.lens import Attribution, Lens, Rankings, Residual, WatchedRankings
     from glassformer.answers.neurons import Clusters, Factors, Neurons
     from glassformer.answers.saliency import Saliency
-    from glassformer.answers.tokens import Candidate, Probabilities
+    from glassformer.answers.tokens import Candidate, Probabilities, Top
     from glassformer.explain.edits import EditSession
     from glassformer.tasks.complete import LanguageModel
 
@@ -149,7 +149,13 @@ class Completion:
         context = self.lm.net.context
         if context is not None and len(self.ids) - 1 > context:
             raise InputError("top(): this text outgrew the context and cannot be replayed as a whole")
-        return [self.lm.candidates(row, k) for row in self._replayed_logits()]
+        from glassformer.answers.answer import Text
+
+        found = []
+        for at, scores in enumerate(self._replayed_logits(), start=len(self.prompt_tokens)):
+            before = Text(self.lm, self.ids[:at], scores=scores)
+            found.append(cast("Top", ask("top", before, k=k)).candidates)
+        return found
 
     def probabilities(self) -> "Probabilities":
         """How sure the model was of every token that it generated."""
@@ -163,33 +169,39 @@ class Completion:
         *,
         by_word: bool = False,
         values: bool = False,
+        **where: str,
     ) -> "Attention | Heads":
-        """Where a head attends, or a layer on average; without a layer, what kind of head each is."""
+        """Where a head attends, or a layer on average; without a layer, what kind of head each is.
+
+        Where, here and below: `stack` of a model that has several (the last), and `part`, "attn" or "cross".
+        """
         if layer is not None:
-            found: Attention = self._ask("attention", layer=layer, head=head, by_word=by_word, values=values)
+            found: Attention = self._ask(
+                "attention", layer=layer, head=head, by_word=by_word, values=values, **where
+            )
             return found
         if head is not None or values or by_word:
             raise InputError("a head, its values and words need a layer")
-        return self.heads()
+        return self.heads(**where)
 
-    def heads(self) -> "Heads":
+    def heads(self, **where: str) -> "Heads":
         """What kind of head each is."""
-        found: Heads = self._ask("heads")
+        found: Heads = self._ask("heads", **where)
         return found
 
-    def find_heads(self, source: Word, target: Word, *, k: int = 10) -> "FoundHeads":
+    def find_heads(self, source: Word, target: Word, *, k: int = 10, **where: str) -> "FoundHeads":
         """Which heads attend from one word (or position) to another."""
-        found: FoundHeads = self._ask("find_heads", source=source, target=target, k=k)
+        found: FoundHeads = self._ask("find_heads", source=source, target=target, k=k, **where)
         return found
 
-    def steps(self, layer: int, head: int, *, position: int = -1) -> "Steps":
+    def steps(self, layer: int, head: int, *, position: int = -1, **where: str) -> "Steps":
         """The five steps of one query."""
-        found: Steps = self._ask("steps", layer=layer, head=head, position=position)
+        found: Steps = self._ask("steps", layer=layer, head=head, position=position, **where)
         return found
 
-    def rollout(self, layer: int | None = None, *, by_word: bool = False) -> "Rollout":
-        """Attention through all layers, or up to one."""
-        found: Rollout = self._ask("rollout", layer=layer, by_word=by_word)
+    def rollout(self, layer: int | None = None, *, by_word: bool = False, stack: str = "") -> "Rollout":
+        """Attention through all layers of a stack, or up to one."""
+        found: Rollout = self._ask("rollout", layer=layer, by_word=by_word, stack=stack)
         return found
 
     def lens(self, k: int = 5, *, watch: Sequence[Word] = ()) -> "Lens":
@@ -229,25 +241,33 @@ class Completion:
         found: Saliency = self._ask("saliency", method=method, foil=foil, **how)
         return found
 
-    def neurons(self, layers: Sequence[int] | None = None, *, k: int = 5) -> "Neurons":
+    def neurons(self, layers: Sequence[int] | None = None, *, k: int = 5, stack: str = "") -> "Neurons":
         """Which neurons fire at which tokens; `.factors(8)` and `.clusters(8)` group them."""
-        found: Neurons = self._ask("neurons", layers=layers, k=k)
+        found: Neurons = self._ask("neurons", layers=layers, k=k, stack=stack)
         return found
 
-    def factors(self, count: int, *, layers: Sequence[int] | None = None, seed: int = 0) -> "Factors":
+    def factors(
+        self, count: int, *, layers: Sequence[int] | None = None, seed: int = 0, stack: str = ""
+    ) -> "Factors":
         """A few patterns over the tokens, of which all neurons are mixtures."""
-        found: Factors = self._ask("factors", count=count, layers=layers, seed=seed)
+        found: Factors = self._ask("factors", count=count, layers=layers, seed=seed, stack=stack)
         return found
 
-    def clusters(self, count: int, *, layers: Sequence[int] | None = None, seed: int = 0) -> "Clusters":
+    def clusters(
+        self, count: int, *, layers: Sequence[int] | None = None, seed: int = 0, stack: str = ""
+    ) -> "Clusters":
         """Neurons that fire at the same tokens, in groups."""
-        found: Clusters = self._ask("clusters", count=count, layers=layers, seed=seed)
+        found: Clusters = self._ask("clusters", count=count, layers=layers, seed=seed, stack=stack)
         return found
 
     def cache(self) -> "Cache":
         """What the key-value cache held and saved while this was generated."""
         found: Cache = self._ask("cache")
         return found
+
+    def _stack(self) -> Any:
+        """The stack whose end the output reads."""
+        return self.lm.net.stacks[-1]
 
     # The same questions under the names that Ecco gave them.
 
@@ -263,7 +283,7 @@ class Completion:
         if position is not None:
             found = found.at(position)
         if layer is not None:
-            found = found.where("stage", f"blocks.{layer}.out")
+            found = found.where("stage", self._stack().site(layer, "out"))
         return found
 
     def run_nmf(
@@ -275,5 +295,5 @@ class Completion:
         seed: int = 0,
     ) -> "Factors":
         """Ecco's name for `factors`; `to_layer` is the first that is left out."""
-        layers = range(len(self.lm.net.blocks))[from_layer:to_layer]
+        layers = range(self._stack().layers)[from_layer:to_layer]
         return self.factors(n_components, layers=list(layers), seed=seed)

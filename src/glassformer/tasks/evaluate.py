@@ -54,6 +54,14 @@ class Score:
         return Measurement(name, protocol, self.tokens, loss, math.exp(min(loss, 700.0)), bits)
 
 
+@dataclass(frozen=True)
+class Row:
+    """The tokens of a document; `scale` is bytes of the text per byte of its tokens."""
+
+    ids: list[int]
+    scale: float
+
+
 def evaluate(
     lm: LanguageModel,
     what: str,
@@ -70,47 +78,63 @@ def evaluate(
     half a window). `documents` and `characters` limit the number of documents, and the length of each; 0 is
     no limit.
     """
+    if documents < 0 or characters < 0:
+        raise InputError("documents and characters must be at least 0")
+
+    if what == "lambada":
+        yield lambada(lm, named(what), documents=documents, progress=progress)
+    elif what == "wikitext2":
+        yield from wikitext2(lm, named(what), stride=stride, progress=progress)
+    else:
+        texts = islice(_texts(Path(what), field), documents or None)
+        rows, protocol = _documents(lm, texts, characters)
+        yield from _perplexity(lm, rows, name=what, protocol=protocol, stride=stride, progress=progress)
+
+
+def wikitext2(
+    lm: LanguageModel,
+    path: Path,
+    *,
+    stride: int = 0,
+    characters: int = 0,
+    progress: Progress = lambda done, total: None,
+) -> Iterator[Measurement]:
+    """Perplexity on WikiText-2's raw test set, or on its beginning: without overlap, and with a stride."""
+    rows = [_row(lm, wikitext(path)[: characters or None])]
+    protocol = "the raw test set, its lines joined by two line ends, as one text"
+    yield from _perplexity(lm, rows, name="wikitext2", protocol=protocol, stride=stride, progress=progress)
+
+
+def _documents(lm: LanguageModel, texts: Iterable[str], characters: int) -> tuple[list[Row], str]:
+    """Documents as tokens, each behind the token that begins a text, and how they were read."""
+    begins = lm.tokenizer is not None and lm.tokenizer.end is not None
+    start = lm.encode("") if begins else []
+    rows = [_row(lm, text[: characters or None], start=start) for text in texts]
+    return rows, _describe(len(rows), characters, started=bool(start))
+
+
+def _perplexity(
+    lm: LanguageModel, rows: Sequence[Row], *, name: str, protocol: str, stride: int, progress: Progress
+) -> Iterator[Measurement]:
+    """Every token of some documents: in windows without overlap, and in windows that move by a stride."""
     backend = lm.backend
     context = backend.context or UNLIMITED
     stride = stride or context // 2
     if not 1 <= stride <= context:
         raise InputError(f"stride must be between 1 and the context of {context}, not {stride}")
-    if documents < 0 or characters < 0:
-        raise InputError("documents and characters must be at least 0")
-    if what == "lambada":
-        yield _lambada(lm, backend, list(islice(read_texts(_named(what)), documents or None)), progress)
-        return
-    if what == "wikitext2":
-        rows = [_row(lm, wikitext(_named(what)))]
-        protocol = "the raw test set, its lines joined by two line ends, as one text"
-    else:
-        texts = _texts(Path(what), field)
-        start = lm.encode("") if lm.tokenizer is not None and lm.tokenizer.end is not None else []
-        rows = [
-            _row(lm, text[: characters or None], start=start) for text in islice(texts, documents or None)
-        ]
-        protocol = _describe(len(rows), characters, started=bool(start))
     strides = {"without overlap": context, f"stride {stride}": stride}
     total = sum(
         len(list(windows(len(row.ids), context, stride=step))) for row in rows for step in strides.values()
     )
     done = 0
-    for name, step in strides.items():
+    for kind, step in strides.items():
         score = Score()
         for count in _score(lm, backend, rows, windows_of=context, stride=step, score=score):
             done += count
             progress(done, total)
         how = f"windows of {context} tokens, moving by {step}; every token is scored once, with the tokens"
         about = f"{protocol}; {how} before it in its window; its first token is not scored"
-        yield score.measurement(f"{what}, {name}", about)
-
-
-@dataclass(frozen=True)
-class Row:
-    """The tokens of a document; `scale` is bytes of the text per byte of its tokens."""
-
-    ids: list[int]
-    scale: float
+        yield score.measurement(f"{name}, {kind}", about)
 
 
 def _row(lm: LanguageModel, text: str, start: Sequence[int] = ()) -> Row:
@@ -179,7 +203,12 @@ def _bytes(lm: LanguageModel, ids: Sequence[int]) -> int:
     return sum(len(lm.tokenizer.bytes_of(id, after)) for after, id in pairwise(ids))
 
 
-def _lambada(lm: LanguageModel, backend: Backend, texts: Sequence[str], progress: Progress) -> Measurement:
+def lambada(
+    lm: LanguageModel, path: Path, *, documents: int = 0, progress: Progress = lambda done, total: None
+) -> Measurement:
+    """The last word of each passage of LAMBADA, or of the first `documents`."""
+    backend = lm.backend
+    texts = list(islice(read_texts(path), documents or None))
     nats, right, tokens = 0.0, 0, 0
     for number, text in enumerate(texts, 1):
         begin, _, word = text.rpartition(" ")
@@ -208,13 +237,11 @@ def _texts(path: Path, field: str) -> Iterable[str]:
     return (text for file in find_files(path) for text in read_texts(file, field=field))
 
 
-def _named(name: str) -> Path:
-    folder = os.environ.get("GLASSFORMER_DATA")
-    path = Path(folder or ".") / NAMED[name]
+def named(name: str, folder: Path | None = None) -> Path:
+    """The file of a data set, in a folder or in the one that GLASSFORMER_DATA names."""
+    given = folder or os.environ.get("GLASSFORMER_DATA")
+    path = Path(given or ".") / NAMED[name]
     if not path.is_file():
-        looked = f"{path} does not exist" if folder else "GLASSFORMER_DATA is not set"
-        raise InputError(
-            f"{name}: {looked}; set GLASSFORMER_DATA to the folder that holds {NAMED[name]},"
-            " or evaluate on a file"
-        )
+        looked = f"{path} does not exist" if given else "GLASSFORMER_DATA is not set"
+        raise InputError(f"{name}: {looked}; set GLASSFORMER_DATA to the folder that holds {NAMED[name]}")
     return path

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from glassformer.data.sources import find_files, read_texts
-from glassformer.errors import InputError
+from glassformer.errors import InputError, counted
 from glassformer.tasks.complete import LanguageModel
 
 
@@ -70,6 +70,6 @@ def few_shot(
     if size(dropped) + reserve <= context:
         return FewShot(prompt(dropped), len(examples) - dropped, dropped, reserve, separator)
     raise InputError(
-        f"the question alone has {size(len(examples)):,} tokens and {reserve:,} are reserved for the answer"
-        f" (-n), more than the context of {context:,}"
+        f"the question alone has {counted(size(len(examples)), 'token')}"
+        f" and {reserve:,} are reserved for the answer (-n), more than the context of {context:,}"
     )

@@ -1,12 +1,17 @@
 """Training jobs: what is trained, on what, to do what. Loop, checkpoints and recipe are the same for all."""
 
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 
+from glassformer.hub.families import Family, family
+from glassformer.hub.folder import outline
+from glassformer.hub.locate import locate
+from glassformer.tasks.load import base_of
 from glassformer.tasks.recipe import Recipe
 from glassformer.training.loop import Batches, HeldOut, Objective
 
@@ -49,13 +54,24 @@ class Job(Protocol):
         """The same job after the recipe was settled (precision)."""
 
 
+# What a family learns -> the class of its job. To add one: a class with `prepare`, and a line here.
+JOBS = {
+    "next_token": "glassformer.tasks.language_modeling.LanguageModeling",
+}
+
+
 def prepare_job(recipe: Recipe, out: Path, *, offline: bool, progress: Progress) -> Job:
-    """The job of a recipe, with its data prepared.
+    """The job of a recipe, with its data prepared."""
+    module, _, name = JOBS[family_of_recipe(recipe, offline=offline).objective].rpartition(".")
+    kind = getattr(import_module(module), name)
+    job: Job = kind.prepare(recipe, out, offline=offline, progress=progress)
+    return job
 
-    Every kind of today is a decoder that learns to predict the next token of a text. A kind that learns
-    something else (pairs to translate, masked words) brings a class of its own, which is chosen here by
-    `recipe.model.kind`.
-    """
-    from glassformer.tasks.language_modeling import LanguageModeling
 
-    return LanguageModeling.prepare(recipe, out, offline=offline, progress=progress)
+def family_of_recipe(recipe: Recipe, *, offline: bool = False) -> Family:
+    """The family of the model that a recipe trains: that of its base, or the kind that it names."""
+    if not recipe.model.base:
+        return family(recipe.model.kind)
+    folder = base_of(locate(recipe.model.base, offline=offline), offline=offline)
+    model, _, _ = outline(folder)
+    return family(model.kind)

@@ -14,11 +14,11 @@ from glassformer.data.batches import Stream, in_order
 from glassformer.data.shards import Corpus, prepare
 from glassformer.data.sources import find_files, read_pieces
 from glassformer.durable import hash_json, remove_leftovers, replace_file
-from glassformer.errors import InputError
+from glassformer.errors import InputError, counted
 from glassformer.hub.families import family
 from glassformer.hub.folder import load_folder, parse_dtype, save_folder
 from glassformer.hub.locate import locate, shipped
-from glassformer.hub.lora import Detour, is_adapter, save_adapter
+from glassformer.hub.lora import LoraWeights, is_adapter, save_adapter
 from glassformer.hub.vocabulary import load_tokenizer
 from glassformer.tasks.complete import LanguageModel
 from glassformer.tasks.jobs import Progress
@@ -102,7 +102,8 @@ class LanguageModeling:
     def _base(self) -> "Net":
         name = self.recipe.model.base
         folder = locate(name, offline=self.offline)
-        how: dict[str, Any] = {"dtype": self._dtype(), "dropout": self.recipe.model.dropout}
+        dropout = getattr(self.recipe.model, "dropout", 0.0)  # some kinds have none
+        how: dict[str, Any] = {"dtype": self._dtype(), "dropout": dropout}
         if not is_adapter(folder):
             net = load_folder(folder, **how).model
         elif self.recipe.lora.rank:
@@ -186,16 +187,16 @@ class LanguageModeling:
             save_folder(folder, net, tokenizer=self.tokenizer, card=card)
             return
         layers = adapted_layers(net)
-        detours = {name: Detour(layer.lora_a, layer.lora_b, layer.scale) for name, layer in layers}
+        weights = {name: LoraWeights(layer.lora_a, layer.lora_b, layer.scale) for name, layer in layers}
         base = self.recipe.model.base
         if Path(base).is_dir() and not shipped(base):
             base = str(locate(base).resolve())
         dropout = self.recipe.lora.lora_dropout
-        save_adapter(folder, detours, base=base, family=family(net.kind), dropout=dropout, card=card)
+        save_adapter(folder, weights, base=base, family=family(net.kind), dropout=dropout, card=card)
 
     def _card(self, name: str, step: int, loss: float | None) -> str:
         evaluated = "" if loss is None else f" Loss on held-out text: {loss:.4f} nats a token."
-        lines = [f"# {name}", "", f"Trained by Glassformer for {step:,} steps.{evaluated}"]
+        lines = [f"# {name}", "", f"Trained by Glassformer for {counted(step, 'step')}.{evaluated}"]
         lines += ["", "## Text", "", *map(_describe, self.corpora)]
         lines += ["", "## Recipe", "", "```toml", self.recipe.to_toml().rstrip(), "```", ""]
         return "\n".join(lines)
@@ -204,8 +205,8 @@ class LanguageModeling:
 def _describe(corpus: Corpus) -> str:
     hashes = ", ".join(hash[:16] for hash in corpus.notes["sha256"][:8])
     return (
-        f"- `{corpus.notes['source']}`: {corpus.notes['documents']:,} documents,"
-        f" {len(corpus.train):,} tokens to learn from, {len(corpus.held_out or ()):,} held out;"
+        f"- `{corpus.notes['source']}`: {counted(corpus.notes['documents'], 'document')},"
+        f" {counted(len(corpus.train), 'token')} to learn from, {len(corpus.held_out or ()):,} held out;"
         f" sha256 {hashes}"
     )
 

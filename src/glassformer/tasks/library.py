@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from glassformer.engine import store
 from glassformer.errors import GlassError, InputError
@@ -11,12 +11,18 @@ from glassformer.hub import locate as places
 from glassformer.hub.known import KNOWN
 from glassformer.hub.locate import as_path, download, home_folder, kept, locate, shipped, split_name
 
-__all__ = ["Row", "Table", "convert", "describe", "kept", "known", "pull", "remove"]
+if TYPE_CHECKING:
+    from glassformer.hub.mapping import Place
+    from glassformer.nn.stack import Stack
+
+__all__ = [
+    "ModelSummary", "PartSummary", "TensorSummary", "convert", "describe", "kept", "known", "pull", "remove",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Row:
-    """One tensor of the file, or one that recurs in every block."""
+class TensorSummary:
+    """A tensor of the file."""
 
     name: str
     shape: tuple[int, ...]
@@ -24,7 +30,21 @@ class Row:
 
 
 @dataclass
-class Table:
+class PartSummary:
+    """The tensors of one block of a stack, which all its blocks have; or tensors outside of all blocks."""
+
+    stack: str  # "blocks" in a model of one stack, else "encoder" or "decoder"; "" outside of all blocks
+    blocks: int
+    tensors: list[TensorSummary] = field(default_factory=list)
+
+    @property
+    def block_total(self) -> int:
+        """The parameters of one block."""
+        return sum(tensor.parameters for tensor in self.tensors)
+
+
+@dataclass
+class ModelSummary:
     """The article's table of parameters, from the file itself."""
 
     name: str
@@ -32,14 +52,8 @@ class Table:
     config: dict[str, Any]
     dtype: str
     size: int
-    block: list[Row] = field(default_factory=list)
-    blocks: int = 0
-    whole: list[Row] = field(default_factory=list)
+    parts: list[PartSummary] = field(default_factory=list)  # in the model's order
     total: int = 0
-
-    @property
-    def block_total(self) -> int:
-        return sum(row.parameters for row in self.block)
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain data."""
@@ -48,16 +62,14 @@ class Table:
             "folder": str(self.folder),
             "dtype": self.dtype,
             "size": self.size,
-            "blocks": self.blocks,
-            "block": [vars(row) for row in self.block],
-            "block_total": self.block_total,
-            "whole": [vars(row) for row in self.whole],
+            "stacks": [_stack_to_dict(part) for part in self.parts if part.stack],
+            "whole": [vars(tensor) for part in self.parts if not part.stack for tensor in part.tensors],
             "total": self.total,
             "config": self.config,
         }
 
 
-def describe(name: str, *, revision: str | None = None, offline: bool = False) -> Table:
+def describe(name: str, *, revision: str | None = None, offline: bool = False) -> ModelSummary:
     """Count a model's parameters from the headers of its files; nothing is loaded."""
     from glassformer.hub.folder import outline
     from glassformer.hub.lora import is_adapter, read_base
@@ -70,21 +82,30 @@ def describe(name: str, *, revision: str | None = None, offline: bool = False) -
     model, places, config = outline(folder)
     kinds = sorted({str(place.entry.dtype).removeprefix("torch.") for place in places})
     size = sum(path.stat().st_size for path in {place.entry.path for place in places})
-    table = Table(name, folder, config, ", ".join(kinds), size, blocks=len(model.blocks))
-    counted = dict(
-        model.named_parameters()
-    )  # not the token matrix once more, nor biases of zero that stand for none
+    learned = dict(model.named_parameters())  # neither buffers nor zeros in the place of biases
+    counted = [place for place in places if place.name in learned]
+    parts = _parts(counted, model.stacks)
+    total = sum(math.prod(place.entry.shape) for place in counted)
+    return ModelSummary(name, folder, config, ", ".join(kinds), size, parts, total)
+
+
+def _parts(places: "list[Place]", stacks: "tuple[Stack, ...]") -> list[PartSummary]:
+    """One part for every stack, and one for the tensors before, between and after them."""
+    parts: list[PartSummary] = []
     for place in places:
-        if place.name not in counted:
-            continue
-        block, label = place.label
-        row = Row(label, place.entry.shape, math.prod(place.entry.shape))
-        table.total += row.parameters
-        if block is None:
-            table.whole.append(row)
-        elif block == 0:
-            table.block.append(row)
-    return table
+        stack = next((one for one in stacks if place.name.startswith(f"{one.prefix}blocks.")), None)
+        name, blocks = ("", 1) if stack is None else (stack.name, stack.layers)
+        if not parts or parts[-1].stack != name:
+            parts.append(PartSummary(name, blocks))
+        if stack is None or place.name.startswith(stack.site(0, "")):
+            shape = place.entry.shape
+            parts[-1].tensors.append(TensorSummary(place.label, shape, math.prod(shape)))
+    return parts
+
+
+def _stack_to_dict(part: PartSummary) -> dict[str, Any]:
+    block = [vars(tensor) for tensor in part.tensors]
+    return {"name": part.stack, "blocks": part.blocks, "block": block, "block_total": part.block_total}
 
 
 def remove(name: str) -> int:

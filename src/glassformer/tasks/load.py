@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -15,14 +16,20 @@ from glassformer.hub.generation_config import read_generation_config
 from glassformer.hub.locate import as_path, locate
 from glassformer.hub.vocabulary import folder_tokenizer
 from glassformer.tasks.backends import wants_native
-from glassformer.tasks.complete import LanguageModel
 from glassformer.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     import torch
 
     from glassformer.hub.folder import Loaded
+    from glassformer.tasks.complete import LanguageModel
 
+# What a model is for -> the class of its handle. A model that is for something else is a plain `Model`, which
+# can be looked into. To add a handle: a line here.
+HANDLES = {
+    frozenset({"writes"}): "glassformer.tasks.complete.LanguageModel",
+}
+PURPOSES = frozenset({"writes", "source", "encodes", "draws"})  # other capabilities say how a model computes
 LARGE = 300_000_000  # bytes of a model whose quantization takes long enough for a message
 Say = Callable[[str], object]
 
@@ -43,12 +50,13 @@ def load(
     dtype: str = "float32",
     offline: bool = False,
     say: Say = warn,
-) -> LanguageModel:
+) -> "LanguageModel":
     """Load a model: a shipped name, a folder (also of LoRA), a hub id (`owner/name@revision`), a name at
     home.
 
     `engine`: native (int8, fast), torch (as `dtype` and `device` say), or auto: native where it runs the
-    model.
+    model. What comes back is the handle for what the model can do: see HANDLES. It is typed as a
+    `LanguageModel`, which models of all known families have; `.expect(…)` checks and types another one.
     """
     try_native = wants_native(engine, device=device, dtype=dtype)
     folder = locate(str(name), revision=revision, offline=offline)
@@ -61,7 +69,7 @@ def load(
     )  # before the weights are read: a file that changes meanwhile is noticed
     loaded = load_torch(folder, device=device, dtype=dtype, offline=offline)
     if try_native:
-        reason = native.unsupported(loaded.family.kind, asdict(loaded.model.config))
+        reason = native.Engine.unsupported(loaded.family.kind, asdict(loaded.model.config))
         if not reason:
             found = _quantize(folder, loaded, base=base, stamps=stamps, say=say)
             return _native_handle(str(name), folder, *found, offline=offline)
@@ -69,19 +77,29 @@ def load(
             raise InputError(f"{name}: {reason}; use --engine torch")
         say(f"{name}: {reason}; torch is used instead")
     settings, ends = _generation(base)
-    return LanguageModel(loaded.model, loaded.tokenizer, name=str(name), settings=settings, ends=ends)
+    handle = handle_for(loaded.model.capabilities)
+    return handle(loaded.model, loaded.tokenizer, name=str(name), settings=settings, ends=ends)
+
+
+def handle_for(capabilities: frozenset[str]) -> "type[LanguageModel]":
+    """The class of the handle of a model with these capabilities."""
+    path = HANDLES.get(capabilities & PURPOSES, "glassformer.tasks.model.Model")
+    module, _, name = path.rpartition(".")
+    found: type[LanguageModel] = getattr(import_module(module), name)
+    return found
 
 
 def _native_handle(
     name: str, folder: Path, kept: store.Kept, tokenizer: Tokenizer | None, *, offline: bool
-) -> LanguageModel:
+) -> "LanguageModel":
     settings, ends = _generation(Path(kept.about["base"]))
 
     def make() -> Any:
         return load_torch(folder, offline=offline).model
 
     engine = native.Engine(kept.config, kept.arrays)
-    return LanguageModel(None, tokenizer, name=name, engine=engine, make=make, settings=settings, ends=ends)
+    handle = handle_for(engine.capabilities)
+    return handle(None, tokenizer, name=name, engine=engine, make=make, settings=settings, ends=ends)
 
 
 def _generation(folder: Path) -> tuple[dict[str, Any], frozenset[int]]:
@@ -150,11 +168,11 @@ def load_adapted(folder: Path, *, offline: bool = False, **how: Any) -> "Loaded"
     loaded = load_folder(base_folder(folder, read_base(folder), offline=offline), **how)
     adapter = read_adapter(folder, family=loaded.family)
     try:
-        insert(loaded.model, adapter.detours)
+        insert(loaded.model, adapter.weights)
     except InputError as error:
         raise CheckpointError(f"{folder}: {error} {adapter.base[:100]!r}") from None
     fold(loaded.model)
-    for name in adapter.detours:
+    for name in adapter.weights:
         if not torch.stack(loaded.model.get_parameter(f"{name}.weight").aminmax()).isfinite().all():
             raise CheckpointError(
                 f"{folder}: what it adds to {name} is too large for {loaded.model.tokens.weight.dtype}"

@@ -1,27 +1,48 @@
-"""The handle of a model: its name, its tokenizer, its torch module, and the lock that keeps threads apart."""
+"""The handle of a model: its name, its tokenizer, its torch module, its backend, and the questions that every
+model can be asked. A lock keeps threads apart.
+"""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
+import numpy as np
+
+from glassformer.answers import ask
 from glassformer.errors import GlassError, InputError
+from glassformer.generation.stepper import Logits
+from glassformer.tasks.backends import Backend, Scorer, TorchBackend, fingerprint, is_observed
 from glassformer.tokenizers import Tokenizer, pieces
 
 if TYPE_CHECKING:
     import torch
 
-    from glassformer.answers.edits import Edits
+    from glassformer.answers.answer import Text
+    from glassformer.answers.diff import Diff
+    from glassformer.answers.edits import Edits, Sweep
+    from glassformer.answers.neurons import Examples, Promotes
+    from glassformer.answers.tokens import Embedding, Merges, Tokens
+    from glassformer.answers.training import TrainingRows, Update
+    from glassformer.engine.native import Engine
+    from glassformer.explain.edits import EditSession
     from glassformer.explain.reading import Reading
     from glassformer.hub.transformerlens import Activations
     from glassformer.trace import Tracer
 
 Prompt = str | Sequence[int]
+Handle = TypeVar("Handle", bound="Model")
 
 
 class Model:
-    """What every loaded model has, whatever it can do."""
+    """What every loaded model has, whatever it can do.
+
+    Where there is a native engine, the engine computes logits; `net`, in torch, is what one looks into, and
+    is loaded when it is first asked for.
+    """
+
+    task: ClassVar[str] = "be looked into"  # what this handle is for, after "cannot"
 
     def __init__(
         self,
@@ -29,22 +50,39 @@ class Model:
         tokenizer: Tokenizer | None,
         *,
         name: str = "",
+        engine: "Engine | None" = None,
         make: Callable[[], Any] | None = None,
+        settings: dict[str, Any] | None = None,
+        ends: Iterable[int] = (),
     ) -> None:
-        """A torch module, or a function that makes it when it is first needed."""
-        self.name, self.tokenizer = name, tokenizer
+        """A torch module, or a function that makes it when it is first needed, beside an engine.
+
+        `settings` and `ends` are the model's own: defaults of generation, and the tokens that end a text.
+        """
+        self.name, self.tokenizer, self.engine = name, tokenizer, engine
+        self.settings = dict(settings or {})
+        end = None if tokenizer is None else tokenizer.end
+        self.ends = frozenset(ends) or frozenset(() if end is None else (end,))
         self.lock = threading.RLock()  # held by every run of the torch module, and while it is edited
         self._net, self._make = net, make
+        self._weights: str | None = None  # the fingerprint of the weights when `net` was handed out
         # The open blocks, and their thread. Only that thread changes them, because it holds the lock.
         # Another one may read them at any time: whatever it sees, the thread is not its own.
         self._thread = 0
         self._depth = 0  # of `with edit()` and `with trace()`
         self._edits: tuple[object, ...] = ()  # one object for each `with edit()`
 
+    def __repr__(self) -> str:
+        backend = self.backend
+        return f"{type(self).__name__}({self.name!r}, {backend.name}, context {backend.context})"
+
     @property
     def net(self) -> Any:
-        """The torch module; it is loaded when it is first asked for."""
-        return self._load()
+        """The torch module, loaded when first asked for. If it is changed, it computes, not the engine."""
+        net = self._load()
+        if self.engine is not None and self._weights is None:
+            self._weights = fingerprint(net)
+        return net
 
     @property
     def model(self) -> Any:
@@ -53,7 +91,9 @@ class Model:
 
     @property
     def capabilities(self) -> frozenset[str]:
-        """What the model can do: `writes`, `attends`, …"""
+        """What the model can do: `writes`, `attends`, … An engine knows it without loading torch."""
+        if self.engine is not None:
+            return self.engine.capabilities
         net = self._load()
         capabilities = set(net.capabilities)
         if net.stacks:
@@ -61,6 +101,46 @@ class Model:
         if any(stack.neurons for stack in net.stacks):
             capabilities.add("neurons")
         return frozenset(capabilities)
+
+    def expect(self, handle: type[Handle]) -> Handle:
+        """This handle, if it is of a class; else a sentence that says what the model cannot do."""
+        if isinstance(self, handle):
+            return self
+        known = ", ".join(sorted(self.capabilities))
+        raise InputError(f"{self.name} cannot {handle.task}; its capabilities are: {known}")
+
+    # What computes.
+
+    @property
+    def backend(self) -> Backend:
+        """What computes logits: the native engine, unless the torch module is edited, traced or changed."""
+        if self.engine is None or self._inside() or self._changed():
+            return self._torch_backend()
+        return self.engine
+
+    def _torch_backend(
+        self, model: Scorer | None = None, *, session: "EditSession | None" = None
+    ) -> TorchBackend:
+        """The torch module, or a view of it that is bound to a source, with the edits of a call."""
+        net = self._load()
+        name = str(net.tokens.weight.dtype).replace(".", " ")  # torch float32
+        check = self._same_edits()
+        return TorchBackend(model or net, name, lock=self.lock, edits=session, check=check)
+
+    def _changed(self) -> bool:
+        """Whether the torch module no longer is the model that was quantized, or is observed by the user."""
+        if self._net is None or self._weights is None:
+            return False  # no user has it
+        return is_observed(self._net) or fingerprint(self._net) != self._weights
+
+    def logits(self, ids: Sequence[int]) -> Logits:
+        """Scores of the next token after every position (T, V), by the torch module."""
+        return np.asarray(self._torch_backend().logits(_row(ids))[0])
+
+    def next_logits(self, ids: Sequence[int]) -> Logits:
+        """Scores of the next token after a text (V,), by the backend that generates."""
+        backend = self.backend
+        return np.asarray(backend.step(_row(ids), backend.new_cache(1, len(ids)))[0])
 
     def _load(self) -> Any:
         with self.lock:
@@ -104,11 +184,17 @@ class Model:
             raise InputError("this model has no vocabulary; give token ids, or convert it with --tokenizer")
         return self.tokenizer
 
-    def reading(self, ids: Sequence[int], *, prompt: int = 0) -> "Reading":
-        """A text for explanations; the first `prompt` tokens were given, the others were generated."""
+    def reading(
+        self, ids: Sequence[int], *, prompt: int = 0, source: Sequence[int] | None = None
+    ) -> "Reading":
+        """A text for explanations; the first `prompt` tokens were given, the others were generated.
+
+        `source` is the second text of a model that reads two.
+        """
         from glassformer.explain.reading import Reading
 
-        return Reading(self._load(), list(ids), prompt=prompt, lock=self.lock)
+        second = None if source is None else list(source)
+        return Reading(self._load(), list(ids), prompt=prompt, lock=self.lock, source=second)
 
     @contextmanager
     def edit(self, edits: "Edits") -> "Iterator[Model]":
@@ -128,6 +214,14 @@ class Model:
                     yield self
             finally:
                 self._edits = before
+
+    def _session(self, edits: "Edits") -> "EditSession":
+        """The edits of one call, to be entered around every run of it."""
+        from glassformer.answers.edits import read_edits
+        from glassformer.explain.edits import EditSession
+
+        with self.lock:  # to read edits is to run the model: for its sites, and for texts that they name
+            return EditSession(self._load(), read_edits(self, edits))
 
     @contextmanager
     def in_torch(self) -> "Iterator[Model]":
@@ -192,3 +286,54 @@ class Model:
 
         kind = None if dtype is None else parse_dtype(dtype)
         save_folder(Path(folder), self._load(), tokenizer=self.tokenizer, dtype=kind)
+
+    # Questions: see `glassformer.answers.QUESTIONS`. A model that lacks what one needs says so.
+
+    def _text(self, ids: list[int]) -> "Text":
+        from glassformer.answers.answer import Text  # here: generating needs no answers, and starts faster
+
+        return Text(self, ids)
+
+    def tokens(self, text: str) -> "Tokens":
+        """The tokens that a text is made of."""
+        return cast("Tokens", ask("tokens", self._vocabulary(), text))
+
+    def merges(self, text: str) -> "Merges":
+        """How the words of a text become tokens, merge by merge."""
+        return cast("Merges", ask("merges", self._vocabulary(), text))
+
+    def embedding(self, text: Prompt) -> "Embedding":
+        """What goes into the first block: the row of each token, and that of its position."""
+        return cast("Embedding", ask("embedding", self._text(self.encode(text))))
+
+    def diff(self, other: "Model", text: Prompt) -> "Diff":
+        """This model and another one on a text, token by token."""
+        return cast("Diff", ask("diff", self, text, other=other))
+
+    def sweep(
+        self, clean: Prompt, broken: Prompt, *, answer: str | int, foil: str | int, **how: Any
+    ) -> "Sweep":
+        """Which `sites` and positions carry what tells two texts apart, by patching each of them."""
+        return cast("Sweep", ask("sweep", self, clean, broken=broken, answer=answer, foil=foil, **how))
+
+    def promotes(self, layer: int, neuron: int, *, k: int = 10) -> "Promotes":
+        """The tokens that a neuron makes likelier when it fires."""
+        return cast("Promotes", ask("promotes", self, layer=layer, neuron=neuron, k=k))
+
+    def examples(
+        self, texts: Iterable[str | Path], *, layer: int, neuron: int, k: int = 5, **how: Any
+    ) -> "Examples":
+        """Where in many texts, or files of them, a neuron fires most."""
+        return cast("Examples", ask("examples", self, texts, layer=layer, neuron=neuron, k=k, **how))
+
+    def training_rows(self, text: str, *, window: int = 8) -> "TrainingRows":
+        """The rows of features and label that a text becomes for training."""
+        return cast("TrainingRows", ask("training_rows", self._vocabulary(), text, window=window))
+
+    def update(self, text: Prompt, *, lr: float = 0.001, k: int = 5) -> "Update":
+        """One training step toward the last token of a text, on a copy: the model itself is not changed."""
+        return cast("Update", ask("update", self._text(self.encode(text)), lr=lr, k=k))
+
+
+def _row(ids: Sequence[int]) -> "np.ndarray[Any, np.dtype[np.int64]]":
+    return np.array([list(ids)], dtype=np.int64)

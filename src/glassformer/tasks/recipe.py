@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any, ClassVar, Protocol, get_args, get_type_hints
 
 from glassformer.errors import InputError
 from glassformer.hub.families import FAMILIES, family
@@ -53,6 +53,19 @@ class Shape:
     freeze: Strings = option((), "Parts that are not trained, as tokens or blocks.0.*.")
 
 
+class ModelSection(Protocol):
+    """What [model] has for every kind; its other keys are fields of that kind's Config."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def base(self) -> str: ...
+    @property
+    def freeze(self) -> Strings: ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Lora:
     """Train two thin matrices beside each chosen one, instead of all weights."""
@@ -76,11 +89,11 @@ class Show:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A whole training. `model` is a Shape, or for another kind than gpt2 a section with that kind's keys."""
+    """A whole training. `model` is a `Shape`, or for another kind than gpt2 the section of `shape_of`."""
 
     about: str = ""
     text: Text = field(default_factory=Text)
-    model: Any = field(default_factory=Shape)
+    model: ModelSection = field(default_factory=Shape)
     lora: Lora = field(default_factory=Lora)
     train: Hyperparameters = field(default_factory=Hyperparameters)
     evaluation: EvalSchedule = field(default_factory=EvalSchedule)
@@ -221,6 +234,11 @@ def flag_homes(sections: dict[str, Any]) -> dict[str, tuple[str, str]]:
             doubled = section == "model" and one.name in others
             homes[f"model_{one.name}" if doubled else one.name] = (section, one.name)
     return homes
+
+
+def kind_with(flag: str) -> str | None:
+    """The first kind of model whose recipes have a flag; None if no kind has it."""
+    return next((kind for kind in FAMILIES if flag in flag_homes(sections_of(kind))), None)
 
 
 def hints(kind: Any) -> dict[str, Any]:

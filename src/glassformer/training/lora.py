@@ -1,12 +1,13 @@
-"""LoRA: leave a matrix as it is and learn two thin ones beside it. W·x becomes W·x + scale · B·A·x.
+"""LoRA: leave a matrix as it is and learn two of low rank beside it. W·x becomes W·x + scale · B·A·x.
 
 Paper  LoRA: Low-Rank Adaptation of Large Language Models (Hu et al., 2021)
 
-An adapted layer is still a `Linear` with its `weight` and `bias`; `lora_a` (R, in) and `lora_b` (out, R)
-stand beside them. B begins at zero, so that an adapted model begins as the model it adapts.
+An adapted layer is still a `Linear` with its `weight` and `bias`; its LoRA weights are `lora_a` (R, in) and
+`lora_b` (out, R). B begins at zero, so that an adapted model begins as the model it adapts.
 """
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 
@@ -18,7 +19,7 @@ from glassformer.errors import InputError
 
 
 class LoraLinear(nn.Linear):
-    """A linear layer that stays, and a thin detour that learns."""
+    """A linear layer that stays as it is, and LoRA weights that learn."""
 
     def __init__(self, base: nn.Linear, *, rank: int, scale: float, dropout: float = 0.0) -> None:
         super().__init__(base.in_features, base.out_features, bias=base.bias is not None, device="meta")
@@ -27,7 +28,7 @@ class LoraLinear(nn.Linear):
         self.dropout = nn.Dropout(dropout)
         self.lora_a = nn.Parameter(base.weight.new_zeros(rank, base.in_features))
         self.lora_b = nn.Parameter(base.weight.new_zeros(base.out_features, rank))
-        self.before: Tensor | None = None  # the weight without the detour, while it is merged
+        self.before: Tensor | None = None  # the weight alone, while the LoRA weights are merged into it
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, in) -> (…, out)."""
@@ -37,14 +38,14 @@ class LoraLinear(nn.Linear):
         return y + F.linear(F.linear(self.dropout(x), self.lora_a), self.lora_b) * self.scale
 
     def delta(self) -> Tensor:
-        """What the detour adds to the weight: (out, in)."""
+        """What the LoRA weights add to the weight: (out, in)."""
         return self.lora_b.detach() @ self.lora_a.detach() * self.scale
 
 
 def attach(
     model: nn.Module, targets: Iterable[str], *, rank: int, scale: float, dropout: float = 0.0, seed: int = 0
 ) -> list[str]:
-    """Give every linear layer whose name fits a target a detour, and freeze the rest; returns their names.
+    """Give every linear layer whose name fits a target LoRA weights, and freeze the rest; returns the names.
 
     A target is a glob of whole names, as `blocks.*.attn.qkv`, or how a name ends. A is drawn as PEFT draws
     it, B is zero.
@@ -71,9 +72,9 @@ def attach(
     return sorted(found)
 
 
-def insert(model: nn.Module, detours: Mapping[str, tuple[Tensor, Tensor, float]]) -> None:
-    """Give layers detours that were learned elsewhere: by name, A (R, in), B (out, R) and their scale."""
-    for name, (a, b, scale) in detours.items():
+def insert(model: nn.Module, weights: Mapping[str, tuple[Tensor, Tensor, float]]) -> None:
+    """Give layers LoRA weights that were learned before: by name, A (R, in), B (out, R) and their scale."""
+    for name, (a, b, scale) in weights.items():
         try:
             layer = model.get_submodule(name)
         except AttributeError:
@@ -83,7 +84,7 @@ def insert(model: nn.Module, detours: Mapping[str, tuple[Tensor, Tensor, float]]
             or isinstance(layer, LoraLinear)
             or (b.shape[0], a.shape[1]) != tuple(layer.weight.shape)
         ):
-            raise InputError(f"{name}: a detour of {b.shape[0]} × {a.shape[1]} fits no layer of the model")
+            raise InputError(f"{name}: LoRA weights of {b.shape[0]} × {a.shape[1]} fit no layer of the model")
         adapted = LoraLinear(layer, rank=len(a), scale=scale).train(layer.training)
         adapted.lora_a.data.copy_(a)
         adapted.lora_b.data.copy_(b)
@@ -97,7 +98,7 @@ def adapted_layers(model: nn.Module) -> Iterator[tuple[str, LoraLinear]]:
 
 @torch.no_grad()
 def merge(model: nn.Module) -> None:
-    """Add every detour to its weight: the same outputs, to rounding, at the speed of the plain model."""
+    """Add LoRA weights to their layers: the same outputs, to rounding, at the speed of the plain model."""
     for _, layer in adapted_layers(model):
         if layer.before is None:
             layer.before = layer.weight.detach().clone()
@@ -106,7 +107,7 @@ def merge(model: nn.Module) -> None:
 
 @torch.no_grad()
 def unmerge(model: nn.Module) -> None:
-    """Take the detours out again; every weight has the very bits it had before."""
+    """Take the LoRA weights out again; every weight has the very bits it had before."""
     for _, layer in adapted_layers(model):
         if layer.before is not None:
             layer.weight.copy_(layer.before)
@@ -115,7 +116,7 @@ def unmerge(model: nn.Module) -> None:
 
 @torch.no_grad()
 def fold(model: nn.Module) -> None:
-    """Merge for good: a plain model without detours."""
+    """Merge for good: a plain model without LoRA weights."""
     for name, layer in list(adapted_layers(model)):
         if layer.before is None:
             layer.weight += layer.delta()
@@ -137,7 +138,7 @@ def _fitting(target: str, layers: dict[str, nn.Linear]) -> list[str]:
         name for name in layers if fnmatchcase(name, target) or name == target or name.endswith(f".{target}")
     ]
     if not found:
-        last = sorted({".".join(name.split(".")[2:]) or name for name in layers})
+        last = sorted({re.sub(r".*\.\d+\.", "", name) for name in layers})  # without the path of a block
         raise InputError(f"targets: {target!r} fits no linear layer; there are {', '.join(last)}")
     if "head" in found:
         raise InputError(
