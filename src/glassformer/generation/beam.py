@@ -32,6 +32,7 @@ def beam_search(
     options: Options,
     ends: Collection[int] = (),
     known: int | None = None,
+    forbidden: Collection[int] = (),
     cancelled: Callable[[], bool] | None = None,
 ) -> Iterator[list[Beam]]:
     """For each prompt the `num_return_sequences` best continuations, best first; all prompts at once.
@@ -41,7 +42,7 @@ def beam_search(
     """
     rooms = check_prompts(model, prompts, options=options)
     searches = [
-        _Search(number, prompt, room, options, frozenset(ends), known)
+        _Search(number, prompt, room, options, frozenset(ends), known, frozenset(forbidden))
         for number, (prompt, room) in enumerate(zip(prompts, rooms, strict=True))
     ]
     return _run(model, searches, cancelled or (lambda: False))
@@ -89,6 +90,7 @@ class _Search:
     options: Options
     ends: frozenset[int]
     known: int | None
+    forbidden: frozenset[int]
     running: list[Beam] = field(default_factory=list)
     ended: list[Beam] = field(default_factory=list)
     length: int = 0
@@ -137,7 +139,8 @@ class _Search:
         found: list[tuple[np.float32, int, int]] = []  # the new total, the beam, the token
         for row, (beam, scores, total) in enumerate(zip(self.running, logits, totals, strict=True)):
             too_early = len(beam.tokens) < options.min_new_tokens
-            allowed = restrict(scores, known=self.known, forbidden=self.ends if too_early else ())
+            forbidden = self.forbidden | self.ends if too_early else self.forbidden
+            allowed = restrict(scores, known=self.known, forbidden=forbidden)
             # Masked tokens keep their share in the normalization, as they do in Hugging Face's search.
             logp = (allowed - np.float32(total)).astype(np.float32)
             logp = adjust(logp, options, prompt=self.prompt, answer=beam.tokens)

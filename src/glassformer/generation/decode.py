@@ -67,11 +67,13 @@ def generate(
     options: Options,
     ends: Collection[int] = (),
     known: int | None = None,
+    forbidden: Collection[int] = (),
     cancelled: Callable[[], bool] | None = None,
 ) -> Iterator[Event]:
     """Continue every prompt `num_return_sequences` times, all at once; yields tokens as they are chosen.
 
-    Any token of `ends` ends a continuation (and is not part of it); ids from `known` on are never chosen;
+    Any token of `ends` ends a continuation (and is not part of it); ids from `known` on, and `forbidden`
+    ones, are never chosen;
     `cancelled` is asked before every step. The consumer ends a continuation by `event.continuation.stop()`.
     Options and prompts are checked now, before the first token is asked for.
     """
@@ -81,7 +83,7 @@ def generate(
         for which, prompt in enumerate(prompts)
         for choice in range(options.num_return_sequences)
     ]
-    return _Loop(model, options, frozenset(ends), known).run(continuations, rooms, cancelled)
+    return _Loop(model, options, frozenset(ends), known, frozenset(forbidden)).run(continuations, rooms, cancelled)
 
 
 def check_prompts(model: Stepper, prompts: Sequence[Sequence[int]], *, options: Options) -> list[int]:
@@ -119,6 +121,7 @@ class _Loop:
     options: Options
     ends: frozenset[int]
     known: int | None
+    forbidden: frozenset[int]
 
     def run(
         self, continuations: list[Continuation], rooms: list[int], cancelled: Callable[[], bool] | None
@@ -152,7 +155,8 @@ class _Loop:
         """Choose the next token of one continuation, and see whether it was the last."""
         options = self.options
         too_early = len(one.tokens) < options.min_new_tokens
-        logits = restrict(raw, known=self.known, forbidden=self.ends if too_early else ())
+        forbidden = self.forbidden | self.ends if too_early else self.forbidden
+        logits = restrict(raw, known=self.known, forbidden=forbidden)
         logits = adjust(logits, options, prompt=one.given, answer=one.tokens)
         token = choose(logits, options, choice=one.choice, position=one.length)
         if token in self.ends:

@@ -41,6 +41,7 @@ class Names:
     prefix: str = ""  # before all of their names; may be missing when read, is written
     unprefixed: tuple[str, ...] = ()  # their names that never have it
     transposed: tuple[str, ...] = ()  # of ours: stored (in, out)
+    rows: tuple[str, ...] = ()  # of ours: vectors (N,) that are stored as (1, N)
 
     def ours(self, theirs: str) -> str | None:
         """Our name of one of their tensors; None for what is no weight; KeyError for an unknown name."""
@@ -95,12 +96,15 @@ class Place(NamedTuple):
     by_columns: bool  # how it shall lie in memory
     label: str  # what a table calls it
     copies: tuple[StoredTensor, ...] = ()  # the same matrix once more: it is tied, or has several names
+    row: bool = False  # a vector, stored as a matrix of one row
 
     def read(self) -> Tensor:
         """The numbers, (out, in); a matrix lies in memory along its longer side.
 
         Reading along the longer side is what a product with a single row, as in decoding, does fastest.
         """
+        if self.row:
+            return self.entry.read()[0]
         if self.transpose:
             return self.entry.read().t() if self.by_columns else self.entry.read_transposed()
         return self.entry.read_transposed().t() if self.by_columns else self.entry.read()
@@ -176,14 +180,16 @@ def place_tensors(entries: Iterable[StoredTensor], model: Net, *, family: Family
     places = []
     for name, shape in shapes.items():
         transpose = stored_in_out and names.is_transposed(name)
-        stored = shape[::-1] if transpose else shape
+        row = name in names.rows
+        stored = (1, *shape) if row else shape[::-1] if transpose else shape
         same = found.pop(name, [])
         if not same:
             faults.append(f"{names.theirs(name)} {list(stored)} is missing")
             continue
         faults += [fault for entry in same for fault in _misfits(entry, stored)]
         by_columns = name in products and shape[0] >= shape[1]
-        places.append(_place(name, same, names, transpose=transpose, by_columns=by_columns))
+        place = _place(name, same, names, transpose=transpose, by_columns=by_columns)
+        places.append(place._replace(row=row))
 
     places += _zero_biases(found, family, model.config, path)
     left = [entry for same in found.values() for entry in same]
@@ -204,7 +210,7 @@ def export_tensors(family: Family, model: Net) -> dict[str, Tensor]:
 
     tensors = {}
     for name, value in state.items():
-        stored = value.t() if names.is_transposed(name) else value
+        stored = value[None] if name in names.rows else value.t() if names.is_transposed(name) else value
         tensors[names.theirs(name)] = stored.contiguous()
     return tensors
 

@@ -16,7 +16,7 @@ What the decoder gets of the source is the point, and a choice of the configurat
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import torch
@@ -34,22 +34,27 @@ SCORES = ("dot", "bilinear", "additive")
 WIRINGS = ("before", "after")
 
 
+def key(default: Any, help: str) -> Any:
+    """A field that recipes may set."""
+    return field(default=default, metadata={"help": help})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """The sizes of both networks, and what the decoder gets of the source."""
 
-    cell: str = "gru"
-    layers: int = 1  # of the encoder, and of the decoder
-    bidirectional: bool = False  # the encoder also reads backwards
-    width: int = 256  # of one direction of the encoder
-    decoder_width: int = 0  # 0 means as wide as the encoder's states
-    token_width: int = 0  # 0 means width
+    cell: str = key("gru", f"The recurrent cell: {', '.join(CELLS)}.")
+    layers: int = key(1, "Layers of the encoder, and of the decoder.")
+    bidirectional: bool = key(False, "The encoder also reads backwards.")
+    width: int = key(256, "Width of the encoder's states, in one direction.")
+    decoder_width: int = key(0, "Width of the decoder's states; 0: as wide as the encoder's.")
+    token_width: int = key(0, "Width of token vectors; 0: as wide as the encoder's states in one direction.")
     vocab: int = 8000
     source_vocab: int = 0  # 0 means that source and target share one vocabulary and one token matrix
-    reads: str = "attention"
-    score: str = "additive"
-    wiring: str = "before"
-    dropout: float = 0.0
+    reads: str = key("attention", f"What the decoder gets of the source: {', '.join(READS)}.")
+    score: str = key("additive", f"How attention scores a state: {', '.join(SCORES)}.")
+    wiring: str = key("before", f"When the decoder attends: {' or '.join(WIRINGS)} its step.")
+    dropout: float = key(0.0, "Dropout probability.")
     pad: int = 0  # the token id that fills short rows of a batch
     start: int = 1  # the token id that a target begins with: in the article it is the end token
 
@@ -256,9 +261,8 @@ class Seq2Seq(Net):
         super().__init__()
         self.config = config
         self.tokens = nn.Embedding(config.vocab, config.token_width)
-        self.source_tokens = (
-            nn.Embedding(config.source_vocab, config.token_width) if config.source_vocab else None
-        )
+        own = config.source_vocab
+        self.source_tokens = nn.Embedding(own, config.token_width) if own else self.tokens
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         self.norm = nn.Identity()
@@ -286,14 +290,14 @@ class Seq2Seq(Net):
         final = self.tap("final", self.drop(final))
         return self.tap("logits", self.head(final))  # (B, T, V)
 
-    def given(self, sources: Tensor) -> Given:
-        """The model bound to sources (B, S): what token generation steps through."""
+    def given(self, sources: Sequence[Sequence[int]]) -> Given:
+        """The model bound to sources, each a list of token ids: what token generation steps through."""
         return Given(self, sources)
 
     def encode(self, source: Tensor) -> tuple[Memory, list[State]]:
         """What the decoder gets: the source's states, and its own first state."""
         mask = source != self.config.pad  # (B, S)
-        x = self.drop((self.source_tokens or self.tokens)(source))
+        x = self.drop(self.source_tokens(source))
         states, last = self.encoder(x, mask)
         keys = states if self.decoder.attn is None else self.decoder.attn.keys(states)
         return Memory(states, keys, mask), self.decoder.begin(last)

@@ -241,8 +241,8 @@ class Transformer(Net):
         super().__init__()
         self.config = config
         self.tokens = nn.Embedding(config.vocab, config.width)
-        # Not a second name for one module: a shared matrix must have one name in the state.
-        self.source_tokens = nn.Embedding(config.source_vocab, config.width) if config.source_vocab else None
+        own = config.source_vocab
+        self.source_tokens = nn.Embedding(own, config.width) if own else self.tokens
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         self.norm = nn.Identity()
@@ -269,15 +269,15 @@ class Transformer(Net):
         x = self.tap("final", self.norm(x[:, -1:] if last else x))
         return self.tap("logits", self.head(x))  # (B, T, V)
 
-    def given(self, sources: Tensor) -> Given:
-        """The model bound to sources (B, S): what token generation steps through."""
+    def given(self, sources: Sequence[Sequence[int]]) -> Given:
+        """The model bound to sources, each a list of token ids: what token generation steps through."""
         return Given(self, sources)
 
     def encode(self, source: Tensor) -> Memory:
         """The source as the decoder sees it."""
         real = source != self.config.pad  # (B, S)
         mask = None if bool(real.all()) else real[:, None, None]
-        x = self.vectors(self.source_tokens or self.tokens, source)
+        x = self.vectors(self.source_tokens, source)
         return Memory(self.encoder(x, mask), mask)
 
     def vectors(self, tokens: nn.Embedding, ids: Tensor, cache: Cache | None = None) -> Tensor:

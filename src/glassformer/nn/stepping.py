@@ -1,6 +1,7 @@
 """The half of a torch model that backends use: a cache, one step behind it, the scores of a whole text."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -79,9 +80,11 @@ class Given:
     The sources are read in the first step, not before: then edits that are around the step change them too.
     """
 
-    def __init__(self, net: Any, sources: torch.Tensor) -> None:
-        """`sources` (B, S): row by row those of the targets."""
-        self.net, self.sources = net, sources
+    def __init__(self, net: Any, sources: Sequence[Sequence[int]]) -> None:
+        """`sources` are the token ids of each; in a batch the shorter ones are filled up by `pad`."""
+        longest = max(map(len, sources))
+        rows = [[*source, *[net.config.pad] * (longest - len(source))] for source in sources]
+        self.net, self.sources = net, torch.tensor(rows, device=net.device)  # (B, S)
 
     @property
     def context(self) -> int | None:
@@ -111,6 +114,12 @@ class Given:
         # After the first step the cache holds what the model keeps of the sources, row by row of its own.
         logits = self.net(self.sources, target, cache, last=True)  # (B, 1, V)
         return np.asarray(logits[:, 0].float().cpu().numpy())
+
+    @torch.inference_mode()
+    def logits(self, ids: Array) -> Logits:
+        """Scores of the next token after every position of the targets: ids (B, T) -> float32 (B, T, V)."""
+        logits = self.net(self.sources, torch.as_tensor(ids, device=self.net.device))
+        return np.asarray(logits.float().cpu().numpy())
 
     def log_sums(self, logits: Logits) -> list[float]:
         """The log of the sum of e^logit of every row (B, V)."""
