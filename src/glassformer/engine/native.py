@@ -165,12 +165,15 @@ class _OneUser:
 
 
 def _numbers(name: str, values: Any, *, kinds: str = "iu") -> Array:
-    """An array of numbers of these kinds, by default integers: floats and booleans are refused, not rounded."""
+    """An array of numbers of these kinds; by default integers, and no float is rounded to one."""
     try:
         array = np.asarray(values)
     except (ValueError, OverflowError):  # rows of different lengths
         raise InputError(f"{name} must be an array of numbers") from None
-    if array.dtype.kind not in kinds and array.size:  # an empty list becomes floats
+    empty_list = (
+        array.dtype.kind == "f" and not array.size
+    )  # which NumPy makes floats; its shape is refused later
+    if array.dtype.kind not in kinds and not empty_list:
         raise InputError(f"{name} must be {'integers' if kinds == 'iu' else 'numbers'}, not {array.dtype}")
     return array
 
@@ -189,9 +192,7 @@ class KVCache:
         self._core = _Cache(*addresses, rows, groups)  # the arrays live as long as this
         self._padding = _numbers("padding", padding).astype(np.int64)  # a copy
         if self._padding.shape != (rows,):
-            raise InputError(
-                f"padding must have shape ({rows},), one number per row, not {self._padding.shape}"
-            )
+            raise InputError(f"padding must be one number for each of {rows} rows, not {self._padding.shape}")
         if self._padding.min() < 0:
             raise InputError("padding must not be negative")
         self._padding.setflags(write=False)
@@ -234,14 +235,15 @@ class KVCache:
 
     def select(self, rows: Sequence[int]) -> Self:
         """The cache of some rows, in this order; a row may be taken more than once."""
-        index = _numbers("rows", rows).astype(np.int64)
+        index = _numbers("rows", rows)
         if index.ndim != 1 or not index.size:
             raise InputError("rows must be a list of at least one row")
-        if index.min() < 0 or index.max() >= self.rows:
-            raise InputError(f"a row is out of range (0 to {self.rows - 1})")
-        if len(index) > self.rows:
+        if len(index) > self.rows:  # beam search selects at every step, but grows the cache once
             size = (self._keys.nbytes + self._values.nbytes) * len(index) // self.rows
             machine.check_memory(size, what=f"a cache of {len(index):,} rows")
+        if index.min() < 0 or index.max() >= self.rows:
+            raise InputError(f"a row is out of range (0 to {self.rows - 1})")
+        index = index.astype(np.int64)
         with self._one_user:
             # `take` gives C's order, as the core reads it; indexing the second axis may not.
             keys, values = (np.take(kept, index, axis=1) for kept in (self._keys, self._values))
@@ -279,18 +281,17 @@ class Engine:
         self, config: Mapping[str, Any], arrays: Mapping[str, Array], *, threads: int = 0, way: str = ""
     ) -> None:
         """`arrays` as `quantize.pack` makes them; `way` is an instruction set (the fastest there is)."""
-        chosen = way or next(iter(ways()), "")
-        if chosen not in ways():
-            raise InputError(
-                f"the native engine has no {way or 'compiled core'}; it has {', '.join(ways()) or 'none'}"
-            )
+        if not isinstance(way, str) or way not in ("", *ways()):
+            raise InputError(f"the native engine has no {way!s:.50}; it has {', '.join(ways()) or 'none'}")
+        if not ways():
+            raise InputError("the native engine has no compiled core")
         check_arrays(config, arrays)
         self._threads = check_count("threads", threads, least=0, most=MOST_THREADS)
         if not self._threads:  # OMP_NUM_THREADS may have been set with another program in mind
             self._threads = min(machine.threads(), MOST_THREADS)
-        self.config, self.way = MappingProxyType(dict(config)), chosen
+        self.config, self.way = MappingProxyType(dict(config)), way or ways()[0]
         self._arrays = dict(arrays)  # kept alive: the core has their addresses
-        self._library, self._lock = library(chosen), threading.Lock()
+        self._library, self._lock = library(self.way), threading.Lock()
         self._model = self._structure()
         # Read from the core's own struct: nothing can make the two differ.
         model = self._model
@@ -428,13 +429,9 @@ class Engine:
             which.ctypes.data,
             logits.ctypes.data,
         )
+        model, tokens, kept = map(ctypes.byref, (self._model, batch, cache._core))
         with self._lock:
-            if self._library.glass_step(
-                self._team_address(),
-                ctypes.byref(self._model),
-                ctypes.byref(batch),
-                ctypes.byref(cache._core),
-            ):
+            if self._library.glass_step(self._team_address(), model, tokens, kept):
                 raise InsufficientMemory(f"there is not enough memory for a step of {len(flat):,} tokens")
         return logits
 

@@ -75,11 +75,13 @@ def pad(values: Array, *sizes: int) -> Array:
     return whole
 
 
-def quantize(weights: Array) -> tuple[Array, Array]:
+def quantize(weights: Array, *, name: str = "the matrix") -> tuple[Array, Array]:
     """A matrix (outputs, inputs) in eight bits, and the scale of each of its rows; nothing is ever -128."""
     weights = np.asarray(weights, dtype=np.float32)
     largest = np.abs(weights).max(axis=1, initial=0)
     scales = largest / np.float32(MOST)
+    if not np.isfinite(scales).all():  # the largest of a row is NaN or infinite if any of it is
+        raise InputError(f"{name} has numbers that are NaN or infinite")
 
     # A row of zeros, or of numbers too small to divide by, becomes zeros.
     divisible = scales > np.finfo(np.float32).tiny
@@ -99,9 +101,7 @@ def panels(rows: Array) -> Array:
 
 def matrix(name: str, weights: Array, *, bias: Array | None) -> dict[str, Array]:
     """All that the core needs of one matrix (outputs, inputs)."""
-    rows, scales = quantize(weights)
-    if not np.isfinite(scales).all():  # the largest of a row is NaN or infinite if any of it is
-        raise InputError(f"{name}.weight has numbers that are NaN or infinite")
+    rows, scales = quantize(weights, name=f"{name}.weight")
     sums = rows.sum(axis=1, dtype=np.int32)
     room = padded(len(rows))
     made = {
@@ -142,9 +142,9 @@ def _parameter(weights: Mapping[str, Array], name: str, shape: tuple[int, ...]) 
     """One parameter in float32, of this shape."""
     if name not in weights:
         raise InputError(f"{name} is missing")
-    values = np.asarray(weights[name])
-    if values.dtype.kind != "f" or values.shape != shape:
-        raise InputError(f"{name} must be floats of shape {shape}, not {values.dtype} {values.shape}")
+    values = weights[name]
+    if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.shape != shape:
+        raise InputError(f"{name} must be an array of floats of shape {shape}")
     return values.astype(np.float32, copy=False)
 
 
@@ -200,6 +200,8 @@ def check_arrays(config: Mapping[str, Any], arrays: Mapping[str, Array]) -> None
     One too many is refused as well: an optional bias would be read wherever there is one.
     """
     wanted = expected(config)
+    if not isinstance(arrays, Mapping):
+        raise InputError(f"the arrays must be a mapping, not {type(arrays).__name__}")
     for name in arrays.keys() - wanted.keys():
         raise InputError(f"the array {name!r:.100} is not part of this model")
     for name, (kind, shape) in wanted.items():

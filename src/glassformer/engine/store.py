@@ -2,8 +2,8 @@
 
 A kept model is a folder of a sealed note and a safetensors file. The note has the configuration, the size and
 the time of every file that the model was made of, and the hash of the numbers. The numbers carry the
-configuration too: heads, epsilon and the exact vocabulary do not show in the shapes of padded arrays. What was
-modified, or does not fit together, counts as missing, and is made again.
+configuration too, because heads, epsilon and the exact vocabulary do not show in the shapes of padded arrays.
+What was modified, or does not fit together, counts as missing, and is made again.
 """
 
 import hashlib
