@@ -73,7 +73,7 @@ def test_a_changed_source_is_noticed(folder: Path, words: Tokenizer) -> None:
     os.utime(folder / "config.json", ns=(1, 1))
     assert find(folder) is None
     logits(folder)
-    (folder / "vocab.json").write_text("{}")  # one more: whoever reads the folder may now read something else
+    (folder / "vocab.json").write_text("{}")  # one more: the folder may now be read in another way
     assert find(folder) is None
     (folder / "vocab.json").unlink()
     assert logits(folder) == engine_of(other).logits(IDS).tobytes()
@@ -111,26 +111,26 @@ def test_malformed_files_are_refused(folder: Path, home: Path) -> None:
     name = "blocks.0.attn.qkv.weights"
 
     def refused(change: Any) -> str:
-        told = json.loads(json.dumps(header))
-        change(told)
-        text = json.dumps(told).encode()
+        changed = json.loads(json.dumps(header))
+        change(changed)
+        text = json.dumps(changed).encode()
         fresh = memoryview(len(text).to_bytes(8, "little") + text + bytes(numbers[start:]))
         with pytest.raises(CheckpointError) as error:
             store.arrays_of(fresh, 8 + len(text), config=note["config"])
         return str(error.value)
 
-    assert "leaves a hole" in refused(lambda told: told.pop(name))
-    assert f"{name} is missing" in refused(lambda told: told.update(other=told.pop(name)))
-    assert "overlaps" in refused(lambda told: told.update(positions2=told["positions"]))
-    assert "not int8" in refused(lambda told: told[name].update(dtype="U8"))
-    assert "needs 6 bytes" in refused(lambda told: told[name].update(shape=[1, 2, 3]))
-    assert "its offsets give it" in refused(lambda told: told[name].update(data_offsets=[0, 10**12]))
+    assert "leaves a hole" in refused(lambda changed: changed.pop(name))
+    assert f"{name} is missing" in refused(lambda changed: changed.update(other=changed.pop(name)))
+    assert "overlaps" in refused(lambda changed: changed.update(positions2=changed["positions"]))
+    assert "not int8" in refused(lambda changed: changed[name].update(dtype="U8"))
+    assert "needs 6 bytes" in refused(lambda changed: changed[name].update(shape=[1, 2, 3]))
+    assert "its offsets give it" in refused(lambda changed: changed[name].update(data_offsets=[0, 10**12]))
     assert "not lists of counts" in refused(
-        lambda told: told[name].update(data_offsets=[-4, told[name]["data_offsets"][1]])
+        lambda changed: changed[name].update(data_offsets=[-4, changed[name]["data_offsets"][1]])
     )
-    assert "not int8" in refused(lambda told: told[name].update(shape=told[name]["shape"][::-1]))
-    assert "does not have exactly" in refused(lambda told: told.update({name: 3}))
-    assert "not lists of counts" in refused(lambda told: told[name].update(data_offsets=["a", None]))
+    assert "not int8" in refused(lambda changed: changed[name].update(shape=changed[name]["shape"][::-1]))
+    assert "does not have exactly" in refused(lambda changed: changed.update({name: 3}))
+    assert "not lists of counts" in refused(lambda changed: changed[name].update(data_offsets=["a", None]))
     with pytest.raises(CheckpointError, match="not valid JSON"):
         store.arrays_of(memoryview(b"\x08\0\0\0\0\0\0\0{not json"), 17, config=note["config"])
     for broken in (b"", b"\x08\0\0", (10**15).to_bytes(8, "little") + b"{}"):
@@ -150,7 +150,7 @@ def seal(folder: Path, note: dict[str, Any]) -> None:
 
 
 def test_a_sealed_note_of_another_configuration(folder: Path) -> None:
-    """Not believed, though its checksum is right and many shapes are the same: the model is made again."""
+    """Not accepted, though its checksum is right and many shapes are the same: the model is made again."""
     want = logits(folder)
     note = store.find(folder)
     assert note is not None
@@ -186,6 +186,7 @@ def test_a_sealed_note_with_other_fields(folder: Path) -> None:
     want = logits(folder)
     note = store.find(folder)
     assert note is not None
+    other = str(folder.parent)
     for changes in (
         *({name: GONE} for name in store.FIELDS),
         *({name: value} for name in store.FIELDS for value in (None, 3.5, [3], {"a": {}}, "text")),
@@ -200,6 +201,7 @@ def test_a_sealed_note_with_other_fields(folder: Path) -> None:
         {"folders": [], "files": {}},  # would be fresh forever
         {"folders": [3], "files": {}},
         {"folders": ["/nowhere"], "files": {}},
+        {"folders": [other], "files": store.stamps([other]), "about": {"base": other}},
         {"sha256": "0" * 64},
     ):
         seal(folder, note | changes)
@@ -272,7 +274,7 @@ def test_a_home_that_cannot_be_written_costs_time_alone(folder: Path, home: Path
 
 
 def test_a_home_that_is_a_file_costs_time_alone(folder: Path, home: Path) -> None:
-    """The same for whoever may write anywhere."""
+    """The same for a user who may write anywhere."""
     home.parent.mkdir(parents=True, exist_ok=True)
     home.write_text("not a folder")
     said: list[str] = []
