@@ -382,7 +382,7 @@ class Engine:
     def log_sums(self, logits: Array) -> list[float]:
         """log Σ exp of every row of logits (B, V), in less than half of NumPy's time."""
         logits = np.ascontiguousarray(_numbers("logits", logits, kinds="fiu"), dtype=np.float32)
-        if logits.ndim != 2 or not 0 < logits.shape[1] <= INT32:
+        if logits.ndim != 2 or logits.shape[1] == 0 or max(logits.shape) > INT32:
             raise InputError(f"logits must be of shape (rows, at least 1 token), not {logits.shape}")
         tops, sums = logits.max(axis=1), np.empty(len(logits), dtype=np.float32)
         with self._lock:
