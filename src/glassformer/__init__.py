@@ -7,10 +7,15 @@
 Names are loaded when they are first used: importing the package loads no torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from glassformer import interrupt
 
-from glassformer import machine
+if interrupt.is_command():
+    interrupt.install()  # before the imports below, which take longer
+
+from importlib import import_module  # noqa: E402
+from typing import TYPE_CHECKING, Any  # noqa: E402
+
+from glassformer import machine  # noqa: E402
 
 machine.guard_bf16()
 
