@@ -432,7 +432,7 @@ class Text:
     def positions(self, word: str | int) -> list[int]:
         """The positions of a word: a number, or its text, with or without the blank before it."""
         word = str(word)
-        if re.fullmatch(r"-?\d+", word, re.ASCII):
+        if re.fullmatch(r"-?[0-9]{1,9}", word):
             return [self.reading().check_position(int(word))]
         if self.lm.tokenizer is None:
             raise InputError(f"{self.name} has no vocabulary; give positions as numbers")
