@@ -87,11 +87,11 @@ def rows_of(found: "Top") -> list[dict[str, Any]]:
 
 def print_top(found: "Top") -> None:
     """Every candidate with its probability as a bar; what would be cut off is dim."""
-    from glassformer.figures.labels import cells, visible
+    from glassformer.figures.labels import cells, visible_start
     from glassformer.figures.terminal import bar
 
     console = stdout()
-    shown = [visible(token) for token in found.tokens]
+    shown = [visible_start(token) for token in found.tokens]
     width = max(map(cells, shown))
     for rank, (token, one, kept) in enumerate(zip(shown, found, found.kept, strict=True), start=1):
         padded = token + " " * (width - cells(token))
