@@ -45,6 +45,8 @@ VERBS = {
     "env": Verb("env", "what this machine is and can do"),
 }
 
+OUT_OF_MEMORY = ("can't allocate memory", "out of memory")  # as torch says it, on a processor or a GPU
+
 WELCOME = """\
 Glassformer, the language model you can see through. Try:
   glass generate "Once upon a time"        a story from the model that ships
@@ -151,6 +153,10 @@ def call(name: str, arguments: list[str]) -> int:
         where = f"{error.filename}: " if error.filename else ""
         return complain(f"{where}{error.strerror or error}", 1)
     except MemoryError:
+        return complain("out of memory", 1)
+    except RuntimeError as error:
+        if not any(words in str(error) for words in OUT_OF_MEMORY):
+            raise
         return complain("out of memory", 1)
 
 
