@@ -10,7 +10,7 @@ from types import NoneType
 from typing import Any, get_args, get_type_hints
 
 from glassformer.errors import InputError
-from glassformer.files import MEGABYTE, read_text
+from glassformer.files import MEGABYTE, read_bytes
 from glassformer.hub.families import FAMILIES, family
 from glassformer.training.hyperparameters import EvalSchedule, Hyperparameters, option
 
@@ -92,12 +92,12 @@ class Recipe:
     @classmethod
     def read(cls, path: Path) -> "Recipe":
         """A recipe from its file."""
-        text = read_text(path, MEGABYTE, kind=InputError)
+        content = read_bytes(path, MEGABYTE, kind=InputError)
         try:
-            values = tomllib.loads(text)
+            values = tomllib.loads(content.decode("utf-8"))
         except RecursionError:
             raise InputError(f"{path}: not a TOML file (nested too deeply)") from None
-        except ValueError as error:  # syntax, a number of 5000 digits
+        except ValueError as error:  # syntax, encoding, a number of 5000 digits
             raise InputError(f"{path}: not a TOML file ({error})") from None
         return cls.of(values, str(path))
 
