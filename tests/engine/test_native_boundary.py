@@ -179,10 +179,12 @@ def test_copies_share_threads_that_live_as_long_as_both(arrays: dict[str, Array]
 
 def test_a_model_that_the_engine_cannot_run_is_described() -> None:
     """So that torch can take it."""
-    assert native.unsupported("gpt2", CONFIG) == ""
-    assert "width 48 cannot be split into 7 heads" in native.unsupported("gpt2", CONFIG | {"heads": 7})
-    assert "norm_eps must be a number" in native.unsupported("gpt2", CONFIG | {"norm_eps": float("nan")})
-    assert "head_width must be" in native.unsupported("gpt2", CONFIG | {"head_width": 8})
+    assert native.Engine.unsupported("gpt2", CONFIG) == ""
+    assert "width 48 cannot be split into 7 heads" in native.Engine.unsupported("gpt2", CONFIG | {"heads": 7})
+    assert "norm_eps must be a number" in native.Engine.unsupported(
+        "gpt2", CONFIG | {"norm_eps": float("nan")}
+    )
+    assert "head_width must be" in native.Engine.unsupported("gpt2", CONFIG | {"head_width": 8})
 
 
 # A cache.
