@@ -1,6 +1,7 @@
 """Sentence pairs: files to pairs of texts, and pairs of token ids to batches of similar lengths."""
 
 import json
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -33,7 +34,9 @@ def read_pairs(paths: Sequence[Path]) -> list[Pair]:
         name = paths[0].name.removesuffix(".gz").removesuffix(".zst")
         parse = _from_json if name.endswith(".jsonl") else _from_columns
         numbered = enumerate(read_lines(paths[0]), 1)
-        pairs = [_checked(parse(line, f"{paths[0]}, line {n}"), f"{paths[0]}, line {n}") for n, line in numbered]
+        pairs = [
+            _checked(parse(line, f"{paths[0]}, line {n}"), f"{paths[0]}, line {n}") for n, line in numbered
+        ]
     elif len(paths) == 2:
         pairs = list(_side_by_side(*paths))
     else:
@@ -48,7 +51,9 @@ def _side_by_side(first: Path, second: Path) -> Iterator[Pair]:
     for number, (source, target) in enumerate(lines, 1):
         if source is None or target is None:
             short, long = (first, second) if source is None else (second, first)
-            raise InputError(f"{short} has {number - 1:,} lines, and {long} has more: they do not belong together")
+            raise InputError(
+                f"{short} has {number - 1:,} lines, and {long} has more: they do not belong together"
+            )
         yield _checked(Pair(source, target), f"{first} and {second}, line {number}")
 
 
@@ -117,7 +122,7 @@ class Pairs:
     def batch(self, rows: Sequence[int]) -> Batch:
         """Some pairs as arrays: `source` (B, S) and `target` (B, T + 1), filled up on the right by `pad`.
 
-        `mask` (B, T) is True at the targets that are to be learned: all after the first token, but no padding.
+        `mask` (B, T) is True at the targets that are to be learned: all behind the first token, no padding.
         """
         source = _filled([self.sources[row] for row in rows], self.pad)
         target = _filled([self.targets[row] for row in rows], self.pad)
@@ -152,7 +157,9 @@ class PairStream:
 
     def __init__(self, pairs: Pairs, *, batch: int, seed: int) -> None:
         if len(pairs) < batch:
-            raise InputError(f"batch: {batch} pairs are more than the {len(pairs)} that there are to learn from")
+            raise InputError(
+                f"batch: {batch} pairs are more than the {len(pairs)} that there are to learn from"
+            )
         self.pairs, self.size, self.seed = pairs, batch, seed
         self.cursor = [0]
         self._epoch: tuple[int, Ids] = (-1, np.empty(0, np.int64))
@@ -185,17 +192,17 @@ class PairStream:
         return self._epoch[1]
 
 
-def without_leaks(pairs: Sequence[Pair], share: float, key: Callable[[str], str] = str.casefold) -> tuple[list[Pair], list[Pair]]:
+def without_leaks(
+    pairs: Sequence[Pair], share: float, key: Callable[[str], str] = str.casefold
+) -> tuple[list[Pair], list[Pair]]:
     """Pairs to learn from, and about a `share` of them held out, such that no sentence is in both.
 
     A sentence may have several translations, which have others in turn. All pairs that are connected this way
     stay on one side. Which components are held out follows from a hash of their first sentence.
     """
     component = _components([(f"s {key(pair.source)}", f"t {key(pair.target)}") for pair in pairs])
-    import zlib
-
     names: dict[int, int] = {}
-    for number, (root, pair) in enumerate(zip(component, pairs, strict=True)):
+    for root, pair in zip(component, pairs, strict=True):
         names.setdefault(root, zlib.crc32(key(pair.source).encode()))
     limit = share * (1 << 32)
     held = [names[root] < limit for root in component]

@@ -35,6 +35,8 @@ def find_files(path: Path) -> list[Path]:
     """The files of a source: itself, or every file of text in a folder, in the order of the names."""
     if path.is_file():
         return [path]
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path}: neither a regular file nor a folder")
     if not path.is_dir():
         raise InputError(f"{path}: there is no such file or folder of text")
     inside = (file for file in path.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())
@@ -87,6 +89,8 @@ def read_corpus(sources: Iterable[str | Path]) -> Iterator[str]:
         for file in find_files(source):
             for piece in read_pieces(file):
                 yield piece.text
+
+
 def read_lines(path: Path) -> Iterator[str]:
     """The lines of a text file, packed or not, without their ends; a file that is missing is refused."""
     if not path.is_file():

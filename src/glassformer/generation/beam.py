@@ -8,7 +8,7 @@ import numpy as np
 from glassformer.generation.decode import Continuation, check_prompts, prefill
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import adjust, best, restrict
-from glassformer.generation.stepper import Cache, Ids, Logits, Stepper
+from glassformer.generation.stepper import Cache, Logits, Stepper
 
 NOWHERE = np.float32(-1e9)  # the total of a beam that no real one loses against
 
@@ -48,7 +48,9 @@ def beam_search(
     return _run(model, searches, cancelled or (lambda: False))
 
 
-def _run(model: Stepper, searches: Sequence["_Search"], cancelled: Callable[[], bool]) -> Iterator[list[Beam]]:
+def _run(
+    model: Stepper, searches: Sequence["_Search"], cancelled: Callable[[], bool]
+) -> Iterator[list[Beam]]:
     """All searches together, each step one batch; results in the order of the prompts."""
     alive = [search for search in searches if not search.done]
     logits, cache = _begin(model, alive) if alive else (None, None)

@@ -83,7 +83,9 @@ def generate(
         for which, prompt in enumerate(prompts)
         for choice in range(options.num_return_sequences)
     ]
-    return _Loop(model, options, frozenset(ends), known, frozenset(forbidden)).run(continuations, rooms, cancelled)
+    return _Loop(model, options, frozenset(ends), known, frozenset(forbidden)).run(
+        continuations, rooms, cancelled
+    )
 
 
 def check_prompts(model: Stepper, prompts: Sequence[Sequence[int]], *, options: Options) -> list[int]:

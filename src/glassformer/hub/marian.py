@@ -100,7 +100,9 @@ def _read_id(theirs: dict[str, Any], key: str, path: Path) -> int:
 def write_config(config: Config) -> dict[str, Any]:
     """A Hugging Face `config.json` from our Config."""
     if config.layout != "halves":
-        raise CheckpointError(f"layout {config.layout!r}: files of this form hold models with layout 'halves'")
+        raise CheckpointError(
+            f"layout {config.layout!r}: files of this form hold models with layout 'halves'"
+        )
     sizes = {key: getattr(config, ours) for ours, keys in SIZES.items() for key in keys}
     activation = next(theirs for theirs, ours in ACTIVATIONS.items() if ours == config.activation)
     return {

@@ -26,7 +26,11 @@ def read_config(theirs: dict[str, Any], path: Path) -> Config:
     for one in fields(Config):
         value = theirs.get(one.name)
         if type(value) is not type(one.default):
-            shown = "missing" if value is None else f"{str(value)[:40]!r}, which is no {type(one.default).__name__}"
+            shown = (
+                "missing"
+                if value is None
+                else f"{str(value)[:40]!r}, which is no {type(one.default).__name__}"
+            )
             raise CheckpointError(f"{path}: {one.name} is {shown}")
         values[one.name] = value
     config: Config = make_config(Config, values, path=path)
@@ -35,7 +39,9 @@ def read_config(theirs: dict[str, Any], path: Path) -> Config:
 
 def write_config(config: Config) -> dict[str, Any]:
     """A `config.json` from our Config."""
-    return {"architectures": ["Seq2Seq"], "model_type": "glass-seq2seq", "is_encoder_decoder": True} | asdict(config)
+    return {"architectures": ["Seq2Seq"], "model_type": "glass-seq2seq", "is_encoder_decoder": True} | asdict(
+        config
+    )
 
 
 FAMILY = Family(

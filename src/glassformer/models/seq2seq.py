@@ -217,7 +217,7 @@ class Decoder(Tapped):
         return [tuple(torch.tanh(bridge(tensor)) for tensor in state) for bridge, state in pairs]
 
     def forward(self, x: Tensor, states: list[State], memory: Memory) -> tuple[Tensor, list[State]]:
-        """One step with the vector of a token x (B, I): what the word is made of (B, D), and the new states."""
+        """One step with a token's vector x (B, I): what the word is made of (B, D), and the new states."""
         before = self.config.wiring == "before"
         context = self.context(states[-1][0], memory) if before else None
         states = self.advance(x if context is None else torch.cat([x, context], -1), states)
@@ -310,7 +310,9 @@ class Seq2Seq(Net):
             if "tokens" in name:
                 parameter.normal_(0.0, 0.1, generator=generator)
                 continue
-            bound = 1 / math.sqrt(self.config.width if name.startswith("encoder") else self.config.decoder_width)
+            bound = 1 / math.sqrt(
+                self.config.width if name.startswith("encoder") else self.config.decoder_width
+            )
             parameter.uniform_(-bound, bound, generator=generator)
         return self
 

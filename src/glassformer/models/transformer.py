@@ -20,7 +20,7 @@ from glassformer.nn.cache import KVCache
 from glassformer.nn.feedforward import ACTIVATIONS, FeedForward
 from glassformer.nn.net import Net
 from glassformer.nn.positions import LAYOUTS, sinusoid_table
-from glassformer.nn.stack import Stack
+from glassformer.nn.stack import ATTENTION, CROSS_ATTENTION, FEED_FORWARD, Stack
 from glassformer.nn.stepping import Given
 from glassformer.trace import Tapped
 
@@ -172,7 +172,7 @@ class EncoderBlock(Tapped):
 
 
 class DecoderBlock(Tapped):
-    """Masked self-attention → add → norm → attention to the source → add → norm → feed-forward → add → norm."""
+    """Masked self-attention, attention to the source, feed-forward; each followed by add → norm."""
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
@@ -287,7 +287,7 @@ class Transformer(Net):
 
     @property
     def scale(self) -> float:
-        """What token vectors are multiplied by, so that positions, whose length is √(D / 2), do not drown them."""
+        """What token vectors are multiplied by: without it, position vectors of length √(D / 2) outweigh them."""
         return math.sqrt(self.config.width) if self.config.scaled else 1.0
 
     def positions(self, ids: Tensor, cache: Cache | None) -> Tensor:
@@ -298,7 +298,9 @@ class Transformer(Net):
         end = start + ids.shape[1]
         limit = config.context + (0 if padding is None else int(padding.min()))
         if end > limit:
-            raise InputError(f"{end} tokens are {end - limit} more than the model's context of {config.context}")
+            raise InputError(
+                f"{end} tokens are {end - limit} more than the model's context of {config.context}"
+            )
         table = sinusoid_table(config.context, config.width, config.layout, ids.device)
         table = table.to(self.tokens.weight.dtype)
         if padding is None:
@@ -323,12 +325,20 @@ class Transformer(Net):
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
-        """The encoder, in which every position sees all others, and the decoder, which also sees the encoder."""
+        """The encoder, whose positions see all others, and the decoder, which sees the encoder too."""
         config = self.config
-        sizes = {"heads": config.heads, "neurons": config.neurons}
-        parts = (("attn", "mid"), ("cross", "mid2"), ("mlp", "out"))
-        encoder = Stack(prefix="encoder.", layers=config.layers, causal=False, **sizes)
-        decoder = Stack(prefix="decoder.", layers=config.decoder_layers, causal=True, parts=parts, **sizes)
+        encoder = Stack(
+            prefix="encoder.",
+            layers=config.layers,
+            heads=config.heads,
+            neurons=config.neurons,
+            causal=False,
+            source=True,
+        )
+        parts = (ATTENTION, CROSS_ATTENTION, FEED_FORWARD)
+        decoder = replace(
+            encoder, prefix="decoder.", layers=config.decoder_layers, causal=True, source=False, parts=parts
+        )
         return encoder, decoder
 
     def embed(self, ids: Tensor) -> Tensor:

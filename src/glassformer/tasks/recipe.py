@@ -1,6 +1,7 @@
 """Recipes: everything that decides a training, as a dataclass, a TOML file, and flags. No torch here."""
 
 import dataclasses
+import math
 import tomllib
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -9,6 +10,7 @@ from types import NoneType
 from typing import Any, ClassVar, Protocol, get_args, get_type_hints
 
 from glassformer.errors import InputError
+from glassformer.files import MEGABYTE, read_bytes
 from glassformer.hub.families import FAMILIES, family
 from glassformer.training.hyperparameters import EvalSchedule, Hyperparameters, option
 
@@ -16,6 +18,7 @@ Strings = tuple[str, ...]
 Numbers = tuple[float, ...]
 
 DEFAULT_KIND = "gpt2"
+LARGEST = 1 << 63  # no number of a recipe is larger
 # Fields of a family's Config that no recipe sets: the tokenizer or the other fields decide them.
 NOT_KEYS = {"vocab", "neurons", "activation", "norm_eps", "tied", "source_vocab", "pad", "start"}
 NOT_KEYS |= {"layout", "scaled", "head_bias"}
@@ -44,7 +47,8 @@ class PairedText:
     """What to learn from: sentences and their translations, or other texts that belong together."""
 
     data: Strings = option(
-        (), "One file of pairs (.tsv, or .jsonl with source and target), or two files, line by line; also .gz."
+        (),
+        "One file of pairs (.tsv, or .jsonl with source and target), or two files, line by line; also .gz.",
     )
     validation: Strings = option((), "The pairs to evaluate on, in the same form; none: some are held out.")
     held_out: float = option(
@@ -54,7 +58,9 @@ class PairedText:
         (), "The languages of source and target, such as de, en: a tag before the source says the direction."
     )
     both_ways: bool = option(False, "Learn both directions; needs languages.")
-    longest: int = option(100, "Tokens of a source or a target, above which a pair is left out of the training.")
+    longest: int = option(
+        100, "Tokens of a source or a target, above which a pair is left out of the training."
+    )
     tokenizer: str = option("", "A model whose vocabulary to use; none: learn a new one from the pairs.")
     vocab: int = option(8000, "Size of a new vocabulary, of sources and targets together.")
 
@@ -62,7 +68,9 @@ class PairedText:
         if self.both_ways and len(self.languages) != 2:
             raise InputError("both_ways needs languages: that of the source and that of the target")
         if len(self.languages) not in (0, 2):
-            raise InputError(f"languages are two, that of the source and that of the target, not {len(self.languages)}")
+            raise InputError(
+                f"languages are two, that of the source and that of the target, not {len(self.languages)}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,10 +137,9 @@ class Recipe:
     @classmethod
     def read(cls, path: Path) -> "Recipe":
         """A recipe from its file."""
+        content = read_bytes(path, MEGABYTE, kind=InputError)
         try:
-            values = tomllib.loads(path.read_bytes().decode("utf-8"))
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+            values = tomllib.loads(content.decode("utf-8"))
         except RecursionError:
             raise InputError(f"{path}: not a TOML file (nested too deeply)") from None
         except ValueError as error:  # syntax, encoding, a number of 5000 digits
@@ -228,7 +235,7 @@ def sections_of(kind: str) -> dict[str, Any]:
 
 
 def objective_of(kind: str) -> str:
-    """What a kind of model learns; known for the default one without the model's file, which imports torch."""
+    """What a kind of model learns. For the default kind its file, which imports torch, is not needed."""
     return "next_token" if kind == DEFAULT_KIND else family(kind).objective
 
 
@@ -332,10 +339,11 @@ def _checked(value: Any, kind: Any, where: str) -> Any:
     optional = [one for one in get_args(kind) if one is not NoneType]  # `int | None`: None is the default
     if optional:
         return value if value is None else _checked(value, optional[0], where)
-    if kind is float and type(value) is int and abs(value) < 1 << 1000:  # a larger one is infinite
-        return float(value)
-    if type(value) is not kind:
-        names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+    if kind is float and type(value) is int:
+        value = float(value) if abs(value) < 1 << 1000 else math.inf
+    sized = type(value) not in (int, float) or -LARGEST < value < LARGEST  # which nan is not
+    if type(value) is not kind or not sized:
+        names = {int: "a whole number", float: "a finite number", str: "a text", bool: "true or false"}
         raise InputError(f"{where} should be {names[kind]}, not {value!r}")
     return value
 

@@ -65,7 +65,7 @@ class TrainingJob:
         return net.to(device)
 
     def _new(self) -> "Net":
-        shape, dtype = self.recipe.model, self._dtype()
+        shape, dtype = self.recipe.model, self.dtype
         kind = family(shape.kind)
         keys = {one.name for one in fields(kind.config)} & {one.name for one in fields(shape)}
         chosen = {key: getattr(shape, key) for key in keys}
@@ -81,7 +81,7 @@ class TrainingJob:
         name = self.recipe.model.base
         folder = locate(name, offline=self.offline)
         dropout = getattr(self.recipe.model, "dropout", 0.0)  # some kinds have none
-        how: dict[str, Any] = {"dtype": self._dtype(), "dropout": dropout}
+        how: dict[str, Any] = {"dtype": self.dtype, "dropout": dropout}
         if not is_adapter(folder):
             net = load_folder(folder, **how).model
         elif self.recipe.lora.rank:
@@ -97,7 +97,9 @@ class TrainingJob:
             parameter.data = parameter.data.contiguous()
         return net
 
-    def _dtype(self) -> torch.dtype:
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type of the numbers that are trained."""
         return parse_dtype("float64" if self.recipe.train.precision == "float64" else "float32")
 
     def export(self, folder: Path, net: "Net", *, step: int, loss: float | None = None) -> None:

@@ -93,7 +93,8 @@ class Translator(Model):
         context = self._load().context
         if context is not None and len(ids) > context:
             raise InputError(
-                f"the text has {len(ids):,} tokens, {len(ids) - context:,} more than the model's context of {context:,}"
+                f"the text has {len(ids):,} tokens, {len(ids) - context:,} more than the model's context"
+                f" of {context:,}"
             )
         return ids
 

@@ -46,7 +46,9 @@ class Translation(TrainingJob):
         wanted = hash_json([text.vocab, tags, hash_json(learn)])
         tokenizer = named_vocabulary(name, offline=offline) if name else own_vocabulary(out, wanted, learned)
         if PADDING not in tokenizer.special or tokenizer.end is None:
-            raise InputError(f"{name}: a vocabulary for pairs needs the token {PADDING} and one that ends a text")
+            raise InputError(
+                f"{name}: a vocabulary for pairs needs the token {PADDING} and one that ends a text"
+            )
 
         encoded, left_out = _encode(learn, tokenizer, text, progress)
         held_out, _ = _encode(held, tokenizer, text, progress)
@@ -84,7 +86,11 @@ class Translation(TrainingJob):
     def check_preview(self, net: Any) -> None:
         """Refuse a preview that does not fit the context."""
         show = self.recipe.show
-        if show.preview and net.context is not None and len(self.tokenizer.encode(show.preview)) >= net.context:
+        if (
+            show.preview
+            and net.context is not None
+            and len(self.tokenizer.encode(show.preview)) >= net.context
+        ):
             raise InputError(f"preview: the text is longer than a context of {net.context} tokens")
 
     def preview(self, net: Any) -> str:
@@ -100,7 +106,9 @@ class Translation(TrainingJob):
         """What it is trained on."""
         files = ", ".join(f"`{Path(file).name}`" for file in _section(self.recipe).data)
         left = f"; {self.left_out:,} longer ones were left out" if self.left_out else ""
-        return [f"- {files}: {counted(len(self.pairs), 'pair')} to learn from, {len(self.held):,} held out{left}"]
+        return [
+            f"- {files}: {counted(len(self.pairs), 'pair')} to learn from, {len(self.held):,} held out{left}"
+        ]
 
 
 def _section(recipe: Recipe) -> PairedText:
@@ -116,7 +124,9 @@ def _read(text: PairedText) -> tuple[list[Pair], list[Pair]]:
     return without_leaks(pairs, text.held_out)
 
 
-def _encode(pairs: Sequence[Pair], tokenizer: Tokenizer, text: PairedText, progress: Progress) -> tuple[Pairs, int]:
+def _encode(
+    pairs: Sequence[Pair], tokenizer: Tokenizer, text: PairedText, progress: Progress
+) -> tuple[Pairs, int]:
     """Pairs as token ids, in both directions if so asked; and how many were too long."""
     sources: list[list[int]] = []
     targets: list[list[int]] = []

@@ -69,7 +69,9 @@ class Hyperparameters:
                 f"lr must be above 0 and not below lr_end, not {self.lr} with lr_end {self.lr_end}"
             )
         if not 0 <= self.label_smoothing < 1:
-            raise InputError(f"label_smoothing must be at least 0 and less than 1, not {self.label_smoothing}")
+            raise InputError(
+                f"label_smoothing must be at least 0 and less than 1, not {self.label_smoothing}"
+            )
         if not (0 <= self.beta1 < 1 and 0 <= self.beta2 < 1):
             raise InputError(
                 f"beta1 and beta2 must be at least 0 and less than 1, not {self.beta1} and {self.beta2}"
