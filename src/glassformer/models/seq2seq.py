@@ -94,10 +94,37 @@ class Config:
         return 0 if self.reads == "last" else self.state_width
 
     @property
+    def encoder_inputs(self) -> list[int]:
+        """The width of what each layer of the encoder reads."""
+        return [self.token_width, *[self.state_width] * (self.layers - 1)]
+
+    @property
+    def decoder_inputs(self) -> list[int]:
+        """The width of what each layer of the decoder reads."""
+        fed = self.context_width if self.wiring == "before" else 0
+        return [self.token_width + fed, *[self.decoder_width] * (self.layers - 1)]
+
+    @property
+    def join_inputs(self) -> int:
+        """The width of what a word is made of: the decoder's state, the context, and the token before it."""
+        also = self.token_width if self.wiring == "before" else 0
+        return self.decoder_width + self.context_width + also
+
+    @property
     def parameters(self) -> int:
         """How many numbers are learned, counted without making any of them."""
-        with torch.device("meta"):
-            return sum(parameter.numel() for parameter in Seq2Seq(self).parameters())
+        states, width, gates = self.state_width, self.decoder_width, CELLS[self.cell].gates
+        directions = 2 if self.bidirectional else 1
+        encoder = directions * sum(
+            gates * self.width * (size + self.width + 2) for size in self.encoder_inputs
+        )
+        decoder = sum(gates * width * (size + width + 2) for size in self.decoder_inputs)
+        bridge = self.layers * (states + 1) * width if states != width else 0
+        join = (self.join_inputs + 1) * width if self.context_width else 0
+        scores = {"dot": 0, "bilinear": states * width, "additive": (states + width + 2) * width}
+        attention = scores[self.score] if self.reads == "attention" else 0
+        tokens = (self.vocab + self.source_vocab) * self.token_width
+        return tokens + directions * encoder + bridge + decoder + attention + join + (width + 1) * self.vocab
 
 
 class Encoder(Tapped):
@@ -106,7 +133,7 @@ class Encoder(Tapped):
     def __init__(self, config: Config) -> None:
         super().__init__()
         make = CELLS[config.cell]
-        inputs = [config.token_width, *[config.state_width] * (config.layers - 1)]
+        inputs = config.encoder_inputs
         self.forwards = nn.ModuleList(make(size, config.width) for size in inputs)
         self.backwards = nn.ModuleList(make(size, config.width) for size in inputs if config.bidirectional)
         self.drop = nn.Dropout(config.dropout)
@@ -198,15 +225,12 @@ class Decoder(Tapped):
         super().__init__()
         self.config = config
         make, width = CELLS[config.cell], config.decoder_width
-        fed = config.context_width if config.wiring == "before" else 0
-        inputs = [config.token_width + fed, *[width] * (config.layers - 1)]
-        self.cells = nn.ModuleList(make(size, width) for size in inputs)
+        self.cells = nn.ModuleList(make(size, width) for size in config.decoder_inputs)
         self.attn = Attention(config) if config.reads == "attention" else None
         if config.state_width != width:  # the encoder's last state becomes the decoder's first
             self.bridge = nn.ModuleList(nn.Linear(config.state_width, width) for _ in self.cells)
         if config.context_width:
-            also = config.token_width if config.wiring == "before" else 0
-            self.join = nn.Linear(width + config.context_width + also, width)
+            self.join = nn.Linear(config.join_inputs, width)
         self.drop = nn.Dropout(config.dropout)
 
     def begin(self, last: list[State]) -> list[State]:

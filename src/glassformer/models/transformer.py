@@ -287,7 +287,7 @@ class Transformer(Net):
 
     @property
     def scale(self) -> float:
-        """What token vectors are multiplied by: without it, position vectors of length √(D / 2) outweigh them."""
+        """What token vectors are multiplied by: else position vectors, of length √(D / 2), outweigh them."""
         return math.sqrt(self.config.width) if self.config.scaled else 1.0
 
     def positions(self, ids: Tensor, cache: Cache | None) -> Tensor:
