@@ -7,7 +7,7 @@ import numpy as np
 
 from glassformer.generation.decode import Continuation, check_prompts, prefill
 from glassformer.generation.options import Options
-from glassformer.generation.sampling import adjust, best, restrict
+from glassformer.generation.sampling import Rules, best, log_softmax
 from glassformer.generation.stepper import Cache, Logits, Stepper
 
 NOWHERE = np.float32(-1e9)  # the total of a beam that no real one loses against
@@ -41,8 +41,9 @@ def beam_search(
     Options and prompts are checked now, before the first result is asked for.
     """
     rooms = check_prompts(model, prompts, options=options)
+    rules = Rules(options, frozenset(ends), known, frozenset(forbidden))
     searches = [
-        _Search(number, prompt, room, options, frozenset(ends), known, frozenset(forbidden))
+        _Search(number, prompt, room, options, rules)
         for number, (prompt, room) in enumerate(zip(prompts, rooms, strict=True))
     ]
     return _run(model, searches, cancelled or (lambda: False))
@@ -90,9 +91,7 @@ class _Search:
     prompt: Sequence[int]
     room: int
     options: Options
-    ends: frozenset[int]
-    known: int | None
-    forbidden: frozenset[int]
+    rules: Rules
     running: list[Beam] = field(default_factory=list)
     ended: list[Beam] = field(default_factory=list)
     length: int = 0
@@ -111,6 +110,11 @@ class _Search:
         """How many beams there are."""
         return self.options.num_beams
 
+    @property
+    def left(self) -> int:
+        """How many tokens may still follow, that of this step included."""
+        return 1 + self.room - self.length
+
     def results(self) -> list[Beam]:
         """The best, as many as were asked for."""
         return self.ended[: self.options.num_return_sequences]
@@ -125,27 +129,26 @@ class _Search:
         """One token more for every beam: logits (beams, V), and the log of the sum of e^logit of each."""
         self.length += 1
         candidates = self._extensions(logits, totals)
-        at_edge = self.length == self.room
+        at_edge = self.left == 1
         ended = [beam for beam in candidates[: self.width] if self._ends(beam) or at_edge]
         self.ended = _best([*self.ended, *map(self._finish, ended)], self.width)
         self.running = [beam for beam in candidates if not self._ends(beam)][: self.width]
         self.done = at_edge or self._settled()
 
     def _ends(self, beam: Beam) -> bool:
-        return beam.tokens[-1] in self.ends
+        return beam.tokens[-1] in self.rules.ends
 
     def _extensions(self, logits: Logits, totals: Sequence[float]) -> list[Beam]:
         """The best ways to go on: enough of them, even if all that can end do so here."""
         options = self.options
-        count = max(2, 1 + len(self.ends)) * options.num_beams
+        count = max(2, 1 + len(self.rules.ends)) * options.num_beams
         found: list[tuple[np.float32, int, int]] = []  # the new total, the beam, the token
         for row, (beam, scores, total) in enumerate(zip(self.running, logits, totals, strict=True)):
-            too_early = len(beam.tokens) < options.min_new_tokens
-            forbidden = self.forbidden | self.ends if too_early else self.forbidden
-            allowed = restrict(scores, known=self.known, forbidden=forbidden)
             # Masked tokens keep their share in the normalization, as they do in Hugging Face's search.
-            logp = (allowed - np.float32(total)).astype(np.float32)
-            logp = adjust(logp, options, prompt=self.prompt, answer=beam.tokens)
+            logp = (scores - np.float32(total)).astype(np.float32)
+            logp = self.rules.apply(logp, prompt=self.prompt, answer=beam.tokens, room=self.left)
+            if options.renormalize_logits:
+                logp = log_softmax(logp).astype(np.float32)
             # No beam can have more than `count` of the best: the others of its row need no order.
             found += [(logp[token] + beam.total, row, int(token)) for token in best(logp, count)]
         found.sort(key=lambda one: (-one[0], one[1], one[2]))
@@ -161,7 +164,9 @@ class _Search:
         """A finished beam with its score: total / length ** length_penalty."""
         score = float(beam.total) / len(beam.tokens) ** self.options.length_penalty
         if self._ends(beam):
-            return Beam(beam.tokens[:-1], beam.logprobs[:-1], beam.total, beam.row, score, "stop")
+            forced = self.rules.forces_end(self.left)
+            finish = "length" if forced else "stop"
+            return Beam(beam.tokens[:-1], beam.logprobs[:-1], beam.total, beam.row, score, finish)
         return Beam(beam.tokens, beam.logprobs, beam.total, beam.row, score, "length")
 
     def _settled(self) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 
 from glassformer.errors import InputError
 from glassformer.generation.options import Options
-from glassformer.generation.sampling import adjust, choose, restrict
+from glassformer.generation.sampling import Rules, choose
 from glassformer.generation.stepper import Cache, Ids, Logits, Stepper
 
 
@@ -73,8 +73,8 @@ def generate(
     """Continue every prompt `num_return_sequences` times, all at once; yields tokens as they are chosen.
 
     Any token of `ends` ends a continuation (and is not part of it); ids from `known` on, and `forbidden`
-    ones, are never chosen;
-    `cancelled` is asked before every step. The consumer ends a continuation by `event.continuation.stop()`.
+    ones, are never chosen; `cancelled` is asked before every step. The consumer ends a continuation by
+    `event.continuation.stop()`.
     Options and prompts are checked now, before the first token is asked for.
     """
     rooms = check_prompts(model, prompts, options=options)
@@ -83,16 +83,16 @@ def generate(
         for which, prompt in enumerate(prompts)
         for choice in range(options.num_return_sequences)
     ]
-    return _Loop(model, options, frozenset(ends), known, frozenset(forbidden)).run(
-        continuations, rooms, cancelled
-    )
+    rules = Rules(options, frozenset(ends), known, frozenset(forbidden))
+    return _Loop(model, options, rules).run(continuations, rooms, cancelled)
 
 
 def check_prompts(model: Stepper, prompts: Sequence[Sequence[int]], *, options: Options) -> list[int]:
     """How many tokens may follow each prompt; one that is empty, unknown or too long is refused."""
-    unknown = next((id for id in options.logit_bias if id >= model.vocab), None)
-    if unknown is not None:
-        raise InputError(f"logit_bias: {unknown} is not a token id of this model (0 to {model.vocab - 1})")
+    for name, ids in options.named_tokens.items():
+        unknown = next((id for id in ids if id >= model.vocab), None)
+        if unknown is not None:
+            raise InputError(f"{name}: {unknown} is not a token id of this model (0 to {model.vocab - 1})")
     return [_room(model, prompt, options, which) for which, prompt in enumerate(prompts)]
 
 
@@ -121,9 +121,7 @@ class _Loop:
 
     model: Stepper
     options: Options
-    ends: frozenset[int]
-    known: int | None
-    forbidden: frozenset[int]
+    rules: Rules
 
     def run(
         self, continuations: list[Continuation], rooms: list[int], cancelled: Callable[[], bool] | None
@@ -155,20 +153,23 @@ class _Loop:
 
     def _advance(self, one: Continuation, raw: Logits, log_total: float) -> Event:
         """Choose the next token of one continuation, and see whether it was the last."""
-        options = self.options
-        too_early = len(one.tokens) < options.min_new_tokens
-        forbidden = self.forbidden | self.ends if too_early else self.forbidden
-        logits = restrict(raw, known=self.known, forbidden=forbidden)
-        logits = adjust(logits, options, prompt=one.given, answer=one.tokens)
-        token = choose(logits, options, choice=one.choice, position=one.length)
-        if token in self.ends:
+        options, room = self.options, self._room(one)
+        scores = self.rules.apply(raw, prompt=one.given, answer=one.tokens, room=room)
+        token = choose(scores, options, choice=one.choice, position=one.length)
+        if token in self.rules.ends:
             one.stop()
-            return Event(one, finish="stop")
+            return Event(one, finish="length" if self.rules.forces_end(room) else "stop")
         one.tokens.append(token)
-        at_edge = options.overflow == "stop" and self.model.context == one.length
-        if at_edge or len(one.tokens) >= options.max_new_tokens:
+        if room == 1:
             one.stop()
         return Event(one, token, float(raw[token]) - log_total, "length" if one.finished else None)
+
+    def _room(self, one: Continuation) -> int:
+        """How many tokens may still follow."""
+        room, context = self.options.max_new_tokens - len(one.tokens), self.model.context
+        if context is None or self.options.overflow == "slide":
+            return room
+        return min(room, context - one.length)
 
 
 def prefill(
