@@ -18,7 +18,12 @@ def hugging_face(seed: int = 0, *, size: float = 0.4, **changes: Any) -> MarianM
     sizes = {"vocab_size": VOCAB, "decoder_vocab_size": VOCAB, "d_model": 12, "max_position_embeddings": 40}
     sizes |= {"encoder_layers": 2, "decoder_layers": 1, "encoder_ffn_dim": 20, "decoder_ffn_dim": 20}
     sizes |= {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    tokens = {"pad_token_id": PAD, "decoder_start_token_id": PAD, "eos_token_id": END, "forced_eos_token_id": END}
+    tokens = {
+        "pad_token_id": PAD,
+        "decoder_start_token_id": PAD,
+        "eos_token_id": END,
+        "forced_eos_token_id": END,
+    }
     form = {"activation_function": "swish", "scale_embedding": True}
     torch.manual_seed(seed)
     model = MarianMTModel(MarianConfig(**sizes | tokens | form | changes))

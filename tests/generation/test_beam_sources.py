@@ -28,7 +28,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Pair]:
     """Small random models, theirs and ours, that like to end; the larger the weights, the surer they are."""
     logging.disable_progress_bar()
     made = []
-    for seed, size, liking in ((0, 0.3, 1.5), (1, 0.4, 4), (2, 0.5, 5), (3, 0.4, 3)):
+    for seed, size, liking in ((0, 0.3, 4), (1, 0.4, 5), (2, 0.5, 6), (3, 0.4, 4)):
         theirs = hugging_face(seed, size=size)
         with torch.no_grad():
             theirs.final_logits_bias[0, END] += liking
@@ -74,16 +74,15 @@ def compare(pair: Pair, sources: list[list[int]], options: dict[str, Any]) -> tu
     return beams, near
 
 
-@pytest.mark.parametrize("which", range(4))
-def test_four_beams_are_theirs(which: int, pairs: list[Pair]) -> None:
+def test_four_beams_are_theirs(pairs: list[Pair]) -> None:
     """Batches of sources of different lengths; random penalties, ways to stop, and tokens that are forbidden."""
-    rng = np.random.default_rng(which)
+    rng = np.random.default_rng(0)
     finishes = []
-    for _ in range(6):
-        beams, _ = compare(pairs[which], some_sources(rng, 3), some_options(rng) | {"num_beams": 4})
+    for case in range(20):
+        beams, _ = compare(pairs[case % 4], some_sources(rng, 3), some_options(rng) | {"num_beams": 4})
         finishes += [beam.finish for beam in beams]
         assert not any(PAD in beam.tokens for beam in beams)
-    assert {"stop", "length"} == set(finishes)
+    assert 0.2 < finishes.count("stop") / len(finishes) < 0.8
 
 
 @pytest.mark.slow
@@ -113,7 +112,7 @@ def test_the_likeliest_tokens_are_theirs(which: int, pairs: list[Pair]) -> None:
     """Without beams, in the same batches."""
     theirs, ours = pairs[which]
     rng = np.random.default_rng(50 + which)
-    for _ in range(5):
+    for _ in range(3):
         options = some_options(rng)
         options = {name: options[name] for name in ("max_new_tokens", "bad_words_ids", "forced_eos_token_id")}
         sources = some_sources(rng, 4)
@@ -136,14 +135,21 @@ def test_a_forced_end_takes_the_last_place(beams: int, pairs: list[Pair]) -> Non
     free, cut = translate(), translate(forced_eos_token_id=END)
     assert (len(free[0]), free[1]) == (7, "length")
     assert (len(cut[0]), cut[1]) == (6, "length")
-    assert translate(min_new_tokens=0, max_new_tokens=30, bad_words_ids=[[id] for id in range(1, VOCAB)]) == ((), "stop")
+    assert translate(min_new_tokens=0, max_new_tokens=30, bad_words_ids=[[id] for id in range(1, VOCAB)]) == (
+        (),
+        "stop",
+    )
 
 
 def test_a_forced_end_is_drawn_too(pairs: list[Pair]) -> None:
     """Whatever the temperature and the filters, and at the edge of the context."""
     stepper = pairs[0][1].given([[3, 4, END]])
     context = pairs[0][1].context
-    for options in ({"max_new_tokens": 5}, {"max_new_tokens": 100}, {"max_new_tokens": 5, "top_k": 0, "top_p": 0.5}):
+    for options in (
+        {"max_new_tokens": 5},
+        {"max_new_tokens": 100},
+        {"max_new_tokens": 5, "top_k": 0, "top_p": 0.5},
+    ):
         chosen = Options(temperature=3.0, forced_eos_token_id=END, **options)
         events = list(generate(stepper, [[PAD]], options=chosen, known=VOCAB, forbidden=[END]))
         assert events[-1].token == END  # it is no end of a text here, and forbidden anywhere else
@@ -155,9 +161,9 @@ def test_words_of_several_tokens_are_not_written(pairs: list[Pair]) -> None:
     """Each of their tokens may come, one behind the other they may not; nothing else changes."""
     ours, source = pairs[2][1], [[3, 4, 5, END]]
     how: dict[str, Any] = {"max_new_tokens": 12, "min_new_tokens": 12}
-    (free, _), = greedy(ours, source, **how)
+    ((free, _),) = greedy(ours, source, **how)
     first = free[4:6]
-    (other, _), = greedy(ours, source, bad_words_ids=[list(first)], **how)
+    ((other, _),) = greedy(ours, source, bad_words_ids=[list(first)], **how)
     starts = [at for at in range(11) if other[at : at + 2] == first]
     assert not starts
     assert other[: free.index(first[0]) + 1] == free[: free.index(first[0]) + 1]
@@ -168,7 +174,9 @@ def test_words_of_several_tokens_are_not_written(pairs: list[Pair]) -> None:
 def test_tokens_that_the_model_lacks_are_refused(name: str, pairs: list[Pair]) -> None:
     """By the name of the option."""
     value = VOCAB if name == "forced_eos_token_id" else [[1], [2, VOCAB]]
-    with pytest.raises(InputError, match=rf"^{name}: {VOCAB} is not a token id of this model \(0 to {VOCAB - 1}\)"):
+    with pytest.raises(
+        InputError, match=rf"^{name}: {VOCAB} is not a token id of this model \(0 to {VOCAB - 1}\)"
+    ):
         our_beams(pairs[0][1], [[3, END]], num_beams=2, **{name: value})
 
 
@@ -179,7 +187,7 @@ def test_a_batch_is_each_source_alone(kind: str, beams: int) -> None:
     changes: dict[str, Any] = {"heads": 2, "head_bias": True} if kind == "transformer" else {}
     net = small_net(kind, 5, vocab=VOCAB, pad=PAD, start=PAD, **changes)
     with torch.no_grad():
-        net.head.bias[END] += 4  # it likes to end
+        net.head.bias[END] += 2  # it likes to end
     sources = some_sources(np.random.default_rng(8), 6)
     for early_stopping in (True, False, "never"):
         how = {"max_new_tokens": 9, "early_stopping": early_stopping}
@@ -192,5 +200,9 @@ def test_a_batch_is_each_source_alone(kind: str, beams: int) -> None:
         assert len({len(found[0].tokens) for found in together}) > 1
         for found, source in zip(together, sources, strict=True):
             (right,) = our_beams(net, [source], num_beams=beams, num_return_sequences=beams, **how)
-            assert [(beam.tokens, beam.finish) for beam in found] == [(beam.tokens, beam.finish) for beam in right]
-            np.testing.assert_allclose([beam.score for beam in found], [beam.score for beam in right], rtol=1e-4)
+            assert [(beam.tokens, beam.finish) for beam in found] == [
+                (beam.tokens, beam.finish) for beam in right
+            ]
+            np.testing.assert_allclose(
+                [beam.score for beam in found], [beam.score for beam in right], rtol=1e-4
+            )

@@ -34,7 +34,10 @@ BAD: list[tuple[str, Any]] = [
     *(("logit_bias", {5: bias}) for bias in (NAN, INF, -INF, 1e308, -1e308, 10**400, None, "1", True, [1.0])),
     *(("logit_bias", value) for value in (None, 5, [1.0], [(5, 1.0)], "5", {5})),
     *(("do_sample", value) for value in (None, 0, 1, "no", "false", [])),
-    *(("bad_words_ids", value) for value in (None, 5, "5", [5], [[]], [[1.5]], [[-1]], [[True]], {5: 1}, ["ab"])),
+    *(
+        ("bad_words_ids", value)
+        for value in (None, 5, "5", [5], [[]], [[1.5]], [[-1]], [[True]], {5: 1}, ["ab"])
+    ),
     *(("forced_eos_token_id", value) for value in (-1, 1.5, True, "0", [0])),
     *(("renormalize_logits", value) for value in (None, 0, 1, "no", [])),
     *(("early_stopping", value) for value in (None, 0, 1, 2, "always", "True", "", [], 1.0)),
