@@ -50,7 +50,7 @@ def some_options(rng: np.random.Generator) -> dict[str, Any]:
         "num_return_sequences": int(rng.integers(1, 5)),
         "length_penalty": float(rng.choice([-1, 0, 0.6, 1, 2])),
         "early_stopping": [True, False, "never"][rng.integers(3)],
-        "max_new_tokens": int(rng.integers(1, 16)),
+        "max_new_tokens": int(rng.integers(2, 16)),  # with a forced end, one token leaves nothing to choose
         "bad_words_ids": [[[PAD]], [[PAD], [7], [END]], [[PAD], [5, 6], [9, 9]]][rng.integers(3)],
         "renormalize_logits": bool(rng.integers(2)),
         "forced_eos_token_id": [None, END][rng.integers(2)],
