@@ -33,6 +33,9 @@ def hugging_face(seed: int = 0, *, size: float = 0.4, **changes: Any) -> MarianM
         stack.embed_positions.weight.copy_(table)
     model.final_logits_bias.normal_(generator=torch.Generator().manual_seed(seed))
     model.tie_weights()
+    if model.config.share_encoder_decoder_embeddings:  # also where the output matrix is another one
+        for stack in (model.model.encoder, model.model.decoder):
+            stack.embed_tokens.weight.copy_(model.model.shared.weight)
     return model.eval()
 
 

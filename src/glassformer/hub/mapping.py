@@ -42,6 +42,9 @@ class Names:
     unprefixed: tuple[str, ...] = ()  # their names that never have it
     transposed: tuple[str, ...] = ()  # of ours: stored (in, out)
     rows: tuple[str, ...] = ()  # of ours: vectors (N,) that are stored as (1, N)
+    # Of ours: another matrix once more. Where the configuration ties the output matrix, readers know that;
+    # where it does not, they look for this one under its own name, so that it is written again.
+    again: tuple[str, ...] = ()
 
     def ours(self, theirs: str) -> str | None:
         """Our name of one of their tensors; None for what is no weight; KeyError for an unknown name."""
@@ -202,8 +205,10 @@ def place_tensors(entries: Iterable[StoredTensor], model: Net, *, family: Family
 
 
 def export_tensors(family: Family, model: Net) -> dict[str, Tensor]:
-    """The weights under their names and in their orientation, a tied matrix once."""
+    """The weights under their names and in their orientation, a tied matrix once where readers know of it."""
     names, tied = family.names, tied_names(model)
+    if not getattr(model.config, "tied", True):
+        tied = {name: owner for name, owner in tied.items() if name not in names.again}
     state = {name: value.detach() for name, value in model.state_dict().items() if name not in tied}
     for name, shape in _absent_biases(family, model.config, Path()).items():
         state[name] = model.tokens.weight.detach().new_zeros(shape)

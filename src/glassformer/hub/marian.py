@@ -52,6 +52,7 @@ NAMES = Names(
     prefix="model.",
     unprefixed=("lm_head.weight", "final_logits_bias"),
     rows=("head.bias",),
+    again=("source_tokens.weight",),
 )
 
 ACTIVATIONS = {"swish": "swish", "silu": "swish", "relu": "relu", "gelu": "gelu_erf", "gelu_new": "gelu_tanh"}
