@@ -207,9 +207,9 @@ def place_tensors(entries: Iterable[StoredTensor], model: Net, *, family: Family
 def export_tensors(family: Family, model: Net) -> dict[str, Tensor]:
     """The weights under their names and in their orientation, a tied matrix once where readers know of it."""
     names, tied = family.names, tied_names(model)
-    if not getattr(model.config, "tied", True):
-        tied = {name: owner for name, owner in tied.items() if name not in names.again}
     state = {name: value.detach() for name, value in model.state_dict().items() if name not in tied}
+    if not getattr(model.config, "tied", True):
+        state |= {name: state[tied[name]].clone() for name in names.again if name in tied}
     for name, shape in _absent_biases(family, model.config, Path()).items():
         state[name] = model.tokens.weight.detach().new_zeros(shape)
 
