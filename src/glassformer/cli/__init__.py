@@ -24,6 +24,7 @@ class Verb(NamedTuple):
 
 VERBS = {
     "generate": Verb("generate", "continue a prompt, or generate without one"),
+    "translate": Verb("translate", "translate a text, or a file line by line"),
     "top": Verb("top", QUESTIONS["top"].help),
     "tokenize": Verb("tokenize", "the tokens of a text, and the merges that make them"),
     "attention": Verb(

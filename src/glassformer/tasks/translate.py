@@ -1,5 +1,6 @@
 """Translate: a model that writes a target from a source, and the result one can ask questions of."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -10,6 +11,7 @@ from glassformer.generation.decode import generate
 from glassformer.generation.options import Options
 from glassformer.tasks.model import Model
 
+SENTENCE = re.compile(r"(?<=[.!?…])\s+")  # where one sentence ends and another begins
 BATCH = 32  # sentences that are translated together
 
 
@@ -33,6 +35,10 @@ class Translated:
     def __str__(self) -> str:
         return self.text
 
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain data."""
+        return {name: value for name, value in vars(self).items() if name != "model"}
+
 
 class Translator(Model):
     """A model that translates a text, or writes another target from a source."""
@@ -50,10 +56,15 @@ class Translator(Model):
         return self.translate_many([text], to=to, **options)[0][0]
 
     def translate_many(
-        self, texts: Iterable[str], *, to: str | None = None, **options: Any
+        self, texts: Iterable[str], *, to: str | None = None, split: bool = False, **options: Any
     ) -> list[list[Translated]]:
-        """Translate several texts; of each the `num_return_sequences` best translations."""
+        """Translate several texts; of each the `num_return_sequences` best translations.
+
+        With `split`, a text that is longer than the context is translated sentence by sentence.
+        """
         texts = list(texts)
+        if split:
+            return [self._by_sentences(text, to, options) for text in texts]
         chosen = self.options(**options)
         sources = [self.encode_source(text, to=to) for text in texts]
         found: list[list[Translated]] = [[] for _ in texts]
@@ -70,6 +81,20 @@ class Translator(Model):
                     for tokens, score, finish in answers
                 ]
         return found
+
+    def _by_sentences(self, text: str, to: str | None, options: dict[str, Any]) -> list[Translated]:
+        """A long text, sentence by sentence; the best translations are joined, then the second best, …"""
+        sentences = [one for one in SENTENCE.split(text.strip()) if one]
+        found = self.translate_many(sentences, to=to, **options)
+        joined = []
+        for parts in zip(*found, strict=True):
+            whole = " ".join(part.text for part in parts)
+            tokens = [id for part in parts for id in part.tokens]
+            sources = [id for part in parts for id in part.source_tokens]
+            score = sum(part.score for part in parts)
+            reasons = {part.finish_reason for part in parts}
+            joined.append(Translated(text, whole, sources, tokens, score, max(reasons, key=len), self))
+        return joined
 
     def options(self, **given: Any) -> Options:
         """The options of a translation: what is given, else the model's own, else 4 beams."""
