@@ -58,12 +58,12 @@ class Curve(Answer):
         title: Spec = {}
         if float(np.nanmax(both)) > limit:
             series = {name: np.where(losses > limit, np.nan, losses) for name, losses in series.items()}
-            title = {"title": f"{self.caption}; what lies above {number(limit)} is left out"}
+            title = {"title": f"{self.caption}; values above {number(limit)} are not shown"}
         return curves(
             self.millions_of_tokens,
             series,
             x_title="millions of tokens",
-            y_title="loss, nats a token",
+            y_title="loss, nats per token",
             height=260,
             **title,
         )
@@ -252,7 +252,9 @@ class Update(Answer):
     def draw(self) -> Spec:
         """Three panels: predict, error, and the prediction after the update."""
         words = names(self.words)
-        error = f"2 error: loss {number(self.loss)}, gradient norm {number(self.gradient_norm)}"
+        error = (
+            f"2 probability − target: loss {number(self.loss)}, gradient norm {number(self.gradient_norm)}"
+        )
         after = f"3 after the update: loss {number(self.loss_after)}"
         return panels(
             [

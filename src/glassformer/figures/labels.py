@@ -19,6 +19,11 @@ def visible(piece: str) -> str:
     return "◌" + shown if alone else shown
 
 
+def quoted(piece: str) -> str:
+    """A token in a sentence: its blank is visible, so no line is broken between a quote and a word."""
+    return f"“{visible(piece)}”"
+
+
 def _visible(char: str) -> str:
     if char in MARKS:
         return MARKS[char]
