@@ -9,7 +9,7 @@ import numpy as np
 
 from glassformer.answers.answer import Answer, Array, Cell, Column, Table, Text, answer, labels
 from glassformer.errors import InputError, counted
-from glassformer.figures.labels import number, percent
+from glassformer.figures.labels import number, percent, quoted
 from glassformer.figures.marks import Spec
 from glassformer.figures.specs import bars, curves, names, panels
 from glassformer.files import read_json_lines
@@ -293,7 +293,7 @@ def update(text: Text, *, lr: float = 0.001, k: int = 5) -> Update:
         f"loss {found.loss:.3f} → {found.loss_after:.3f}, gradient norm {found.gradient_norm:.3f}, lr {lr:g}"
     )
     return Update(
-        caption=f"{text.name}: one update toward {label!r} after {given}: {how}",
+        caption=f"{text.name}: one update toward {quoted(label)} after {given}: {how}",
         tokens=text.labels,
         label=found.label,
         learning_rate=lr,
