@@ -108,7 +108,7 @@ def test_a_view_of_the_future_is_refused(looks: dict[str, Look], tmp_path: Path)
     """In one sentence that names both versions."""
     path = tmp_path / "x.json"
     path.write_text(json.dumps(looks["lens"].view().spec | {"view": 9}))
-    with pytest.raises(InputError, match="version 9; this one draws version 1"):
+    with pytest.raises(InputError, match="version 9; this Glassformer draws versions 1 and 2"):
         View.load(path)
 
 
@@ -278,7 +278,7 @@ def test_views_with_gaps() -> None:
 def test_features_and_labels() -> None:
     """Rows of features with the label that follows them: below each other where there is room."""
     rows = [{"note": str(n), "pieces": ["robot"] * (n + 1), "label": "must"} for n in range(4)]
-    spec = {"view": 1, **PLAIN, "kind": "boxes", "rows": rows}
+    spec = {"view": 2, **PLAIN, "kind": "boxes", "rows": rows}
     assert not list(jsonschema.Draft202012Validator(SCHEMA).iter_errors(spec))
 
     found = [mark for mark in marks(spec) if "label" in mark.get("keys", ())]
