@@ -1,7 +1,10 @@
 """What the machine is, and how the package protects itself on one where bf16 kills."""
 
+import ast
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -89,6 +92,98 @@ def test_a_home_that_cannot_be_written_to(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("GLASSFORMER_HOME", str(tmp_path / "file" / "below"))
     monkeypatch.setattr(machine, "BF16_PROBE", "print('sound')")
     assert machine.bf16() == "safe"
+
+
+def test_a_home_that_nobody_has(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """One sentence where it is needed; the package is imported all the same."""
+    monkeypatch.setenv("GLASSFORMER_HOME", "~no-such-user/x")
+    assert run(["tokenize", "a text"]) == 2
+    assert capsys.readouterr().err == (
+        "glass: no home folder is known for ~no-such-user/x; set GLASSFORMER_HOME to a folder\n"
+    )
+    monkeypatch.setattr(machine, "BF16_PROBE", "print('sound')")
+    assert machine.bf16() == "safe"
+    machine.guard_bf16()
+
+
+@pytest.mark.parametrize("notes", ["[" * 100_000, "[1]", "3", "\ufffd"])
+def test_notes_that_are_none(notes: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cost a probe, nothing else."""
+    home.mkdir()
+    (home / "machine.json").write_text(notes)
+    monkeypatch.setattr(machine, "BF16_PROBE", "print('sound')")
+    assert machine.bf16() == "safe"
+
+
+@pytest.mark.parametrize("wish", ["\u0663", "9" * 5000, "-1", "0", "many", ""])
+def test_threads_that_cannot_be(wish: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Are those of the machine."""
+    monkeypatch.setenv("OMP_NUM_THREADS", wish)
+    assert machine.threads() == machine.cores()
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert machine.threads() == 3
+
+
+# What Windows does not have. Libraries know by sys.platform what to import, so theirs come first; torch, which
+# takes seconds, does not: modules that import it are read by the test below this one.
+AS_ON_WINDOWS = """
+import importlib, os, pkgutil, signal, sys
+import filelock, huggingface_hub, numpy, rich.live, rich.progress, tokenizers
+for name in ("resource", "fcntl", "termios", "tty", "pwd", "grp", "pty", "torch"):
+    sys.modules[name] = None
+for module, names in {
+    os: "sysconf sched_getaffinity getuid fork mkfifo getloadavg O_NONBLOCK",
+    signal: "SIGHUP SIGKILL SIGALRM SIGUSR1 alarm pthread_sigmask",
+}.items():
+    for name in names.split():
+        delattr(module, name)
+
+import glassformer
+from glassformer import machine
+imported = 0
+for module in pkgutil.walk_packages(glassformer.__path__, "glassformer.", onerror=print):
+    try:
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+            imported += 1
+    except ImportError as error:
+        assert error.name.startswith("torch"), f"{module.name}: {error}"
+assert imported > 60, imported
+import glassformer.tasks.bench
+
+open_as_before = open
+def no_proc(self, *how, **more):
+    if str(self).startswith(("/proc/", "/sys/")):
+        raise FileNotFoundError(str(self))
+    return open_as_before(self, *how, **more)
+machine.Path.open = no_proc
+assert machine.cores() >= 1
+assert machine.available_memory() == machine.UNKNOWN
+machine.check_memory(10**15, what="anything")
+from glassformer.hub.unpickle import confine
+confine(1)
+"""
+
+
+def test_every_module_is_imported_without_what_windows_lacks() -> None:
+    """And where memory is not known nothing is refused for lack of it; a pickle is not read without limits."""
+    done = subprocess.run([sys.executable, "-c", AS_ON_WINDOWS], capture_output=True, text=True)
+    assert (
+        done.stderr == "a pickle is read within limits on memory and time, which this system does not have\n"
+    )
+    assert done.returncode == 1
+
+
+def test_modules_that_windows_lacks_are_imported_with_care() -> None:
+    """In a `try`, wherever they are imported: the part of the test above for modules that import torch."""
+    lacking = {"resource", "fcntl", "termios", "tty", "pwd", "grp", "pty"}
+    found = []
+    for path in Path(machine.__file__).parent.rglob("*.py"):
+        for node in ast.parse(path.read_text()).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) else []
+            found += [f"{path.name} imports {name}" for name in names if name in lacking]
+    assert not found
 
 
 def test_glass_env_tells_it_all(

@@ -7,6 +7,11 @@
 Names are loaded when they are first used: importing the package loads no torch.
 """
 
+from glassformer import interrupt
+
+if interrupt.is_command():
+    interrupt.install()  # before the imports below, which take longer
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -1,12 +1,16 @@
-"""Files from strangers: text and JSON with a limit, safetensors headers checked completely. No torch."""
+"""Files from strangers: text and JSON with a limit, safetensors headers checked completely. No torch.
+
+What is not a regular file is refused: a pipe may keep its reader waiting forever, and a device may never end.
+"""
 
 import json
 import math
+import stat
 from collections import Counter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
-from glassformer.errors import CheckpointError
+from glassformer.errors import CheckpointError, InputError
 
 MEGABYTE = 1 << 20
 MAX_HEADER = 8 * MEGABYTE
@@ -17,19 +21,53 @@ ITEM_SIZES = {
 }  # fmt: skip
 
 
-def read_text(path: Path, limit: int) -> str:
-    """The text of a UTF-8 file of at most `limit` bytes; a byte-order mark is dropped."""
+# What a shell puts in the place of <(a command): a pipe that is open already.
+OPEN_PIPES = ("/dev/fd/", "/proc/self/fd/")
+
+Kind = type[InputError]
+
+
+def open_file(path: Path, *, kind: Kind = CheckpointError, pipes: bool = False) -> BinaryIO:
+    """A regular file, opened for reading; `kind` is the error that is raised for anything else.
+
+    With `pipes`, also a <(command) of the shell.
+    """
     try:
-        with path.open("rb") as file:
-            raw = file.read(limit + 1)
+        mode = path.stat().st_mode
+        is_open = pipes and str(path).startswith(OPEN_PIPES)
+        if stat.S_ISREG(mode) or stat.S_ISDIR(mode) or is_open:  # to open a folder fails by itself
+            return path.open("rb")
     except OSError as error:
-        raise CheckpointError(f"{path}: cannot be read ({error.strerror})") from None
+        raise kind(f"{path}: cannot be read ({error.strerror})") from None
+    except ValueError:  # a NUL, or half a character
+        raise kind(f"{str(path)[:200]!r}: not the name of a file") from None
+    raise kind(f"{path}: cannot be read (it is a pipe or a device, not a regular file)")
+
+
+def read_stream(file: BinaryIO, limit: int, *, name: str | Path, kind: Kind = InputError) -> bytes:
+    """All that comes from an open file, if that is at most `limit` bytes."""
+    try:
+        raw = file.read(limit + 1)
+    except OSError as error:
+        raise kind(f"{name}: cannot be read ({error.strerror})") from None
     if len(raw) > limit:
-        raise CheckpointError(f"{path}: larger than the {limit // MEGABYTE} MB that such a file may have")
+        raise kind(f"{name}: larger than the {limit // MEGABYTE} MB that such a file may have")
+    return raw
+
+
+def read_bytes(path: Path, limit: int, *, kind: Kind = CheckpointError, pipes: bool = False) -> bytes:
+    """The bytes of a file of at most `limit` bytes."""
+    with open_file(path, kind=kind, pipes=pipes) as file:
+        return read_stream(file, limit, name=path, kind=kind)
+
+
+def read_text(path: Path, limit: int, *, kind: Kind = CheckpointError) -> str:
+    """The text of a UTF-8 file of at most `limit` bytes; a byte-order mark is dropped."""
+    raw = read_bytes(path, limit, kind=kind)
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise CheckpointError(f"{path}: not UTF-8 text (byte {error.start})") from None
+        raise kind(f"{path}: not UTF-8 text (byte {error.start})") from None
 
 
 def read_json(path: Path, limit: int = MEGABYTE) -> dict[str, Any]:
@@ -39,14 +77,20 @@ def read_json(path: Path, limit: int = MEGABYTE) -> dict[str, Any]:
 
 def parse_json(text: str, path: Path) -> dict[str, Any]:
     """A JSON object: no key twice, no NaN, no bottomless nesting."""
-    try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
-    except (ValueError, RecursionError) as error:
-        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise CheckpointError(f"{path}: not valid JSON ({reason})") from None
+    value = parse_value(text, path)
     if not isinstance(value, dict):
         raise CheckpointError(f"{path}: should hold a JSON object, holds a {type(value).__name__}")
     return value
+
+
+def parse_value(text: str, path: Path, *, kind: Kind = CheckpointError) -> Any:
+    """Any JSON: no key twice, no NaN, no bottomless nesting."""
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse)
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+        reason = reason.partition("; use sys.")[0]  # Python's advice on numbers of thousands of digits
+        raise kind(f"{path}: not valid JSON ({reason})") from None
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -62,15 +106,19 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not a JSON number")
 
 
-def read_json_lines(path: Path) -> list[Any]:
-    """The values of a file of JSON lines, up to one that is broken or still being written."""
-    values = []
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]:
-        try:
-            values.append(json.loads(line))
-        except ValueError:
-            break
-    return values
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file of JSON lines, up to a line that is none or is still being written."""
+    found = []
+    with open_file(path, kind=InputError) as file:
+        for line in file:
+            try:
+                value = json.loads(line.decode("utf-8", "replace"))
+            except (ValueError, RecursionError):
+                break
+            if not isinstance(value, dict) or not line.endswith(b"\n"):
+                break
+            found.append(value)
+    return found
 
 
 class Span(NamedTuple):
@@ -86,8 +134,8 @@ class Span(NamedTuple):
 def read_spans(path: Path) -> list[Span]:
     """The tensors of a safetensors file; raises if header and file do not agree exactly."""
     try:
-        length = path.stat().st_size
-        with path.open("rb") as file:
+        with open_file(path) as file:
+            length = path.stat().st_size
             size = int.from_bytes(file.read(8), "little")
             if length < 8 or size > min(MAX_HEADER, length - 8):
                 limit = f"the file has {length:,} bytes, a header may have {MAX_HEADER:,}"

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from glassformer.errors import InsufficientMemory
+from glassformer.errors import InputError, InsufficientMemory
 
 AMX_GUARD = "ONEDNN_MAX_CPU_ISA"
 WITHOUT_AMX = "AVX512_CORE_BF16"
@@ -25,6 +25,7 @@ BF16_PROBE = (
 )
 PROBE_SECONDS = 120
 SHARE_OF_MEMORY = 0.8
+UNKNOWN = sys.maxsize  # bytes of memory, where the system does not tell: nothing is refused for lack of it
 M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, LARGE = (
     -3,
     -1,
@@ -34,7 +35,11 @@ M_MMAP_THRESHOLD, M_TRIM_THRESHOLD, LARGE = (
 
 def home() -> Path:
     """Where models and notes are kept: `GLASSFORMER_HOME`, or a folder in the user's home."""
-    return Path(os.environ.get("GLASSFORMER_HOME") or Path.home() / ".glassformer").expanduser()
+    given = os.environ.get("GLASSFORMER_HOME") or "~/.glassformer"
+    try:
+        return Path(given).expanduser()
+    except RuntimeError:  # ~ of a user who does not exist, or who has no home, as in some containers
+        raise InputError(f"no home folder is known for {given}; set GLASSFORMER_HOME to a folder") from None
 
 
 @cache
@@ -62,11 +67,12 @@ def cores() -> int:
 def threads() -> int:
     """Threads to compute with: OMP_NUM_THREADS, as torch has it, or one for each core."""
     wished = os.environ.get("OMP_NUM_THREADS", "")
-    return int(wished) if wished.isdecimal() and int(wished) > 0 else cores()
+    sensible = wished.isascii() and wished.isdecimal() and len(wished) < 5 and int(wished) > 0
+    return int(wished) if sensible else cores()
 
 
 def available_memory() -> int:
-    """Bytes that could be allocated now, as far as the system tells."""
+    """Bytes that could be allocated now, as far as the system tells; UNKNOWN where it does not."""
     limits = []
     try:
         fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
@@ -78,7 +84,11 @@ def available_memory() -> int:
             limits.append(int(ceiling) - used + int(stat["inactive_file"]) + int(stat["active_file"]))
     except (OSError, KeyError, ValueError):
         pass
-    return min(limits) if limits else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if limits:
+        return min(limits)
+    if not hasattr(os, "sysconf"):  # Windows
+        return UNKNOWN
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def check_memory(size: int, *, what: str) -> None:
@@ -194,19 +204,20 @@ def _remembered() -> dict[str, Any]:
 
 def _notes() -> dict[str, Any]:
     """What is remembered of every machine that shares this home."""
+    from glassformer.files import read_json
+
     try:
-        notes = json.loads((home() / "machine.json").read_text())
-    except (OSError, ValueError):
+        return read_json(home() / "machine.json")
+    except InputError:  # none yet, or not ours
         return {}
-    return notes if isinstance(notes, dict) else {}
 
 
 def _remember(facts: dict[str, Any]) -> None:
     from glassformer.durable import replace_file
 
-    path = home() / "machine.json"
     try:
+        path = home() / "machine.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, json.dumps(_notes() | {_key(): _remembered() | facts}, ensure_ascii=False))
-    except OSError:
+    except (OSError, InputError):
         pass  # a home that cannot be written to costs a new probe, nothing else

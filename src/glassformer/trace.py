@@ -240,9 +240,9 @@ def sites_of(model: nn.Module, *inputs: Tensor, **named: Tensor) -> Tracer:
 
 def parse_address(address: str) -> tuple[str, int | None]:
     """Split `blocks.5.attn.mix[1]` into its site (or glob) and the index on its head or neuron axis."""
-    match = re.fullmatch(r"([^\[\]]+)(?:\[(\d+)\])?", address)
+    match = re.fullmatch(r"([^\[\]]+)(?:\[([0-9]{1,9})\])?", address)
     if match is None:
-        raise UnknownSite(f"{address!r} is not an address; it should look like 'blocks.5.attn.mix[1]'")
+        raise UnknownSite(f"{address[:100]!r} is not an address; it should look like 'blocks.5.attn.mix[1]'")
     site, index = match[1], match[2]
     last = site.rpartition(".")[2]
     if last in SUBLAYERS:
@@ -255,6 +255,7 @@ def parse_address(address: str) -> tuple[str, int | None]:
 @lru_cache(maxsize=4096)
 def _matches(path: str, glob: str) -> bool:
     """`*` is one name between dots; at the beginning or the end of a glob, whatever stands there."""
+    glob = re.sub(r"\*+", "*", glob)  # several in a row match the same, in exponential time
     form = re.sub(r"(?<=.)\\\*(?=.)", "[^.]*", re.escape(glob)).replace(r"\*", ".*")
     return re.fullmatch(form, path) is not None
 

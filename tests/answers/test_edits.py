@@ -1,6 +1,7 @@
 """Edits in words beside the same edits in numbers, and the model outside and inside of them."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ import pytest
 import torch
 
 import glassformer as gf
+from glassformer.answers import ask
+from glassformer.answers.answer import Text
+from glassformer.answers.edits import read_edits
 from glassformer.errors import GlassError
 from glassformer.explain.edits import values_at
 from glassformer.tasks.complete import LanguageModel
@@ -117,9 +121,15 @@ def test_which_places_matter(lm: LanguageModel) -> None:
         ([{"site": "embed", "do": "burn"}], "edit 0: do 'burn' is none of zero, scale, mean, add, patch"),
         ([{"site": "embed", "do": "zero", "by": 2}], "edit 0: zero takes no 'by'; it takes site, do, at"),
         ([{"site": "embed", "do": "scale"}], "edit 0: scale needs 'by'"),
-        ([{"site": "embed", "do": "scale", "by": "much"}], "'by' must be a number, not 'much'"),
+        ([{"site": "embed", "do": "scale", "by": "much"}], "'by' must be a finite number, not 'much'"),
+        ([{"site": "embed", "do": "scale", "by": "2"}], "'by' must be a finite number, not '2'"),
+        ([{"site": "embed", "do": "scale", "by": 10**400}], "'by' must be a finite number, not 10000"),
+        ([{"site": "embed", "do": "scale", "by": 10**5000}], "not a number that is too large"),
         ([{"site": "embed", "do": "zero", "at": 3}], "'at' must be a list of positions"),
         ([{"site": "embed", "do": "zero", "at": [1.5]}], "'at' must be a list of positions"),
+        ([{"site": "embed", "do": "zero", "at": [2**63]}], "'at' must be a list of positions"),
+        ([{"site": "embed", "do": "zero", "at": [-(2**63)]}], "'at' must be a list of positions"),
+        ([{"site": "embed", "do": "zero", "at": [2**39]}], "no text had a position 549755813888"),
         ([{"site": "embed", "do": "zero", "at": [77]}], "no text had a position 77"),
         ([{"site": "embed", "do": "patch"}], "edit 0: patch needs 'from' or 'value', one of them"),
         ([{"site": "embed", "do": "patch", "from": 3}], "'from' must be a text"),
@@ -127,15 +137,21 @@ def test_which_places_matter(lm: LanguageModel) -> None:
         ([{"site": "embed", "do": "mean", "over": [3]}], "'over' must be a list of texts"),
         ([{"site": "embed", "do": "mean", "over": []}], "at least one text"),
         ([{"site": "embed", "do": "add", "pairs": [["one"]]}], "'pairs' must be a list of two texts each"),
-        ([{"site": "embed", "do": "add", "value": [[1], [1, 2]]}], "'value' must be numbers"),
-        ([{"site": "embed", "do": "add", "value": [None]}], "'value' must be numbers"),
-        ([{"site": "embed", "do": "scale", "by": float("nan")}], "'by' must be a number, not nan"),
+        ([{"site": "embed", "do": "add", "value": [[1], [1, 2]]}], "'value' must be finite numbers"),
+        ([{"site": "embed", "do": "add", "value": ["1", "2"]}], "'value' must be finite numbers"),
+        ([{"site": "embed", "do": "add", "value": [10**400]}], "'value' must be finite numbers"),
+        ([{"site": "embed", "do": "add", "value": True}], "'value' must be finite numbers"),
+        ([{"site": "embed", "do": "add", "value": [None]}], "'value' must be finite numbers"),
+        ([{"site": "embed", "do": "scale", "by": float("nan")}], "'by' must be a finite number, not nan"),
         (
             [{"site": "blocks.0.attn.pattern", "do": "mean", "over": ["A", "A dog"]}],
             "another shape for every text",
         ),
         ([{"site": "embed", "do": "patch", "from": "The girl", "at": [2]}], "the other text has 0 to 1"),
         ([{"site": "embed", "do": "add", "value": [1, 2]}], r"a value of shape \(2,\) does not fit"),
+        ([{"site": f"blocks.0.attn.mix[{'9' * 5000}]", "do": "zero"}], "is not an address"),
+        ([{"site": "blocks.0.attn.mix[\u0661]", "do": "zero"}], "is not an address"),
+        ([{"site": "*" * 60 + ".x", "do": "zero"}], "no site matches"),
         ([{"site": "blocks.77.out", "do": "zero"}], "no site matches 'blocks.77.out'"),
     ],
 )
@@ -148,13 +164,31 @@ def test_what_cannot_be_done(lm: LanguageModel, edits: Any, words: str) -> None:
 
 
 def test_what_is_no_file(lm: LanguageModel, tmp_path: Path) -> None:
-    """Not there, not JSON, not a list."""
+    """Not there, not JSON, not a list, a pipe that nobody writes to, brackets without end."""
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
     (tmp_path / "bad.json").write_text("{")
     (tmp_path / "map.json").write_text("{}")
     for name, words in (
         ("none.json", "cannot be read"),
-        ("bad.json", "not JSON"),
+        ("bad.json", "not valid JSON"),
         ("map.json", "not a list of edits"),
+        ("pipe.json", "it is a pipe or a device"),
+        ("deep.json", "nested too deeply"),
     ):
         with pytest.raises(GlassError, match=words), lm.edit(tmp_path / name):
             pass
+
+
+def test_numbers_that_overflow_are_refused(lm: LanguageModel) -> None:
+    """An edit may be finite while what the model makes of it is not."""
+    with pytest.raises(GlassError, match="the model's logits are not finite"):
+        ask("edit", Text(lm, lm.encode(TEXT)), edits=[{"site": "embed", "do": "add", "value": 1e308}])
+
+
+def test_a_mean_over_many_texts_reports_progress(lm: LanguageModel) -> None:
+    """After every text."""
+    seen: list[tuple[int, int]] = []
+    edits = [{"site": "blocks.0.mlp", "do": "mean", "over": ["A dog", "A cat", "The girl"]}]
+    read_edits(lm, edits, progress=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 3), (2, 3), (3, 3)]

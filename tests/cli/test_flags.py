@@ -1,11 +1,12 @@
 """Shared flags: groups reach a verb as one argument, former names are taken, combinations are checked."""
 
+import os
 from dataclasses import dataclass
 
 import click
 import pytest
 
-from glassformer.cli import flags
+from glassformer.cli import VERBS, command_of, flags
 from glassformer.errors import InputError
 
 
@@ -64,6 +65,62 @@ def test_an_argument_of_any_bytes_is_text() -> None:
     assert called(verb, "a\udcff") == "a\ufffd"
 
 
+@pytest.mark.parametrize(("text", "value"), [
+    ("0", 0), ("-7", -7), ("+7", 7), ("007", 7), (str(2**64 - 1), 2**64 - 1),
+    ("1_0", None), ("\u0661", None), (" 1", None), ("1.0", None), ("1e3", None), ("", None), ("9" * 5000, None),
+])  # fmt: skip
+def test_whole_numbers(text: str, value: int | None) -> None:
+    """In plain digits: what Python's `int` takes besides is a typing error."""
+    if value is not None:
+        assert flags.parse_whole(text) == value
+        return
+    with pytest.raises(ValueError, match="is not a whole number|is too large"):
+        flags.parse_whole(text)
+
+
+@pytest.mark.parametrize(("text", "value"), [
+    ("0", 0.0), ("-.5", -0.5), ("+1.", 1.0), ("1e-4", 1e-4), ("2.5E+3", 2500.0),
+    ("1_0", None), ("\u0661", None), ("\uff11", None), (" 1", None), ("1\n", None), ("nan", None), ("inf", None),
+    ("-Infinity", None), ("1e400", None), ("0x10", None), (".", None), ("", None),
+])  # fmt: skip
+def test_numbers(text: str, value: float | None) -> None:
+    """Finite ones, in plain digits."""
+    if value is not None:
+        assert flags.parse_number(text) == value
+        return
+    with pytest.raises(ValueError, match="is not a finite number"):
+        flags.parse_number(text)
+
+
+def test_every_flag_of_every_verb_has_these_numbers() -> None:
+    """No flag is left with click's own, which take 1_0 and the digits of any script."""
+    for verb in VERBS:
+        for one in command_of(verb, []).params:
+            assert one.type not in (click.INT, click.FLOAT), f"{verb} {one.name}"
+
+
+def test_a_text_from_a_pipe(glass, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`-`, /dev/stdin and <(a command) are files to read a text from; an endless one has a limit."""
+    tokenize = ["tokenize", "-m", model, "--ids"]
+    expected = glass(*tokenize, "a text")
+    for file in ("-", "/dev/stdin"):
+        assert glass(*tokenize, "-f", file, stdin="a text\n") == expected
+
+    def piped() -> str:
+        reader, writer = os.pipe()  # as a shell makes <(echo a text)
+        os.write(writer, b"a text\n")
+        os.close(writer)
+        return f"/dev/fd/{reader}"
+
+    assert glass(*tokenize, "-f", piped()) == expected
+    monkeypatch.setattr(flags, "LONGEST", 6)
+    for how, name in (([], "stdin"), (["-f", "-"], "stdin"), (["-f", piped()], "/dev/fd/")):
+        code, out, err = glass(*tokenize, *how, stdin="a text\n")
+        assert (code, out) == (2, "")
+        assert err.startswith(f"glass: {name}")
+        assert "larger than" in err
+
+
 def test_flags_that_do_not_go_together() -> None:
     """One sentence that names them."""
     with pytest.raises(InputError, match=r"^--b does not go with --a, which is alone$"):
@@ -73,3 +130,5 @@ def test_flags_that_do_not_go_together() -> None:
         flags.one_question({"--a": "x", "--b": 0, "--c": True, "--d": (), "--e": None})
     with pytest.raises(InputError, match=r"^-k must be at least 1, not 0$"):
         flags.at_least("-k", 0, least=1)
+    with pytest.raises(InputError, match=r"^-k must be at most 1,000, not 1,001$"):
+        flags.at_most("-k", 1001, most=1000)

@@ -107,3 +107,35 @@ def test_the_curve_of_a_training(tmp_path: Path, said) -> None:
     assert "there is no such log" in said("show", "--curve", str(tmp_path / "nowhere"), code=2)
     (tmp_path / "metrics.jsonl").write_text("a text\n")
     assert "is not the metrics.jsonl of a training" in said("show", "--curve", str(tmp_path), code=2)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[1, 2]",
+        "3",
+        "null",
+        "[" * 100_000,
+        '{"tokens": "many", "loss": 1.0}',
+        f'{{"tokens": 100, "loss": {10**400}}}',
+        f'{{"tokens": {10**400}, "loss": 1.0}}',
+        '{"tokens": true, "loss": true}',
+    ],
+    ids=lambda line: line[:30],
+)
+def test_a_log_of_other_lines(line: str, tmp_path: Path, said) -> None:
+    """JSON that is no step of a training is no step, also behind one that is."""
+    log = tmp_path / "metrics.jsonl"
+    log.write_text(f"{line}\n")
+    assert "is not the metrics.jsonl of a training" in said("show", "--curve", str(log), code=2)
+    log.write_text('{"step": 1, "tokens": 1000000, "loss": 2.5}\n' + f"{line}\n")
+    assert json.loads(said("show", "--curve", str(log), "--json"))["rows"] == [[1.0, 2.5, None]]
+
+
+def test_the_curve_of_a_training_that_diverged(tmp_path: Path, said, recwarn) -> None:
+    """A loss that is not finite is a gap, drawn without a warning."""
+    log = tmp_path / "metrics.jsonl"
+    log.write_text('{"step": 1, "tokens": 1000000, "loss": NaN}\n')
+    said("show", "--curve", str(log), "-o", str(tmp_path / "curve.svg"))
+    assert (tmp_path / "curve.svg").read_text().startswith("<svg")
+    assert not recwarn.list

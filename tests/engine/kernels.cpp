@@ -9,10 +9,10 @@ extern "C" {
 // Rows of floats through a matrix: (count, columns) -> (count, 16 × panels).
 void glass_multiply(const GlassMatrix* matrix, const float* from, int count, float* to) {
     Rows x(count, matrix->columns);
-    for (int n = 0; n < count; n++) x.put(n, from + at(n, matrix->columns), matrix->columns);
+    for (int n = 0; n < count; n++) x.put(n, from + offset(n, matrix->columns), matrix->columns);
     Team alone(1);
     multiply(*matrix, x, count, alone,
-             [&](int row, int panel, Floats value) { store(to + at(row, matrix->panels * LANES) + panel * LANES, value); });
+             [&](int row, int panel, Floats value) { store(to + offset(row, matrix->panels * LANES) + panel * LANES, value); });
 }
 
 float glass_quantize(const float* from, int columns, std::int8_t* to) {
@@ -42,17 +42,18 @@ void glass_halve(const float* from, int size, Half* to, float* back) {
 // (count, padded width). `together`: as many queries at once as a pass takes.
 void glass_attend(int width, int length, int count, int together, const float* queries, const float* keys, const float* values, float* to) {
     const int groups = padded(length) / LANES, step = padded(width);
-    std::vector<Half> kept_keys(at(groups, width) * LANES), kept_values(at(groups, step) * LANES);
+    std::vector<Half> kept_keys(offset(groups, width) * LANES), kept_values(offset(groups, step) * LANES);
     GlassModel model{};
     model.heads = 1, model.width = width;
     const Head head(model, GlassCache{kept_keys.data(), kept_values.data(), 1, groups}, 0, 0, 0);
-    for (int n = 0; n < length; n++) keep(head, n, keys + at(n, width), values + at(n, width));
+    for (int n = 0; n < length; n++) write_kv(head, n, keys + offset(n, width), values + offset(n, width));
     std::vector<float> weights(QUERIES * static_cast<Size>(groups) * LANES);
     const auto row = static_cast<Size>(width), weights_row = static_cast<Size>(groups) * LANES, mix_row = static_cast<Size>(step);
     const int first = length - count;
     int n = 0;
     for (; together && n + QUERIES <= count; n += QUERIES)
-        attend<QUERIES>(head, queries + at(n, width), row, first + n, weights.data(), weights_row, to + at(n, step), mix_row);
-    for (; n < count; n++) attend<1>(head, queries + at(n, width), row, first + n, weights.data(), weights_row, to + at(n, step), mix_row);
+        attend<QUERIES>(head, queries + offset(n, width), row, first + n, weights.data(), weights_row, to + offset(n, step), mix_row);
+    for (; n < count; n++)
+        attend<1>(head, queries + offset(n, width), row, first + n, weights.data(), weights_row, to + offset(n, step), mix_row);
 }
 }

@@ -6,7 +6,7 @@
 
 #include "../../src/glassformer/engine/core/matrix.hpp"
 
-using glass::at;
+using glass::offset;
 using glass::LANES;
 using glass::padded;
 
@@ -26,13 +26,13 @@ struct Matrix {
     GlassMatrix core;
     Matrix(int outputs, int inputs, bool biased) {
         const int rows = padded(outputs), columns = padded(inputs);
-        weights.resize(at(rows, columns)), scales.resize(at(rows, 1)), sums.resize(at(rows, 1)), bias.resize(at(rows, 1));
+        weights.resize(offset(rows, columns)), scales.resize(offset(rows, 1)), sums.resize(offset(rows, 1)), bias.resize(offset(rows, 1));
         for (int r = 0; r < outputs; r++) {
-            scales[at(r, 1)] = (2.0f + number()) * 1e-3f, bias[at(r, 1)] = 0.1f * number();
+            scales[offset(r, 1)] = (2.0f + number()) * 1e-3f, bias[offset(r, 1)] = 0.1f * number();
             for (int c = 0; c < inputs; c++) {
                 const auto value = static_cast<std::int8_t>(127.0f * number());
-                weights[at(r / LANES, columns) * LANES + at(c / 4, 64) + at(r % LANES, 4) + at(c % 4, 1)] = value;
-                sums[at(r, 1)] += value;
+                weights[offset(r / LANES, columns) * LANES + offset(c / 4, 64) + offset(r % LANES, 4) + offset(c % 4, 1)] = value;
+                sums[offset(r, 1)] += value;
             }
         }
         core = {weights.data(), scales.data(), sums.data(), biased ? bias.data() : nullptr, rows / LANES, columns};
@@ -40,8 +40,8 @@ struct Matrix {
 };
 
 std::vector<float> row(int size, float middle) {
-    std::vector<float> made(at(padded(size), 1));
-    for (int i = 0; i < size; i++) made[at(i, 1)] = middle + 0.2f * number();
+    std::vector<float> made(offset(padded(size), 1));
+    for (int i = 0; i < size; i++) made[offset(i, 1)] = middle + 0.2f * number();
     return made;
 }
 
@@ -50,8 +50,8 @@ struct Cache {
     GlassCache core;
     Cache(const GlassModel& model, int rows, int length) {
         const int groups = padded(length) / LANES, width = model.width / model.heads;
-        keys.resize(at(model.layers * rows * model.heads, groups * width * LANES));
-        values.resize(at(model.layers * rows * model.heads, groups * LANES * padded(width)));
+        keys.resize(offset(model.layers * rows * model.heads, groups * width * LANES));
+        values.resize(offset(model.layers * rows * model.heads, groups * LANES * padded(width)));
         core = {keys.data(), values.data(), rows, groups};
     }
 };
@@ -64,7 +64,7 @@ struct Text {
         scored.push_back(static_cast<std::int32_t>(ids.size()) - 1);
     }
     std::vector<float> read(const GlassModel& model, const Cache& cache, glass::Team& team) {
-        std::vector<float> logits(at(static_cast<int>(scored.size()), model.vocab));
+        std::vector<float> logits(offset(static_cast<int>(scored.size()), model.vocab));
         const GlassBatch batch{static_cast<int>(ids.size()), static_cast<int>(scored.size()), ids.data(), rows.data(),
                                positions.data(), scored.data(), logits.data()};
         glass::forward(model, batch, cache.core, team);
@@ -138,7 +138,7 @@ int check(int layers, int heads, int width, int neurons, int vocab, int activati
     Cache third(model, 1, length);
     for (int n = 0; n < length; n++) text.ids.push_back((n * 31 + 3 * 17 + 5) % vocab), text.rows.push_back(0), text.positions.push_back(n);
     text.scored.push_back(length - 1);
-    wrong += differ(text.read(model, third, one), got.data() + at(3, vocab), "in a batch");
+    wrong += differ(text.read(model, third, one), got.data() + offset(3, vocab), "in a batch");
     std::printf("%d %d %d %d %d %d: %016llx\n", layers, heads, width, neurons, vocab, activation, static_cast<unsigned long long>(hash));
     return wrong;
 }

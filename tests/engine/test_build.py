@@ -35,7 +35,7 @@ def test_without_a_compiler_nothing_is_built(tmp_path: Path, monkeypatch: pytest
     assert build.build(tmp_path / "built") == []
 
 
-def test_a_compiler_that_cannot_is_told_of(
+def test_a_compiler_that_fails_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each instruction set is tried on its own; what fails is said, and leaves no file."""
@@ -69,7 +69,7 @@ def test_every_instruction_set_gives_the_same_hashes(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("sanitizer", ["address,undefined", "thread"])
 def test_sanitizers_find_nothing(tmp_path: Path, sanitizer: str) -> None:
-    """Memory, undefined behaviour, races: on every instruction set that this machine has."""
+    """Memory, undefined behavior, races: on every instruction set that this machine has."""
     flags = (f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all", "-O1", "-g", "-Wno-error")
     for way in native.ways():
         done = subprocess.run(

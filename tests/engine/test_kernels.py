@@ -68,7 +68,7 @@ def multiplied(way: str, weights: Array, bias: Array | None, x: Array) -> Array:
     )  # fmt: skip
     rows, out = pad(x, len(x), padded(x.shape[1])), np.full((len(x), room), np.nan, dtype=np.float32)
     core(way, "glass_multiply")(ctypes.byref(shape), pointer(rows), len(x), pointer(out))
-    assert not out[:, len(weights) :].any()  # nothing comes out of what is not there
+    assert not out[:, len(weights) :].any()  # padding gives zeros
     return out[:, : len(weights)]
 
 
@@ -111,8 +111,8 @@ def test_the_largest_products_do_not_saturate(way: str, sign: int) -> None:
 
 
 @each_way
-def test_neighbours_that_are_large_together(way: str) -> None:
-    """Rows in which many, few or no neighbours are more than half of what there is, alone and among others."""
+def test_pairs_of_neighbors_with_large_sums(way: str) -> None:
+    """Rows in which many, few or no neighbors are more than half of what there is, alone and among others."""
     rng = np.random.default_rng(7)
     weights = rng.choice([-1, 1, 0.99, -0.3], (40, 96)).astype(np.float32)
     x = np.concatenate(

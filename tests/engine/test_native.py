@@ -69,7 +69,7 @@ def test_any_shape_is_the_references(
 ) -> None:
     """Layers, heads, widths, vocabularies and lengths of all kinds, on every instruction set.
 
-    Where float32 and float64 round an activation to neighbouring whole numbers, logits differ a little; never
+    Where float32 and float64 round an activation to neighboring whole numbers, logits differ a little; never
     by much.
     """
     model = random_model(seed, width=head * sizes["heads"], **sizes)
@@ -136,7 +136,7 @@ def test_every_instruction_set_gives_the_same_bits(model: GPT, rng: np.random.Ge
 
 
 def test_needle_in_any_batch(model: GPT, engine: Engine, rng: np.random.Generator) -> None:
-    """One prompt in 200 random batches of 1 to 32, anywhere, among neighbours of all lengths: the same bits
+    """One prompt in 200 random batches of 1 to 32, anywhere, among neighbors of all lengths: the same bits
     every time.
     """
     needle, more = text(rng, model, 17), text(rng, model, 5)
@@ -161,9 +161,7 @@ def test_needle_in_any_batch(model: GPT, engine: Engine, rng: np.random.Generato
             np.testing.assert_array_equal(engine.step(column, cache)[at], want[n])
 
 
-def test_what_stands_in_the_padding_changes_nothing(
-    engine: Engine, model: GPT, rng: np.random.Generator
-) -> None:
+def test_the_ids_of_padding_change_nothing(engine: Engine, model: GPT, rng: np.random.Generator) -> None:
     """Not a bit."""
     ids, padding = text(rng, model, 40).reshape(2, 20), np.array([0, 7])
     one = engine.step(ids, engine.new_cache(2, 20, padding=padding))

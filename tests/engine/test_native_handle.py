@@ -56,19 +56,19 @@ def test_every_door_gives_the_same_text(native: LanguageModel, capsys: pytest.Ca
     """Python, command line, another process, alone and in a batch."""
     want = native.generate("Once upon a time", max_new_tokens=30, seed=3)
     assert run(["generate", "-n", "30", "-s", "3", "--json", "Once upon a time"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told == want.to_dict()
-    assert told["engine"] == "native int8"
+    described = json.loads(capsys.readouterr().out)
+    assert described == want.to_dict()
+    assert described["engine"] == "native int8"
     out = child(
         "from glassformer.cli import run; run(['generate', '-n', '30', '-s', '3', '--json', 'Once upon a time'])"
     )
-    assert json.loads(out) == told
+    assert json.loads(out) == described
     many = native.generate_many(["The dog", "Once upon a time", "A"], max_new_tokens=30, seed=3)
     assert many[1].tokens == want.tokens
     assert many[1].logprobs == want.logprobs  # to the bit
 
 
-def test_who_speaks_can_be_chosen(native: LanguageModel, exact: LanguageModel) -> None:
+def test_the_backend_can_be_chosen(native: LanguageModel, exact: LanguageModel) -> None:
     """torch is fp32, native is int8; what does not fit is refused in one sentence."""
     assert native.generate("Once", max_new_tokens=2).engine == "native int8"
     assert exact.generate("Once", max_new_tokens=2).engine == "torch float32"
@@ -85,7 +85,7 @@ def test_who_speaks_can_be_chosen(native: LanguageModel, exact: LanguageModel) -
     assert run(["generate", "--engine", "fast", "Once"]) == 2
 
 
-def test_where_one_looks_torch_speaks() -> None:
+def test_edits_and_traces_use_torch() -> None:
     """Inside an edit or a trace the watched model writes, and one that was changed by hand is written with as
     it is.
     """
@@ -108,7 +108,7 @@ def test_where_one_looks_torch_speaks() -> None:
     assert changed.tokens != plain.tokens or changed.logprobs != plain.logprobs
 
 
-def test_an_explanation_says_who_spoke_and_how_near_torch_is(
+def test_an_explanation_names_the_backend_and_its_distance_from_torch(
     native: LanguageModel, exact: LanguageModel
 ) -> None:
     """The gap is what it says: the largest distance between the two log-probabilities of a written token."""
@@ -117,9 +117,9 @@ def test_an_explanation_says_who_spoke_and_how_near_torch_is(
     apart = np.abs(logits.gather(1, torch.tensor(out.tokens)[:, None])[:, 0].numpy() - out.logprobs)
     assert out.gap() == pytest.approx(apart.max(), abs=1e-5)
     assert 0 < apart.max() < 0.5
-    told = out.lens().made
-    assert "native int8" in told
-    assert f"within {apart.max():.1g} of torch's" in told
+    described = out.lens().made
+    assert "native int8" in described
+    assert f"within {apart.max():.1g} of torch's" in described
     assert "native" not in exact.generate("Once", max_new_tokens=2).lens().made
 
 
@@ -157,12 +157,12 @@ def test_the_engine_says_what_its_models_can_do(native: LanguageModel, exact: La
 def test_bench_measures(capsys: pytest.CaptureFixture[str]) -> None:
     """Every figure is there, in words and as data, for both engines."""
     assert run(["bench", "--rounds", "1", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["engine"] == "native int8"
-    names = [one["name"] for one in told["figures"]]
+    described = json.loads(capsys.readouterr().out)
+    assert described["engine"] == "native int8"
+    names = [one["name"] for one in described["figures"]]
     assert names[-1] == "process start to first token"
     assert "the weights alone, once a token" in names
-    assert all(one["median"] > 0 for one in told["figures"])
+    assert all(one["median"] > 0 for one in described["figures"])
     assert run(["bench", "--rounds", "1", "--no-cold", "--engine", "torch"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("storyteller, torch float32, ")

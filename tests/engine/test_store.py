@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from engine.conftest import engine_of, random_model
+from glassformer.durable import hash_file, write_sealed
 from glassformer.engine import native, store
 from glassformer.engine.quantize import expected, pack
 from glassformer.errors import CheckpointError, InputError
@@ -71,7 +73,7 @@ def test_a_changed_source_is_noticed(folder: Path, words: Tokenizer) -> None:
     os.utime(folder / "config.json", ns=(1, 1))
     assert find(folder) is None
     logits(folder)
-    (folder / "vocab.json").write_text("{}")  # one more: whoever reads the folder may now read something else
+    (folder / "vocab.json").write_text("{}")  # one more: the folder may now be read in another way
     assert find(folder) is None
     (folder / "vocab.json").unlink()
     assert logits(folder) == engine_of(other).logits(IDS).tobytes()
@@ -109,26 +111,26 @@ def test_malformed_files_are_refused(folder: Path, home: Path) -> None:
     name = "blocks.0.attn.qkv.weights"
 
     def refused(change: Any) -> str:
-        told = json.loads(json.dumps(header))
-        change(told)
-        text = json.dumps(told).encode()
+        changed = json.loads(json.dumps(header))
+        change(changed)
+        text = json.dumps(changed).encode()
         fresh = memoryview(len(text).to_bytes(8, "little") + text + bytes(numbers[start:]))
         with pytest.raises(CheckpointError) as error:
             store.arrays_of(fresh, 8 + len(text), config=note["config"])
         return str(error.value)
 
-    assert "leaves a hole" in refused(lambda told: told.pop(name))
-    assert f"{name} is missing" in refused(lambda told: told.update(other=told.pop(name)))
-    assert "overlaps" in refused(lambda told: told.update(positions2=told["positions"]))
-    assert "not int8" in refused(lambda told: told[name].update(dtype="U8"))
-    assert "needs 6 bytes" in refused(lambda told: told[name].update(shape=[1, 2, 3]))
-    assert "its offsets give it" in refused(lambda told: told[name].update(data_offsets=[0, 10**12]))
+    assert "leaves a hole" in refused(lambda changed: changed.pop(name))
+    assert f"{name} is missing" in refused(lambda changed: changed.update(other=changed.pop(name)))
+    assert "overlaps" in refused(lambda changed: changed.update(positions2=changed["positions"]))
+    assert "not int8" in refused(lambda changed: changed[name].update(dtype="U8"))
+    assert "needs 6 bytes" in refused(lambda changed: changed[name].update(shape=[1, 2, 3]))
+    assert "its offsets give it" in refused(lambda changed: changed[name].update(data_offsets=[0, 10**12]))
     assert "not lists of counts" in refused(
-        lambda told: told[name].update(data_offsets=[-4, told[name]["data_offsets"][1]])
+        lambda changed: changed[name].update(data_offsets=[-4, changed[name]["data_offsets"][1]])
     )
-    assert "not int8" in refused(lambda told: told[name].update(shape=told[name]["shape"][::-1]))
-    assert "does not have exactly" in refused(lambda told: told.update({name: 3}))
-    assert "not lists of counts" in refused(lambda told: told[name].update(data_offsets=["a", None]))
+    assert "not int8" in refused(lambda changed: changed[name].update(shape=changed[name]["shape"][::-1]))
+    assert "does not have exactly" in refused(lambda changed: changed.update({name: 3}))
+    assert "not lists of counts" in refused(lambda changed: changed[name].update(data_offsets=["a", None]))
     with pytest.raises(CheckpointError, match="not valid JSON"):
         store.arrays_of(memoryview(b"\x08\0\0\0\0\0\0\0{not json"), 17, config=note["config"])
     for broken in (b"", b"\x08\0\0", (10**15).to_bytes(8, "little") + b"{}"):
@@ -136,6 +138,114 @@ def test_malformed_files_are_refused(folder: Path, home: Path) -> None:
         path.write_bytes(broken)
         with pytest.raises(CheckpointError, match="too short"):
             store._read(path)
+
+
+GONE = object()
+
+
+def seal(folder: Path, note: dict[str, Any]) -> None:
+    """Write another note of a folder, with a right checksum."""
+    fields = {name: value for name, value in note.items() if value is not GONE}
+    write_sealed(store.place(folder) / store.NOTE, fields)
+
+
+def test_a_sealed_note_of_another_configuration(folder: Path) -> None:
+    """Not accepted, though its checksum is right and many shapes are the same: the model is made again."""
+    want = logits(folder)
+    note = store.find(folder)
+    assert note is not None
+    assert store.read(folder, note) is not None
+    for change in (
+        {"heads": 4},
+        {"heads": 0},
+        {"width": 47, "heads": 1},
+        {"width": 96},
+        {"neurons": 191},
+        {"norm_eps": 1e-3},
+        {"norm_eps": float("nan")},
+        {"vocab": note["config"]["vocab"] + 1},
+        {"vocab": 20},
+        {"vocab": 2**40},
+        {"context": 0},
+        {"layers": 10**9},
+        {"activation": "relu"},
+        {"tied": False},
+        {"bias": False},
+        {"another": 1},
+    ):
+        other = note | {"config": note["config"] | change}
+        seal(folder, other)
+        assert store.find(folder) is None, change
+        assert store.read(folder, other) is None, change
+        assert logits(folder) == want, change
+        assert store.find(folder) == note
+
+
+def test_a_sealed_note_with_other_fields(folder: Path) -> None:
+    """Missing, of another type, one too many, of another folder: as good as no note."""
+    want = logits(folder)
+    note = store.find(folder)
+    assert note is not None
+    other = str(folder.parent)
+    for changes in (
+        *({name: GONE} for name in store.FIELDS),
+        *({name: value} for name in store.FIELDS for value in (None, 3.5, [3], {"a": {}}, "text")),
+        {"format": store.FORMAT - 1},
+        {"format": True},
+        {"another": 1},
+        {"config": {}},
+        {"about": {}},
+        {"about": note["about"] | {"another": 1}},
+        {"about": {"base": "/"}},
+        {"about": {"base": 3}},
+        {"folders": [], "files": {}},  # would be fresh forever
+        {"folders": [3], "files": {}},
+        {"folders": ["/nowhere"], "files": {}},
+        {"folders": [other], "files": store.stamps([other]), "about": {"base": other}},
+        {"sha256": "0" * 64},
+    ):
+        seal(folder, note | changes)
+        assert find(folder) is None, changes
+    assert logits(folder) == want
+
+
+def test_a_note_that_is_nested_without_end(folder: Path) -> None:
+    """Deeper than JSON can be read."""
+    want = logits(folder)
+    (store.place(folder) / store.NOTE).write_text("[" * 100_000)
+    assert store.find(folder) is None
+    assert logits(folder) == want
+
+
+def test_numbers_with_a_right_checksum(folder: Path) -> None:
+    """Cut, longer, empty, with a header that is too long or of another configuration, and a note that fits them."""
+    want = logits(folder)
+    note = store.find(folder)
+    assert note is not None
+    path = store.place(folder) / store.NUMBERS
+    whole = path.read_bytes()
+    start = 8 + int.from_bytes(whole[:8], "little")
+    other = whole.replace(b'heads\\": 3', b'heads\\": 4', 1)
+    assert other != whole
+    for broken in (whole[:-1], whole[:start], whole[: start - 1], whole[:7], b"", whole + b"\0", other,
+                   (2**64 - 1).to_bytes(8, "little") + whole[8:], (0).to_bytes(8, "little") + whole[8:]):  # fmt: skip
+        path.write_bytes(broken)
+        seal(folder, note | {"sha256": hash_file(path)})
+        assert find(folder) is None
+    assert logits(folder) == want
+
+
+def test_only_a_whole_model_is_kept(folder: Path) -> None:
+    """Arrays that are not those of the configuration are refused, not written."""
+    logits(folder)
+    kept = find(folder)
+    assert kept is not None
+    shutil.rmtree(store.place(folder))
+    fewer = {name: array for name, array in kept.arrays.items() if name != "positions"}
+    for wrong in (replace(kept, arrays=fewer), replace(kept, config=kept.config | {"vocab": 10})):
+        with pytest.raises(InputError, match="the array"):
+            store.keep(folder, wrong, folders=[folder], stamps=store.stamps([folder]))
+    assert not store.place(folder).exists()
 
 
 def test_what_is_expected_is_what_is_packed() -> None:
@@ -164,7 +274,7 @@ def test_a_home_that_cannot_be_written_costs_time_alone(folder: Path, home: Path
 
 
 def test_a_home_that_is_a_file_costs_time_alone(folder: Path, home: Path) -> None:
-    """The same for whoever may write anywhere."""
+    """The same for a user who may write anywhere."""
     home.parent.mkdir(parents=True, exist_ok=True)
     home.write_text("not a folder")
     said: list[str] = []

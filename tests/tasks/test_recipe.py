@@ -1,5 +1,6 @@
 """Recipes: a file, a dataclass and flags say the same; what is wrong in one is named by its file and key."""
 
+import os
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -207,7 +208,11 @@ def test_what_is_no_toml_is_refused(file: Path, content: str | bytes) -> None:
 def test_numbers_and_nesting_without_end_are_refused(file: Path) -> None:
     """What Python itself gives up on is refused as all the rest is."""
     wrong(file, f"[train]\nsteps = {'9' * 5000}", "not a TOML file")
-    wrong(file, f"[train]\nlr = {'9' * 400}", "lr should be a number")
+    wrong(file, f"[train]\nlr = {'9' * 400}", "lr should be a finite number")
+    wrong(file, f"[train]\nbatch = {2**63}", "batch should be a whole number")
+    for key in ("lr = nan", "clip = inf", "weight_decay = -inf"):
+        wrong(file, f"[train]\n{key}", "should be a finite number")
+    wrong(file, "[train]\nbatch = '16'", "batch should be a whole number, not '16'")
     wrong(file, "a = " + "[" * 100_000, "nested too deeply")
 
 
@@ -217,6 +222,9 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
         Recipe.read(tmp_path / "no.toml")
     with pytest.raises(InputError, match=r"cannot be read \(Is a directory"):
         Recipe.read(tmp_path)
+    os.mkfifo(tmp_path / "pipe.toml")
+    with pytest.raises(InputError, match=r"pipe\.toml: cannot be read \(it is a pipe or a device"):
+        Recipe.read(tmp_path / "pipe.toml")
 
 
 def test_flags_change_a_recipe() -> None:

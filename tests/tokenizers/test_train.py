@@ -18,6 +18,7 @@ from glassformer.errors import InputError
 from glassformer.hub.vocabulary import load_tokenizer
 from glassformer.tokenizers import Tokenizer, train_tokenizer
 from glassformer.tokenizers.bpe import BYTE_OF, END_OF_TEXT
+from glassformer.tokenizers.train import train_word_tokenizer
 
 RHYME = """Peter Piper picked a peck of pickled peppers.
 A peck of pickled peppers Peter Piper picked.
@@ -274,6 +275,13 @@ def test_too_small(size: int, special: tuple[str, ...], least: int) -> None:
     tokenizer = train_tokenizer([RHYME], least, special=special)
     assert len(tokenizer) == least
     assert tokenizer.merges == []
+
+
+def test_too_large() -> None:
+    """Refused, before the library that learns it sets memory aside for all of it."""
+    for train in (train_tokenizer, train_word_tokenizer):
+        with pytest.raises(InputError, match=r"vocab_size must be at most 1,048,576, not 1,000,000,000,000$"):
+            train([RHYME], 10**12)
 
 
 def test_too_little_text() -> None:

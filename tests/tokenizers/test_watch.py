@@ -189,3 +189,12 @@ def test_special_tokens_can_be_watched(gpt2: Tokenizer) -> None:
             text, special=special
         )
     assert any(word.pieces == ["<|endoftext|>"] and not word.steps for word in gpt2.watch(text, special=True))
+
+
+def test_a_word_that_comes_again_is_merged_once() -> None:
+    """A text of a million characters has few different words; each is one object."""
+    tokenizer = train_tokenizer([TEXTS["rhyme"]], 300)
+    words = tokenizer.watch("wood chuck wood wood")
+    assert words[2] is words[3]
+    assert words[0] is not words[2]  # the first has no blank before it
+    assert [word.symbols for word in words] == ["wood", "Ġchuck", "Ġwood", "Ġwood"]

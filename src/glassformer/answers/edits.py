@@ -9,8 +9,7 @@
 Instead of `over`, `from` and `pairs` there may be a `value`: numbers.
 """
 
-import json
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -41,12 +40,17 @@ from glassformer.figures.color import signed
 from glassformer.figures.labels import percent
 from glassformer.figures.marks import Spec
 from glassformer.figures.specs import matrix, names, plain
+from glassformer.files import MEGABYTE, parse_value, read_text
 from glassformer.generation.sampling import log_softmax
 
 if TYPE_CHECKING:
     from glassformer.trace import Tracer
 
 Edits = str | Path | Sequence[Mapping[str, Any]]
+
+LARGEST_FILE = 64 * MEGABYTE  # values for a long text of a large model
+LARGEST = sys.float_info.max
+FARTHEST = 1 << 40  # a position, counted from either end; no text is longer
 
 # What each edit takes beside `site`, `do` and `at`; the first name stands for a value made of texts.
 KNOWN = {
@@ -68,7 +72,7 @@ def _sites(lm: Reader) -> "Tracer":
         return editing.sites(lm.net)
 
 
-def read_edits(lm: Reader, given: Edits) -> list[editing.Edit]:
+def read_edits(lm: Reader, given: Edits, *, progress: Progress = silent) -> list[editing.Edit]:
     """The edits of a list, or of a file that holds one."""
     listed = read_file(Path(given)) if isinstance(given, str | Path) else _list(given, "edits")
     sites = _sites(lm)
@@ -77,7 +81,7 @@ def read_edits(lm: Reader, given: Edits) -> list[editing.Edit]:
         checked = _check(one, f"edit {number}")
         at = checked.get("at")
         for site in sites.addresses(checked["site"]):  # a glob is each of its sites
-            value = _value(lm, checked, site, f"edit {number}")
+            value = _value(lm, checked, site, where=f"edit {number}", progress=progress)
             positions = None if at is None else tuple(at)
             by = float(checked.get("by", 1.0))
             found.append(editing.Edit(site, checked["do"], by, positions, value))
@@ -86,13 +90,8 @@ def read_edits(lm: Reader, given: Edits) -> list[editing.Edit]:
 
 def read_file(path: Path) -> list[Any]:
     """The list in a file of edits, unchecked."""
-    try:
-        given = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-    except ValueError as error:
-        raise InputError(f"{path}: not JSON ({error})") from None
-    return _list(given, str(path))
+    text = read_text(path, LARGEST_FILE, kind=InputError)
+    return _list(parse_value(text, path, kind=InputError), str(path))
 
 
 def _list(given: Any, what: str) -> list[Any]:
@@ -120,21 +119,38 @@ def _check(given: Any, where: str) -> Mapping[str, Any]:
             raise InputError(f"{where}: {do} takes no {key!r}; it takes {', '.join(takes)}")
 
     by = given.get("by", 1.0)
-    if isinstance(by, bool) or not isinstance(by, int | float) or not math.isfinite(by):
-        raise InputError(f"{where}: 'by' must be a number, not {by!r}")
+    if not _is_number(by):
+        raise InputError(f"{where}: 'by' must be a finite number, not {_shown(by)}")
     if do == "scale" and "by" not in given:
         raise InputError(f"{where}: scale needs 'by', a number")
     at = given.get("at")
     if at is not None and not _is_positions(at):
-        raise InputError(f"{where}: 'at' must be a list of positions, as in [0, -1], not {at!r}")
+        raise InputError(f"{where}: 'at' must be a list of positions, as in [0, -1], not {_shown(at)}")
     return given
 
 
+def _is_number(value: Any) -> bool:
+    """Whether it is a finite number that a float can hold; a text of digits is none."""
+    return type(value) in (int, float) and -LARGEST <= value <= LARGEST
+
+
 def _is_positions(at: Any) -> bool:
-    return isinstance(at, list | tuple) and bool(at) and all(type(one) is int for one in at)
+    listed = isinstance(at, list | tuple) and bool(at)
+    return listed and all(type(one) is int and -FARTHEST <= one < FARTHEST for one in at)
 
 
-def _value(lm: Reader, given: Mapping[str, Any], site: str, where: str) -> Array | None:
+def _shown(value: Any) -> str:
+    """The beginning of a value, for a message."""
+    try:
+        text = repr(value)
+    except ValueError:  # a number of thousands of digits
+        return "a number that is too large"
+    return text if len(text) <= 60 else f"{text[:60]}…"
+
+
+def _value(
+    lm: Reader, given: Mapping[str, Any], site: str, *, where: str, progress: Progress
+) -> Array | None:
     """The numbers that are given, or what the model computes at the site on the texts that are."""
     do = given["do"]
     if do not in SOURCES:
@@ -157,7 +173,8 @@ def _value(lm: Reader, given: Mapping[str, Any], site: str, where: str) -> Array
     if source == "over":
         if not all(isinstance(text, str) for text in texts):
             raise InputError(f"{where}: 'over' must be a list of texts")
-        return editing.mean_over([lm.reading(lm.encode(text)) for text in texts], site)
+        readings = [lm.reading(lm.encode(text)) for text in texts]
+        return editing.mean_over(readings, site, progress=progress)
 
     if not all(_is_pair(pair) for pair in texts):
         raise InputError(f"{where}: 'pairs' must be a list of two texts each: toward which, away from which")
@@ -167,12 +184,13 @@ def _value(lm: Reader, given: Mapping[str, Any], site: str, where: str) -> Array
 
 def _numbers(value: Any, where: str) -> Array:
     try:
-        array = np.array(value, dtype=np.float64)
+        array = np.array(value)
     except (TypeError, ValueError):
-        array = np.array(np.nan)
-    if not np.isfinite(array).all():
-        raise InputError(f"{where}: 'value' must be numbers, in lists of equal length")
-    return array
+        array = np.array(None)
+    is_numeric = array.dtype.kind in "iuf"  # NumPy would read a text of digits as a number, too
+    if not is_numeric or not np.isfinite(array).all():
+        raise InputError(f"{where}: 'value' must be finite numbers, in lists of equal length")
+    return array.astype(np.float64)
 
 
 def _is_pair(pair: Any) -> bool:
@@ -227,10 +245,11 @@ def edit(
     max_new_tokens: int = 0,
     seed: int = 0,
     temperature: float = 0.0,
+    progress: Progress = silent,
 ) -> Edited:
     """What comes after a text, with and without edits: the next token, and what would be generated."""
     listed = read_file(Path(edits)) if isinstance(edits, str | Path) else edits
-    chosen = read_edits(text.lm, listed)
+    chosen = read_edits(text.lm, listed, progress=progress)
     _check_lengths(text, listed)
 
     how: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
@@ -272,7 +291,10 @@ def _check_lengths(text: Text, edits: Sequence[Mapping[str, Any]]) -> None:
 def _continued(text: Text, how: dict[str, Any]) -> tuple[Array, str]:
     """The log-probabilities of the next token, and what is generated after a text."""
     lm = cast(Writer, text.lm)  # as QUESTIONS demands: `writes`
-    return log_softmax(lm.logits(text.ids)[-1]), lm.generate(text.ids, **how).text
+    logp = log_softmax(lm.logits(text.ids)[-1])
+    if not np.isfinite(logp).all():
+        raise InputError("edits: with these numbers the model's logits are not finite")
+    return logp, lm.generate(text.ids, **how).text
 
 
 def _likeliest(before: Array, after: Array, k: int) -> list[int]:

@@ -9,7 +9,7 @@ from glassformer.answers.answer import Answer, Array, Cell, Column, Progress, Ta
 from glassformer.explain import saliency as salient
 from glassformer.explain.faithfulness import Curves, agreement, faithfulness
 from glassformer.figures.color import magnitude, signed
-from glassformer.figures.labels import percent, visible
+from glassformer.figures.labels import percent, visible_start
 from glassformer.figures.marks import Spec
 from glassformer.figures.specs import curves, panels, strip
 
@@ -104,7 +104,7 @@ class Saliency(Answer):
             [self.tokens[at] for at in sources],
             self.shares[number, sources],
             scale=scale,
-            title=f"“{visible(self.target_words[number])}” because of",
+            title=f"“{visible_start(self.target_words[number])}” because of",
             unit="percent",
             legend=False,
             room=560,

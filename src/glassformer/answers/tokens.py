@@ -257,7 +257,10 @@ class Merges(Answer):
 
 def merges(tokenizer: "Tokenizer", text: str, *, special: bool = False) -> Merges:
     """How the words of a text become tokens, merge by merge."""
-    words = [merged(word, shown=tokenizer.shown) for word in tokenizer.watch(text, special=special)]
+    watched = tokenizer.watch(text, special=special)
+    distinct = {id(word): word for word in watched}  # the same word of a text is the same object
+    shown = {key: merged(word, shown=tokenizer.shown) for key, word in distinct.items()}
+    words = [shown[id(word)] for word in watched]
     if not words:
         raise InputError("there is nothing to merge: the text is empty")
     pieces = [piece for word in words for piece in word.pieces]

@@ -54,9 +54,9 @@ class Curve(Answer):
         """Loss over tokens; what lies far above the rest is left out."""
         series = {"training": self.training, "held out": self.held_out}
         both = np.concatenate(list(series.values()))
-        limit = float(np.nanmin(both)) + TALLEST
+        limit = float(np.min(both[np.isfinite(both)], initial=np.inf)) + TALLEST
         title: Spec = {}
-        if float(np.nanmax(both)) > limit:
+        if (both > limit).any():
             series = {name: np.where(losses > limit, np.nan, losses) for name, losses in series.items()}
             title = {"title": f"{self.caption}; what lies above {number(limit)} is left out"}
         return curves(
@@ -81,10 +81,10 @@ def curve(files: Sequence[Path]) -> Curve:
     for file in files:
         tokens = before
         for line in _read_log(file):
-            if "tokens" in line and isinstance(line.get("loss"), float | int):
+            if _has_numbers(line, "tokens", "loss"):
                 tokens = before + line["tokens"] / 1e6
                 steps.append((tokens, float(line["loss"])))
-            elif isinstance(line.get("held_out"), float | int):
+            elif _has_numbers(line, "held_out"):
                 held_out.append((tokens, float(line["held_out"])))
         before = tokens
     if not steps:
@@ -109,6 +109,12 @@ def _read_log(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
     return read_json_lines(path)
+
+
+def _has_numbers(line: dict[str, Any], *keys: str) -> bool:
+    """Whether a line has these figures; a loss that is not finite is one, too."""
+    values = [line.get(key) for key in keys]
+    return all(type(value) is float or (type(value) is int and abs(value) < 1 << 62) for value in values)
 
 
 def _thinned(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -277,6 +283,8 @@ def update(text: Text, *, lr: float = 0.001, k: int = 5) -> Update:
     if type(k) is not int or k < 1:
         raise InputError(f"k must be a whole number of at least 1, not {k!r}")
     found = updated(text.reading(), lr=lr)
+    if not np.isfinite(found.after).all():
+        raise InputError(f"lr {lr:g} is too large: after the update the logits are not finite")
     before, after = np.exp(log_softmax(found.before)), np.exp(log_softmax(found.after))
 
     known = len(before) if text.lm.tokenizer is None else len(text.lm.tokenizer)

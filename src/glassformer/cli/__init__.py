@@ -1,14 +1,13 @@
 """`glass VERB [ARGUMENTS]`: one table of verbs, each imported when it is called."""
 
-import difflib
-import io
-import os
+import signal
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from glassformer import machine
+from glassformer import interrupt, machine
 from glassformer.answers import QUESTIONS
+from glassformer.cli import streams
 from glassformer.errors import GlassError
 
 if TYPE_CHECKING:
@@ -55,6 +54,8 @@ GROUPS = {  # the verbs as `glass --help` and docs/cli.md list them
     "Machine": ("bench", "verify", "env"),
 }
 
+OUT_OF_MEMORY = ("can't allocate memory", "out of memory")  # as torch says it, on a processor or a GPU
+
 WELCOME = """\
 Glassformer, the language model you can see through. Try:
   glass generate "Once upon a time"        a story from the model that ships
@@ -65,13 +66,20 @@ Glassformer, the language model you can see through. Try:
 
 def main() -> None:
     """The command `glass`."""
+    interrupt.install()
+    streams.prepare()
     try:
         code = run(sys.argv[1:])
         sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader left, as in `glass … | head -1`. Python flushes once more when it ends: let that succeed.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # the reader left, as in `glass … | head -1`
         code = 0
+    except GlassError as error:
+        code = complain(str(error), error.code)
+    except BaseException as error:
+        if not interrupt.is_behind(error):
+            raise
+        code = complain("stopped", 130)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # there is nothing left to stop
     sys.exit(code)
 
 
@@ -80,10 +88,6 @@ def run(arguments: list[str]) -> int:
     if not arguments:
         print(WELCOME)
         return 0
-
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that is not UTF-8 shows "?" for what it lacks
 
     first = arguments[0]
     if first in ("-h", "--help", "help"):
@@ -96,6 +100,8 @@ def run(arguments: list[str]) -> int:
         return call(first, arguments[1:])
     if " " in first.strip():  # several words: a prompt
         return call("generate", arguments)
+
+    import difflib
 
     close = difflib.get_close_matches(first, VERBS, n=1)
     hint = f"did you mean `glass {close[0]}`?" if close else "`glass --help` lists the verbs."
@@ -154,8 +160,13 @@ def call(name: str, arguments: list[str]) -> int:
     except SystemExit:  # click's way out when the reader left, as in `glass … | head`
         return 0
     except OSError as error:
-        return complain(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
+        where = f"{error.filename}: " if error.filename else ""
+        return complain(f"{where}{error.strerror or error}", 1)
     except MemoryError:
+        return complain("out of memory", 1)
+    except RuntimeError as error:
+        if not any(words in str(error) for words in OUT_OF_MEMORY):
+            raise
         return complain("out of memory", 1)
 
 

@@ -81,9 +81,9 @@ def parse_scale(given: str) -> Edit:
     """`blocks.2.attn=0.5`."""
     address, _, number = given.rpartition("=")
     try:
-        return {"site": address, "do": "scale", "by": float(number)}
+        return {"site": address, "do": "scale", "by": flags.parse_number(number)}
     except ValueError:
-        raise InputError(f"--scale {given!r} is not ADDRESS=NUMBER, as in blocks.2.attn=0.5") from None
+        raise InputError(f"--scale {given[:100]!r} is not ADDRESS=NUMBER, as in blocks.2.attn=0.5") from None
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,8 @@ def edit(
     glass edit --sweep --from "The girl lost" --answer " her" --not " his" "The boy lost"   where it matters
     glass edit --zero blocks.0.mlp --save edits.json "Once"          then: glass generate --edit edits.json
     """
+    from glassformer.cli.progress import progress_bar
+
     flags.one_question({"--sweep": sweep.sweep, "an edit": changes.any()})
     comparison.check()
     if sweep.sweep:
@@ -160,7 +162,9 @@ def edit(
     flags.only("an edit", "is no --sweep", others={"--answer": sweep.answer, "--not": sweep.foil})
     changes.check()
     edits = changes.edits(request)
-    found = ask("edit", request.about, edits=edits, **vars(comparison))
+    about = request.about  # before the bar: loading has messages of its own
+    with progress_bar("preparing the edits") as progress:
+        found = ask("edit", about, edits=edits, progress=progress, **vars(comparison))
     if save is not None:
         from glassformer.figures.view import write
 

@@ -25,6 +25,8 @@ def env(probe: bool, as_json: bool) -> None:
         return
 
     facts["instruction sets"] = " ".join(facts["instruction sets"]) or "not known on this system"
-    facts["memory available"] = f"{facts['memory available'] / 1e9:.1f} GB"
+    memory = facts["memory available"]
+    known = memory != machine.UNKNOWN
+    facts["memory available"] = f"{memory / 1e9:.1f} GB" if known else "not known on this system"
     width = max(map(len, facts))
     out(*(f"{name:<{width}}  {fact}" for name, fact in facts.items()))

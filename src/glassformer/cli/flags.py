@@ -1,6 +1,7 @@
 """Flags that several verbs share, as decorators, and groups of them that reach a verb as one argument."""
 
 import functools
+import re
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
@@ -11,6 +12,7 @@ import click
 
 from glassformer.cli.printing import log
 from glassformer.errors import InputError
+from glassformer.files import MEGABYTE, read_bytes, read_stream
 
 if TYPE_CHECKING:
     from glassformer.tasks.complete import LanguageModel
@@ -20,6 +22,48 @@ DEFAULT_MODEL = "storyteller"
 
 Function = Callable[..., Any]
 Decorator = Callable[[Function], Function]
+
+
+# Numbers, as every flag and every other text of a command line has them
+
+WHOLE = re.compile(r"[+-]?[0-9]+")
+MOST_DIGITS = 20
+NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+
+
+def parse_whole(text: str) -> int:
+    """A whole number in plain digits; `int` also takes 1_0, blanks and the digits of any script."""
+    if not WHOLE.fullmatch(text):
+        raise ValueError(f"{text[:40]!r} is not a whole number")
+    if len(text) > MOST_DIGITS:
+        raise ValueError(f"a number of {len(text):,} digits is too large")
+    return int(text)
+
+
+def parse_number(text: str) -> float:
+    """A finite number such as 2, 0.5 or 1e-4; `float` also takes nan, inf, and what `int` takes."""
+    if not NUMBER.fullmatch(text) or (value := float(text)) in (float("inf"), float("-inf")):
+        raise ValueError(f"{text[:40]!r} is not a finite number")
+    return value
+
+
+class Number(click.ParamType):
+    """A number of a flag, parsed by one of the functions above."""
+
+    def __init__(self, name: str, parse: Callable[[str], float]) -> None:
+        self.name, self.parse = name, parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As a number; a default is one already."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+NUMBERS = {click.INT: Number("integer", parse_whole), click.FLOAT: Number("float", parse_number)}
 
 
 # What click has, with a little more
@@ -50,6 +94,7 @@ class Option(click.Option):
 
     def __init__(self, names: Sequence[str], *, former: Sequence[str] = (), **how: Any) -> None:
         super().__init__([*names, *former], **how)
+        self.type = NUMBERS.get(self.type, self.type)
         self.former = former
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
@@ -125,30 +170,33 @@ def group(kind: type[Any], name: str, *options: Decorator) -> Decorator:
 # A text
 
 
+LONGEST = 64 * MEGABYTE  # of a text that is read as a whole
+STDIN = Path("/dev/stdin")
+
 text = argument("text", "The text; '-' or a pipe reads stdin.", type=TEXT, required=False)
-file = option("-f", "--file", type=PATH, help="Read the text from a file.")
+file = option("-f", "--file", type=PATH, help="Read the text from a file, from '-' (stdin) or <(a command).")
 
 
 def read_text(text: str | None, file: Path | None) -> str:
     """A text from the argument, from a file, or from stdin (named "-", or piped in)."""
     if text is not None and file is not None:
         raise InputError("give a text or --file, not both")
+    piped = text is None and sys.stdin is not None and not sys.stdin.isatty()
+    if file is None and (text == "-" or piped):
+        file = STDIN
+    if file is None:
+        return text or ""
+
+    if file in (Path("-"), STDIN):
+        given = read_stream(sys.stdin.buffer, LONGEST, name="stdin")
+    else:
+        given = read_bytes(file, LONGEST, kind=InputError, pipes=True)
     try:
-        if file is not None:
-            return _without_last_line_end(file.read_bytes().decode("utf-8"))
-        piped = text is None and sys.stdin is not None and not sys.stdin.isatty()
-        if text == "-" or piped:
-            return _without_last_line_end(sys.stdin.buffer.read().decode("utf-8"))
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read ({error.strerror})") from None
+        whole = given.decode("utf-8")
     except UnicodeDecodeError:
-        raise InputError(f"{file or 'stdin'}: not UTF-8 text") from None
-    return text or ""
-
-
-def _without_last_line_end(text: str) -> str:
-    """Editors and `echo` put one line end at the end of a text."""
-    return text.removesuffix("\n").removesuffix("\r")
+        raise InputError(f"{'stdin' if file == STDIN else file}: not UTF-8 text") from None
+    # Editors and `echo` put one line end at the end of a text.
+    return whole.removesuffix("\n").removesuffix("\r")
 
 
 # A model
@@ -253,6 +301,12 @@ def only(flag: str, why: str, *, others: dict[str, Any]) -> None:
     given = next((name for name, value in others.items() if value not in (None, ())), None)
     if given is not None:
         raise InputError(f"{given} does not go with {flag}, which {why}")
+
+
+def at_most(flag: str, value: int, *, most: int) -> None:
+    """Refuse a number that is too large."""
+    if value > most:
+        raise InputError(f"{flag} must be at most {most:,}, not {value:,}")
 
 
 def at_least(flag: str, value: int, *, least: int) -> None:

@@ -172,9 +172,9 @@ def parse_bias(given: Sequence[str]) -> dict[int, float]:
     for pair in given:
         id, _, value = pair.partition("=")
         try:
-            bias[int(id)] = float(value)
+            bias[flags.parse_whole(id)] = flags.parse_number(value)
         except ValueError:
-            raise InputError(f"--logit-bias {pair!r} is not ID=BIAS, as in 50256=-100") from None
+            raise InputError(f"--logit-bias {pair[:40]!r} is not ID=BIAS, as in 50256=-100") from None
     return bias
 
 

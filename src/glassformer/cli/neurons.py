@@ -1,5 +1,6 @@
 """glass neurons"""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,9 @@ from glassformer.errors import InputError
 
 if TYPE_CHECKING:
     from glassformer.answers.answer import Answer
+
+
+MOST_NEURONS = 1000  # of a token, in a table with three columns for each
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class Which:
         if bool(self.corpus) != bool(self.examples):
             raise InputError("--examples LAYER.NEURON and --corpus belong together")
         flags.at_least("-k", self.k, least=1)
+        flags.at_most("-k", self.k, most=MOST_NEURONS)
         if self.promotes or self.examples:
             flag = "--promotes" if self.promotes else "--examples"
             given = {"TEXT": request.text, "--file": request.file, "--layer": self.layers}
@@ -97,16 +102,17 @@ def _examples(request: Request, which: Which) -> "Answer":
 
 def parse_layers(given: str) -> range:
     """A layer, or a range of them such as 2-4."""
-    first, dash, last = given.partition("-")
-    numbers = first.isdecimal() and (last.isdecimal() or not dash)
-    if not numbers or (dash and int(last) < int(first)):
-        raise InputError(f"--layer {given!r} is neither a layer nor a range such as 2-4")
-    return range(int(first), int(last or first) + 1)
+    match = re.fullmatch(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", given)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+    if last < first:
+        raise InputError(f"--layer {given[:40]!r} is neither a layer nor a range such as 2-4")
+    return range(first, last + 1)
 
 
 def parse_neuron(flag: str, given: str) -> tuple[int, int]:
     """Layer and number of a neuron."""
     layer, _, number = given.partition(".")
-    if not (layer.isdecimal() and number.isdecimal()):
-        raise InputError(f"{flag} {given!r} is not LAYER.NEURON, as in 3.17")
-    return int(layer), int(number)
+    try:
+        return flags.parse_whole(layer), flags.parse_whole(number)
+    except ValueError:
+        raise InputError(f"{flag} {given[:40]!r} is not LAYER.NEURON, as in 3.17") from None

@@ -148,13 +148,15 @@ def cell(value: Any, column: "Column") -> "Text":
     """A cell in its column's format: shares in the color of their size, signed numbers by their sign."""
     from rich.text import Text
 
-    from glassformer.figures.labels import number, readable, visible
+    from glassformer.figures.labels import number, readable, visible, visible_start
 
     if value is None:
         return Text("–")
     if column.format == "text":
         return Text(readable(str(value)))
-    if column.format == "token" or isinstance(value, str):
+    if column.format == "token":
+        return Text(visible_start(str(value)))
+    if isinstance(value, str):
         return Text(visible(str(value)))
     if column.format == "bool":
         return Text(str(value))

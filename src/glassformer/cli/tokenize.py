@@ -107,10 +107,10 @@ def word_as_data(word: "MergedWord") -> dict[str, Any]:
 def print_tokens(tokenizer: "Tokenizer", text: str, *, special: bool) -> None:
     """The text with its tokens in brackets, then each with its id."""
     from glassformer.answers.answer import labels
-    from glassformer.figures.labels import visible
+    from glassformer.figures.labels import visible_start
 
     ids = tokenizer.encode(text, special=special)
-    shown = [visible(token) for token in labels(tokenizer, ids)]
+    shown = [visible_start(token) for token in labels(tokenizer, ids)]
     console = stdout()
     console.print("".join(f"[{token}]" for token in shown))
     console.print(f"{counted(len(ids), 'token')}, {counted(len(text.encode('utf-8', 'replace')), 'byte')}")

@@ -87,11 +87,11 @@ def rows_of(found: "Top") -> list[dict[str, Any]]:
 
 def print_top(found: "Top") -> None:
     """Every candidate with its probability as a bar; what would be cut off is dim."""
-    from glassformer.figures.labels import cells, visible
+    from glassformer.figures.labels import cells, visible_start
     from glassformer.figures.terminal import bar
 
     console = stdout()
-    shown = [visible(token) for token in found.tokens]
+    shown = [visible_start(token) for token in found.tokens]
     width = max(map(cells, shown))
     for rank, (token, one, kept) in enumerate(zip(shown, found, found.kept, strict=True), start=1):
         padded = token + " " * (width - cells(token))
@@ -114,6 +114,7 @@ def explore(lm: "LanguageModel", prompt: str, *, k: int, options: dict[str, Any]
             return
 
         print_top(found)
+        numbered = [str(number) for number in range(1, len(found) + 1)]
         sys.stderr.write(f"1–{len(found)} picks, 0 goes back, Enter ends: ")
         sys.stderr.flush()
         given = sys.stdin.readline().strip()
@@ -122,7 +123,7 @@ def explore(lm: "LanguageModel", prompt: str, *, k: int, options: dict[str, Any]
             return
         if given == "0":
             del picked[-1:]
-        elif given.isdecimal() and 1 <= int(given) <= len(found):
-            picked.append(found[int(given) - 1].token)
+        elif given in numbered:
+            picked.append(found[numbered.index(given)].token)
         else:
-            log(f"{given!r} is not a number from 0 to {len(found)}")
+            log(f"{given[:40]!r} is not a number from 0 to {len(found)}")

@@ -17,6 +17,7 @@ from glassformer.cli import flags
 from glassformer.cli.flags import PATH, Option, argument, option, switch
 from glassformer.cli.printing import print_json
 from glassformer.errors import InputError
+from glassformer.files import MEGABYTE, read_text
 from glassformer.tasks.recipe import (
     DEFAULT_KIND,
     Numbers,
@@ -152,8 +153,8 @@ def kind_of(arguments: list[str]) -> str:
 def _kind_of_recipe(path: Path) -> str:
     """The kind that a recipe names. What is wrong with the file is said when it is read as a recipe."""
     try:
-        kind = tomllib.loads(path.read_text(encoding="utf-8"))["model"]["kind"]
-    except (OSError, ValueError, RecursionError, KeyError, TypeError):
+        kind = tomllib.loads(read_text(path, MEGABYTE))["model"]["kind"]
+    except (ValueError, RecursionError, KeyError, TypeError):
         return DEFAULT_KIND
     return kind if isinstance(kind, str) else DEFAULT_KIND
 

@@ -35,6 +35,8 @@ def find_files(path: Path) -> list[Path]:
     """The files of a source: itself, or every file of text in a folder, in the order of the names."""
     if path.is_file():
         return [path]
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path}: neither a regular file nor a folder")
     if not path.is_dir():
         raise InputError(f"{path}: there is no such file or folder of text")
     inside = (file for file in path.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())

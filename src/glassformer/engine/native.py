@@ -1,4 +1,8 @@
-"""The compiled core, as Python sees it: which instruction sets there are, and one call a step."""
+"""The compiled core, as Python sees it: which instruction sets there are, and one call a step.
+
+The core checks nothing. Everything that reaches it was checked here: a model when its engine is made, a cache
+when it is made, the ids of a step in the step.
+"""
 
 import ctypes
 import math
@@ -8,17 +12,32 @@ import weakref
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
 
 from glassformer import machine
-from glassformer.engine.quantize import ACTIVATIONS, LANES, MATRICES, NORMS, Array, padded
-from glassformer.errors import GlassError, InputError, counted
+from glassformer.engine.quantize import (
+    ACTIVATIONS,
+    INT32,
+    LANES,
+    MATRICES,
+    NORMS,
+    SIZES,
+    Array,
+    check_arrays,
+    check_config,
+    check_count,
+    padded,
+)
+from glassformer.errors import GlassError, InputError, InsufficientMemory, counted
 
 WAYS = ("avx512", "avx2", "plain")  # the fastest first
-HALF = np.float16
-SIZES = ("layers", "heads", "width", "neurons", "vocab", "context")  # as the core counts them
+HALF = np.dtype(np.float16)
+# Threads without a core of their own wait for each other at every barrier: 256 on two cores took 0.6 s for
+# their first step, 1,024 took 5 s, and the time grows with the square.
+MOST_THREADS = 256
 Pointer = ctypes.c_void_p
 
 
@@ -104,28 +123,140 @@ def status() -> str:
     return "torch: the native engine was not built, because `pip install` found no C++ compiler"
 
 
-def _close(core: ctypes.CDLL, team: int, process: int) -> None:
+def _close(core: ctypes.CDLL, address: int, process: int) -> None:
     if process == os.getpid():
-        core.glass_close(team)
+        core.glass_close(address)
+
+
+class _Team:
+    """The core's threads, in the process that started them; they end with the last reference to this."""
+
+    def __init__(self, core: ctypes.CDLL, threads: int) -> None:
+        self.process = os.getpid()
+        self.address = core.glass_open(threads)
+        if not self.address:
+            raise GlassError(f"the native engine could not start {counted(threads, 'thread')}")
+        weakref.finalize(self, _close, core, self.address, self.process)
+
+
+class _OneUser:
+    """A lock that does not wait: a second thread gets an error."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            raise InputError("the cache is in use by another thread")
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+
+def _numbers(name: str, values: Any, *, kinds: str = "iu") -> Array:
+    """An array of numbers of these kinds; by default integers, and no float is rounded to one."""
+    try:
+        array = np.asarray(values)
+    except (ValueError, OverflowError):  # rows of different lengths
+        raise InputError(f"{name} must be an array of numbers") from None
+    empty_list = (
+        array.dtype.kind == "f" and not array.size
+    )  # which NumPy makes floats; its shape is refused later
+    if array.dtype.kind not in kinds and not empty_list:
+        raise InputError(f"{name} must be {'integers' if kinds == 'iu' else 'numbers'}, not {array.dtype}")
+    return array
 
 
 class KVCache:
-    """Keys and values of every row, by position; padding at the left is not kept."""
+    """Keys and values of every row, by position; padding at the left is not kept.
+
+    Its arrays are checked here and cannot be replaced, so that a step need not look at them again.
+    """
 
     def __init__(self, keys: Array, values: Array, padding: Array, length: int = 0) -> None:
-        self.keys, self.values, self.padding, self.length = keys, values, padding, length
+        self._keys, self._values = _checked_arrays(keys, values)
+        layers, rows, heads, groups, head_width, _ = self._keys.shape
+        self._sizes = layers, heads, head_width
+        addresses = self._keys.ctypes.data, self._values.ctypes.data
+        self._core = _Cache(*addresses, rows, groups)  # the arrays live as long as this
+        self._padding = _numbers("padding", padding).astype(np.int64)  # a copy
+        if self._padding.shape != (rows,):
+            raise InputError(f"padding must be one number for each of {rows} rows, not {self._padding.shape}")
+        if self._padding.min() < 0:
+            raise InputError("padding must not be negative")
+        self._padding.setflags(write=False)
+        self._one_user = _OneUser()
+        self.length = length
+
+    @property
+    def rows(self) -> int:
+        """How many texts it holds."""
+        return int(self._core.rows)
+
+    @property
+    def capacity(self) -> int:
+        """How many positions of each text it has room for."""
+        return int(self._core.groups) * LANES
+
+    @property
+    def keys(self) -> Array:
+        """(layers, rows, heads, groups of positions, head width, positions of a group)."""
+        return self._keys.view()
+
+    @property
+    def values(self) -> Array:
+        """(layers, rows, heads, positions, padded head width)."""
+        return self._values.view()
+
+    @property
+    def padding(self) -> Array:
+        """How many positions at the left of each row are padding."""
+        return self._padding
+
+    @property
+    def length(self) -> int:
+        """How many positions were read, padding included."""
+        return self._length
+
+    @length.setter
+    def length(self, length: int) -> None:
+        self._length = check_count("length", length, least=0)
 
     def select(self, rows: Sequence[int]) -> Self:
-        """A copy for some rows, in this order; a row may be taken more than once."""
-        index = list(rows)
-        keys, values = (
-            np.take(kept, index, axis=1) for kept in (self.keys, self.values)
-        )  # in C's order, as the core reads it
-        return type(self)(keys, values, self.padding[index], self.length)
+        """The cache of some rows, in this order; a row may be taken more than once."""
+        index = _numbers("rows", rows)
+        if index.ndim != 1 or not index.size:
+            raise InputError("rows must be a list of at least one row")
+        if len(index) > self.rows:  # beam search selects at every step, but grows the cache once
+            size = (self._keys.nbytes + self._values.nbytes) * len(index) // self.rows
+            machine.check_memory(size, what=f"a cache of {len(index):,} rows")
+        if index.min() < 0 or index.max() >= self.rows:
+            raise InputError(f"a row is out of range (0 to {self.rows - 1})")
+        index = index.astype(np.int64)
+        with self._one_user:
+            # `take` gives C's order, as the core reads it; indexing the second axis may not.
+            keys, values = (np.take(kept, index, axis=1) for kept in (self._keys, self._values))
+            return type(self)(keys, values, self._padding[index], self.length)
 
     def rewind(self, length: int) -> None:
         """Forget everything after the first `length` positions."""
-        self.length = min(self.length, length)
+        kept = check_count("length", length, least=0)
+        with self._one_user:
+            self.length = min(self.length, kept)
+
+
+def _checked_arrays(keys: Array, values: Array) -> tuple[Array, Array]:
+    """Keys and values as the core writes them; the arrays' shapes are ours, whatever the caller does."""
+    for name, array, dimensions in (("keys", keys, 6), ("values", values, 5)):
+        if not isinstance(array, np.ndarray) or array.dtype != HALF or array.ndim != dimensions:
+            raise InputError(f"the {name} of a cache must be float16 in {dimensions} dimensions")
+        if not array.flags.carray:
+            raise InputError(f"the {name} of a cache must be contiguous, aligned and writable")
+    layers, rows, heads, groups, head_width, lanes = keys.shape
+    fits = values.shape == (layers, rows, heads, groups * LANES, padded(head_width)) and lanes == LANES
+    if not fits or not keys.size:
+        raise InputError(f"keys {keys.shape} and values {values.shape} do not make a cache")
+    return keys.view(), values.view()
 
 
 class Engine:
@@ -143,27 +274,33 @@ class Engine:
         """Why the engine cannot run a model; empty if it can."""
         if kind != "gpt2":
             return f"the native engine runs GPT-2, and this is {kind}"
-        if config["activation"] not in ACTIVATIONS:
-            return f"the native engine does not know the activation {config['activation']!r}"
-        if config.get("head_width", 0) not in (0, config["width"] // config["heads"]):
-            return "the native engine runs models whose heads are as wide together as the model"
+        try:
+            check_config(config)
+        except InputError as error:
+            return f"the native engine cannot run this model: {error}"
         return ""
 
     def __init__(
         self, config: Mapping[str, Any], arrays: Mapping[str, Array], *, threads: int = 0, way: str = ""
     ) -> None:
         """`arrays` as `quantize.pack` makes them; `way` is an instruction set (the fastest there is)."""
-        chosen = way or next(iter(ways()), "")
-        if chosen not in ways():
-            raise InputError(
-                f"the native engine has no {way or 'compiled core'}; it has {', '.join(ways()) or 'none'}"
-            )
-        self.config, self.way, self.threads = dict(config), chosen, threads or machine.threads()
+        if not isinstance(way, str) or way not in ("", *ways()):
+            raise InputError(f"the native engine has no {way!s:.50}; it has {', '.join(ways()) or 'none'}")
+        if not ways():
+            raise InputError("the native engine has no compiled core")
+        check_arrays(config, arrays)
+        self._threads = check_count("threads", threads, least=0, most=MOST_THREADS)
+        if not self._threads:  # OMP_NUM_THREADS may have been set with another program in mind
+            self._threads = min(machine.threads(), MOST_THREADS)
+        self.config, self.way = MappingProxyType(dict(config)), way or ways()[0]
         self._arrays = dict(arrays)  # kept alive: the core has their addresses
-        self._library, self._lock = library(chosen), threading.Lock()
+        self._library, self._lock = library(self.way), threading.Lock()
         self._model = self._structure()
-        self._team: Any = None
-        self._process = 0
+        # Read from the core's own struct: nothing can make the two differ.
+        model = self._model
+        self._vocab, self._context = int(model.vocab), int(model.context)
+        self._cache_sizes = model.layers, model.heads, model.width // model.heads
+        self._team: _Team | None = None
 
     @property
     def name(self) -> str:
@@ -171,12 +308,17 @@ class Engine:
         return "native int8"
 
     @property
+    def threads(self) -> int:
+        """The number of threads that compute."""
+        return self._threads
+
+    @property
     def context(self) -> int:
-        return int(self.config["context"])
+        return self._context
 
     @property
     def vocab(self) -> int:
-        return int(self.config["vocab"])
+        return self._vocab
 
     def _address(self, name: str) -> int | None:
         array = self._arrays.get(name)
@@ -203,95 +345,108 @@ class Engine:
                       self._address("positions"), self._norm("norm"), blocks)  # fmt: skip
 
     def _shapes(self, rows: int, capacity: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        layers, heads = self.config["layers"], self.config["heads"]
-        width, groups = self.config["width"] // heads, padded(capacity) // LANES
-        return (layers, rows, heads, groups, width, LANES), (
-            layers,
-            rows,
-            heads,
-            groups * LANES,
-            padded(width),
-        )
+        rows = check_count("rows", rows)
+        room = padded(check_count("capacity", capacity, most=INT32 - LANES))
+        layers, heads, width = self._cache_sizes
+        keys = (layers, rows, heads, room // LANES, width, LANES)
+        return keys, (layers, rows, heads, room, padded(width))
 
     def new_cache(self, rows: int, capacity: int, *, padding: Array | None = None) -> KVCache:
-        """An empty cache; `padding` says how many positions at the left of each row are void."""
-        void = np.zeros(rows, dtype=np.int64) if padding is None else np.asarray(padding, dtype=np.int64)
-        keys, values = (np.zeros(shape, dtype=HALF) for shape in self._shapes(rows, capacity))
-        return KVCache(keys, values, void)
+        """An empty cache; `padding` is the number of padding positions at the left of each row."""
+        shapes = self._shapes(rows, capacity)
+        what = f"a cache of {rows:,} rows and {capacity:,} positions"
+        machine.check_memory(self.cache_size(rows, capacity), what=what)
+        keys, values = (np.zeros(shape, dtype=HALF) for shape in shapes)
+        return KVCache(keys, values, np.zeros(rows, dtype=np.int64) if padding is None else padding)
 
     def cache_size(self, rows: int, capacity: int) -> int:
         """Bytes of such a cache."""
-        return sum(int(np.prod(shape)) for shape in self._shapes(rows, capacity)) * HALF().itemsize
+        return sum(map(math.prod, self._shapes(rows, capacity))) * HALF.itemsize
 
     def step(self, ids: Array, cache: KVCache) -> Array:
         """Read ids (B, T) behind the cache; float32 logits (B, V) of the token that comes next."""
-        there = cache.length + np.arange(ids.shape[1]) >= cache.padding[:, None]  # (B, T)
-        if not there[:, -1].all():
-            raise InputError("every row needs a token that is not padding")
-        return self._forward(ids, cache, there, there.sum(1).cumsum() - 1)
+        ids = _numbers("ids", ids)
+        if not isinstance(cache, KVCache) or cache._sizes != self._cache_sizes:
+            raise InputError("the cache was not made by an engine of this model's sizes")
+        if ids.ndim != 2 or ids.shape[0] != cache.rows or ids.shape[1] == 0:
+            raise InputError(f"ids must be ({cache.rows} rows, at least 1 token), not {ids.shape}")
+        with cache._one_user:
+            positions = cache.length + np.arange(ids.shape[1]) - cache.padding[:, None]  # (B, T)
+            read = positions >= 0  # those of padding are negative
+            if not read[:, -1].all():
+                raise InputError("every row needs a token that is not padding")
+            counts = read.sum(axis=1)
+            of = np.repeat(np.arange(cache.rows, dtype=np.int32), counts)
+            last = counts.cumsum() - 1
+            logits = self._forward(ids[read], cache, rows=of, positions=positions[read], scored=last)
+            cache.length += ids.shape[1]
+        return logits
 
     def log_sums(self, logits: Array) -> list[float]:
         """log Σ exp of every row of logits (B, V), in less than half of NumPy's time."""
-        logits = np.ascontiguousarray(logits, dtype=np.float32)
+        logits = np.ascontiguousarray(_numbers("logits", logits, kinds="fiu"), dtype=np.float32)
+        if logits.ndim != 2 or logits.shape[1] == 0 or max(logits.shape) > INT32:
+            raise InputError(f"logits must be of shape (rows, at least 1 token), not {logits.shape}")
         tops, sums = logits.max(axis=1), np.empty(len(logits), dtype=np.float32)
         with self._lock:
             self._library.glass_exponential_sums(
-                self._threads(), logits.ctypes.data, *logits.shape, tops.ctypes.data, sums.ctypes.data
+                self._team_address(), logits.ctypes.data, *logits.shape, tops.ctypes.data, sums.ctypes.data
             )
         return [float(top) + math.log(total) for top, total in zip(tops, sums, strict=True)]
 
     def logits(self, ids: Array) -> Array:
         """Logits of the next token after every position: (B, T) -> (B, T, V), or (T,) -> (T, V)."""
-        ids = np.asarray(ids, dtype=np.int64)
+        ids = _numbers("ids", ids)
+        if ids.ndim not in (1, 2) or not ids.size:
+            raise InputError(f"ids must be (B, T) or (T,) with at least 1 token, not {ids.shape}")
+        machine.check_memory(4 * ids.size * self.vocab, what=f"the logits of {ids.size:,} tokens")
         if ids.ndim == 2:
-            return np.stack([self.logits(row) for row in ids])
-        there = np.ones((1, len(ids)), dtype=bool)
-        return self._forward(ids[None], self.new_cache(1, len(ids)), there, np.arange(len(ids)))
+            return np.stack([self._all_logits(row) for row in ids])
+        return self._all_logits(ids)
 
-    def _forward(self, ids: Array, cache: KVCache, there: Array, scored: Array) -> Array:
-        rows, count = ids.shape
-        positions = cache.length + np.arange(count) - cache.padding[:, None]  # (B, T)
-        limit = min(self.context, cache.keys.shape[3] * LANES)
-        if positions.max() >= limit:
-            over = positions.max() + 1 - limit
-            raise InputError(
-                f"{positions.max() + 1} tokens are {over} more than the {limit} there is room for"
-            )
-        flat = np.ascontiguousarray(ids[there], dtype=np.int64)
-        if flat.min() < 0 or flat.max() >= self.vocab:
-            raise InputError(f"a token id is not between 0 and {self.vocab - 1}")
-        where = np.ascontiguousarray(positions[there], dtype=np.int32)
-        of = np.repeat(np.arange(rows, dtype=np.int32), there.sum(1))
+    def _all_logits(self, ids: Array) -> Array:
+        every = np.arange(len(ids))
+        row = np.zeros(len(ids), dtype=np.int32)
+        return self._forward(ids, self.new_cache(1, len(ids)), rows=row, positions=every, scored=every)
+
+    def _forward(self, ids: Array, cache: KVCache, *, rows: Array, positions: Array, scored: Array) -> Array:
+        """Logits of the scored ones of N tokens: `ids`, `rows` and `positions` are (N,)."""
+        count = int(positions.max()) + 1
+        limit = min(self._context, cache.capacity)
+        if count > limit:
+            raise InputError(f"{count} tokens are {count - limit} more than the {limit} there is room for")
+        flat = np.ascontiguousarray(ids, dtype=np.int64)
+        if flat.view(np.uint64).max() >= self._vocab:  # a negative one is very large there
+            raise InputError(f"a token id is not between 0 and {self._vocab - 1}")
+        if len(flat) > INT32:
+            raise InputError(f"{len(flat):,} tokens are too many for one step")
+        where = np.ascontiguousarray(positions, dtype=np.int32)
         which = np.ascontiguousarray(scored, dtype=np.int32)
-        logits = np.empty((len(which), self.vocab), dtype=np.float32)
+        logits = np.empty((len(which), self._vocab), dtype=np.float32)
         batch = _Batch(
             len(flat),
             len(which),
             flat.ctypes.data,
-            of.ctypes.data,
+            rows.ctypes.data,
             where.ctypes.data,
             which.ctypes.data,
             logits.ctypes.data,
         )
-        kept = _Cache(cache.keys.ctypes.data, cache.values.ctypes.data, rows, cache.keys.shape[3])
+        model, tokens, kept = map(ctypes.byref, (self._model, batch, cache._core))
         with self._lock:
-            if self._library.glass_step(
-                self._threads(), ctypes.byref(self._model), ctypes.byref(batch), ctypes.byref(kept)
-            ):
-                raise MemoryError
-        cache.length += count
+            if self._library.glass_step(self._team_address(), model, tokens, kept):
+                raise InsufficientMemory(f"there is not enough memory for a step of {len(flat):,} tokens")
         return logits
 
     def bare(self, times: int = 1) -> None:
         """Every weight once by a vector, and nothing else: the least that a step can take."""
-        for _ in range(times):
-            self._library.glass_bare(self._threads(), ctypes.byref(self._model))
+        for _ in range(check_count("times", times)):
+            with self._lock:
+                if self._library.glass_bare(self._team_address(), ctypes.byref(self._model)):
+                    raise InsufficientMemory("there is not enough memory for a vector")
 
-    def _threads(self) -> Any:
+    def _team_address(self) -> Any:
         """The team of threads; a new one in a forked process, which has none of its parent's."""
-        if self._process != os.getpid():
-            self._team, self._process = self._library.glass_open(self.threads), os.getpid()
-            if not self._team:
-                raise GlassError(f"the native engine could not start {counted(self.threads, 'thread')}")
-            weakref.finalize(self, _close, self._library, self._team, self._process)
-        return self._team
+        if self._team is None or self._team.process != os.getpid():
+            self._team = _Team(self._library, self._threads)
+        return self._team.address

@@ -9,12 +9,58 @@ from typing import Any
 
 import numpy as np
 
+from glassformer.errors import InputError
+
 Array = np.ndarray[Any, Any]
 LANES, FOUR = 16, 4
 MOST = 127
 MATRICES = ("attn.qkv", "attn.proj", "mlp.up", "mlp.down")
 NORMS = ("norm1", "norm2")
-ACTIVATIONS = {"gelu_tanh": 0, "gelu_erf": 1, "relu": 2}  # as the core counts them
+ACTIVATIONS = {"gelu_tanh": 0, "gelu_erf": 1, "relu": 2}  # as the core numbers them
+
+INT32 = 2**31 - 1
+# The core adds up to 127 × 128 for each input of a matrix in 32 bits: with more inputs a sum could overflow.
+MOST_INPUTS = INT32 // (127 * 128)
+# The sizes of a model in the order of the core's struct, and the largest of each that its indices allow.
+SIZES = {
+    "layers": 10_000,
+    "heads": MOST_INPUTS,
+    "width": MOST_INPUTS,
+    "neurons": MOST_INPUTS,
+    "vocab": 2**30,
+    "context": 2**30,
+}
+
+
+def check_count(name: str, value: Any, *, least: int = 1, most: int = INT32) -> int:
+    """An integer between two limits, or an error that names it."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise InputError(f"{name} must be an integer, not {type(value).__name__}")
+    if not least <= value <= most:
+        raise InputError(f"{name} must be between {least} and {most}, not {value}")
+    return int(value)
+
+
+def check_config(config: Mapping[str, Any]) -> None:
+    """Refuse a configuration that the core cannot run, with an error that names the field."""
+    if not isinstance(config, Mapping):
+        raise InputError(f"the configuration must be a mapping, not {type(config).__name__}")
+    for name, most in SIZES.items():
+        check_count(name, config.get(name), most=most)
+    heads, width = config["heads"], config["width"]
+    if width % heads:
+        raise InputError(f"width {width} cannot be split into {heads} heads of equal width")
+    if config.get("head_width", 0) not in (0, width // heads):
+        raise InputError(f"head_width must be width / heads = {width // heads}")
+    activation, epsilon = config.get("activation"), config.get("norm_eps")
+    if not isinstance(activation, str) or activation not in ACTIVATIONS:
+        raise InputError(f"activation must be one of {', '.join(ACTIVATIONS)}, not {activation!r:.50}")
+    # The core has it in float32, where 1e-60 is 0. NaN is not between 0 and 1 either.
+    if type(epsilon) is not float or not 0 < epsilon < 1 or not np.float32(epsilon):
+        raise InputError(f"norm_eps must be a number between 0 and 1, not {epsilon!r:.50}")
+    for name in ("tied", "bias"):
+        if not isinstance(config.get(name), bool):
+            raise InputError(f"{name} must be true or false, not {config.get(name)!r:.50}")
 
 
 def padded(size: int) -> int:
@@ -29,11 +75,13 @@ def pad(values: Array, *sizes: int) -> Array:
     return whole
 
 
-def quantize(weights: Array) -> tuple[Array, Array]:
+def quantize(weights: Array, *, name: str = "the matrix") -> tuple[Array, Array]:
     """A matrix (outputs, inputs) in eight bits, and the scale of each of its rows; nothing is ever -128."""
     weights = np.asarray(weights, dtype=np.float32)
     largest = np.abs(weights).max(axis=1, initial=0)
     scales = largest / np.float32(MOST)
+    if not np.isfinite(scales).all():  # the largest of a row is NaN or infinite if any of it is
+        raise InputError(f"{name} has numbers that are NaN or infinite")
 
     # A row of zeros, or of numbers too small to divide by, becomes zeros.
     divisible = scales > np.finfo(np.float32).tiny
@@ -53,7 +101,7 @@ def panels(rows: Array) -> Array:
 
 def matrix(name: str, weights: Array, *, bias: Array | None) -> dict[str, Array]:
     """All that the core needs of one matrix (outputs, inputs)."""
-    rows, scales = quantize(weights)
+    rows, scales = quantize(weights, name=f"{name}.weight")
     sums = rows.sum(axis=1, dtype=np.int32)
     room = padded(len(rows))
     made = {
@@ -90,22 +138,45 @@ def norms_of(config: Mapping[str, Any]) -> list[str]:
     return [f"blocks.{layer}.{name}" for layer in range(config["layers"]) for name in NORMS] + ["norm"]
 
 
+def _parameter(weights: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> Array:
+    """One parameter in float32, of this shape."""
+    if name not in weights:
+        raise InputError(f"{name} is missing")
+    values = weights[name]
+    if not isinstance(values, np.ndarray) or values.dtype.kind != "f" or values.shape != shape:
+        raise InputError(f"{name} must be an array of floats of shape {shape}")
+    return values.astype(np.float32, copy=False)
+
+
+def _vector(weights: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> Array:
+    """The same for a small one, whose numbers are looked at one by one."""
+    values = _parameter(weights, name, shape)
+    if not np.isfinite(values).all():
+        raise InputError(f"{name} has numbers that are NaN or infinite")
+    return values
+
+
 def pack(config: Mapping[str, Any], weights: Mapping[str, Array]) -> dict[str, Array]:
     """A model for the core: `weights` are its parameters under our names, matrices as (outputs, inputs)."""
+    check_config(config)
     made: dict[str, Array] = {}
-    for name in shape_of(config):
-        made |= matrix(name, weights[f"{name}.weight"], bias=weights.get(f"{name}.bias"))
-    room = padded(config["width"])
+    for name, shape in shape_of(config).items():
+        biased = config["bias"] and name.startswith("blocks")
+        bias = _vector(weights, f"{name}.bias", shape[:1]) if biased else None
+        made |= matrix(name, _parameter(weights, f"{name}.weight", shape), bias=bias)
+    width = config["width"]
+    room = padded(width)
     for name in norms_of(config):
-        gain = np.asarray(weights[f"{name}.weight"], dtype=np.float32)
-        bias = np.asarray(weights.get(f"{name}.bias", np.zeros_like(gain)), dtype=np.float32)
+        gain = _vector(weights, f"{name}.weight", (width,))
+        bias = _vector(weights, f"{name}.bias", (width,)) if config["bias"] else np.zeros_like(gain)
         made |= {f"{name}.gain": pad(gain, room), f"{name}.bias": pad(bias, room)}
-    positions = np.asarray(weights["positions.weight"], dtype=np.float32)
+    positions = _vector(weights, "positions.weight", (config["context"], width))
     return made | {"positions": pad(positions, len(positions), room)}
 
 
 def expected(config: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
     """What `pack` makes for a configuration: the type and the shape of each array."""
+    check_config(config)
     made: dict[str, tuple[str, tuple[int, ...]]] = {}
     for name, (outputs, inputs) in shape_of(config).items():
         room = padded(outputs)
@@ -121,3 +192,23 @@ def expected(config: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]
         made[f"{name}.gain"] = made[f"{name}.bias"] = ("float32", (width,))
     made["positions"] = ("float32", (config["context"], width))
     return made
+
+
+def check_arrays(config: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
+    """Refuse arrays that are not exactly those of a configuration, as the core reads them.
+
+    One too many is refused as well: an optional bias would be read wherever there is one.
+    """
+    wanted = expected(config)
+    if not isinstance(arrays, Mapping):
+        raise InputError(f"the arrays must be a mapping, not {type(arrays).__name__}")
+    for name in arrays.keys() - wanted.keys():
+        raise InputError(f"the array {name!r:.100} is not part of this model")
+    for name, (kind, shape) in wanted.items():
+        array = arrays.get(name)
+        if array is None:
+            raise InputError(f"the array {name} is missing")
+        if not isinstance(array, np.ndarray) or (array.dtype, array.shape) != (kind, shape):
+            raise InputError(f"the array {name} must be {kind} of shape {shape}")
+        if not (array.flags.c_contiguous and array.flags.aligned):
+            raise InputError(f"the array {name} must be contiguous and aligned")

@@ -1,10 +1,13 @@
 """Quantized models, kept: made once from a model's files, and known to be whole and of those files.
 
-A kept model is a folder of a sealed note and a safetensors file. The note has the size and the time of every
-file that the model was made of, and the hash of the numbers. One that was modified counts as missing.
+A kept model is a folder of a sealed note and a safetensors file. The note has the configuration, the size and
+the time of every file that the model was made of, and the hash of the numbers. The numbers carry the
+configuration too, because heads, epsilon and the exact vocabulary do not show in the shapes of padded arrays.
+What was modified, or does not fit together, counts as missing, and is made again.
 """
 
 import hashlib
+import json
 import mmap
 import os
 from collections.abc import Iterable, Mapping
@@ -16,12 +19,13 @@ import numpy as np
 
 from glassformer import machine
 from glassformer.durable import hash_file, read_sealed, replace_folder, write_sealed
-from glassformer.engine.quantize import Array, expected
-from glassformer.errors import CheckpointError
-from glassformer.files import parse_spans
+from glassformer.engine.quantize import Array, check_arrays, check_config, expected
+from glassformer.errors import CheckpointError, InputError
+from glassformer.files import MAX_HEADER, parse_json, parse_spans
 
-FORMAT = 5  # a model that was kept in another format is quantized again
+FORMAT = 6  # a model that was kept in another format is quantized again
 NOTE, NUMBERS = "note.json", "numbers.safetensors"
+FIELDS = {"format": int, "config": dict, "about": dict, "folders": list, "files": dict, "sha256": str}
 LINE = 64  # bytes of a cache line; every array starts at one
 DTYPES = {"int8": "I8", "int32": "I32", "float32": "F32"}  # NumPy's names -> those of safetensors
 PIECE = 1 << 24
@@ -33,7 +37,7 @@ Stamps = dict[str, list[int]]  # path -> size and time of a file
 
 @dataclass(frozen=True)
 class Kept:
-    """A quantized model: its configuration, its arrays, and notes on its source."""
+    """A quantized model: its configuration, its arrays, and `about`: the folder of its vocabulary, `base`."""
 
     config: dict[str, Any]
     arrays: dict[str, Array]
@@ -60,6 +64,7 @@ def keep(source: Path, kept: Kept, *, folders: Iterable[Path], stamps: Stamps) -
 
     `folders` are those that the model was read from, and `stamps` those of their files, taken before reading.
     """
+    check_arrays(kept.config, kept.arrays)
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
@@ -69,7 +74,7 @@ def keep(source: Path, kept: Kept, *, folders: Iterable[Path], stamps: Stamps) -
     try:
         with replace_folder(target) as fresh:
             try:
-                save_file(kept.arrays, fresh / NUMBERS)
+                save_file(kept.arrays, fresh / NUMBERS, metadata={"config": _text(kept.config)})
             except SafetensorError as error:  # the library's error for a full disk
                 raise OSError(str(error)) from None
             write_sealed(fresh / NOTE, note | {"sha256": hash_file(fresh / NUMBERS)})
@@ -82,10 +87,39 @@ def find(source: Path) -> dict[str, Any] | None:
     """The note on the quantized form of a folder; None if there is none, or its files have changed since."""
     try:
         note = read_sealed(place(source) / NOTE)
-        fresh = note["format"] == FORMAT and stamps(note["folders"]) == note["files"]
-    except (OSError, ValueError, KeyError, TypeError):
+        _check_note(note, source)
+        with (place(source) / NUMBERS).open("rb") as file:
+            size = int.from_bytes(file.read(8), "little")
+            _check_same_config(file.read(min(size, MAX_HEADER)), note["config"])
+        fresh = stamps(note["folders"]) == note["files"]
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
     return note if fresh else None
+
+
+def _check_note(note: dict[str, Any], source: Path) -> None:
+    """Refuse a note that does not have exactly the fields that `keep` writes, or is of another folder."""
+    kinds = {name: type(value) for name, value in note.items()}
+    if kinds != FIELDS or note["format"] != FORMAT:
+        raise CheckpointError(f"{NOTE}: not a note of format {FORMAT}")
+    check_config(note["config"])
+    # Without this, a note that names no folder would be fresh whatever happens to the model's files.
+    folders = note["folders"]
+    if source.resolve() not in [Path(one).resolve() for one in folders]:
+        raise CheckpointError(f"{NOTE}: not a note on {source}")
+    if note["about"].keys() != {"base"} or note["about"]["base"] not in folders:
+        raise CheckpointError(f"{NOTE}: the folder of the vocabulary is not one of the model's")
+
+
+def _check_same_config(header: bytes, config: Mapping[str, Any]) -> None:
+    """Refuse numbers that were made for another configuration, by the header of their file."""
+    metadata = parse_json(header.decode("utf-8"), Path(NUMBERS)).get("__metadata__")
+    if not isinstance(metadata, dict) or metadata.get("config") != _text(config):
+        raise CheckpointError(f"{NUMBERS}: made for another configuration")
+
+
+def _text(config: Mapping[str, Any]) -> str:
+    return json.dumps(config, sort_keys=True)
 
 
 def size(source: Path) -> int:
@@ -110,7 +144,7 @@ def read(source: Path, note: dict[str, Any]) -> Kept | None:
         if hashlib.sha256(numbers).hexdigest() != note["sha256"]:
             return None
         return Kept(note["config"], arrays_of(numbers, start, config=note["config"]), note["about"])
-    except (OSError, KeyError, TypeError, CheckpointError):
+    except (OSError, KeyError, TypeError, InputError):
         return None
 
 
@@ -119,6 +153,7 @@ def arrays_of(numbers: memoryview, start: int, *, config: Mapping[str, Any]) -> 
     spans = parse_spans(bytes(numbers[8:start]), Path(NUMBERS), length=len(numbers))
     found = {span.name: span for span in spans}
     wanted = expected(config)
+    _check_same_config(bytes(numbers[8:start]), config)
     if found.keys() != wanted.keys():
         wrong = min(found.keys() ^ wanted.keys())
         raise CheckpointError(f"{NUMBERS}: {wrong} is missing, or there is too much")
@@ -135,9 +170,8 @@ def arrays_of(numbers: memoryview, start: int, *, config: Mapping[str, Any]) -> 
 def _memory(size: int) -> mmap.mmap:
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return mmap.mmap(-1, size)
-    memory = mmap.mmap(
-        -1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    )  # pages that are shared are never large
+    # Private, because shared pages are never large.
+    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.madvise(mmap.MADV_HUGEPAGE)
     return memory
 

@@ -254,12 +254,21 @@ def direction(pairs: Sequence[tuple[Reading, Reading]], site: str) -> Array:
     return numbers(torch.stack(ways).mean(0))
 
 
-def mean_over(readings: Sequence[Reading], site: str) -> Array:
+def mean_over(
+    readings: Sequence[Reading],
+    site: str,
+    *,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> Array:
     """The mean of a site over all tokens of some texts."""
     if not readings:
         raise InputError("a mean needs at least one text")
     _check_alike(site)
-    return numbers(torch.cat([_along(reading, site) for reading in readings]).mean(0))
+    values = []
+    for number, reading in enumerate(readings, 1):
+        values.append(_along(reading, site))
+        progress(number, len(readings))
+    return numbers(torch.cat(values).mean(0))
 
 
 def _check_alike(site: str) -> None:

@@ -4,6 +4,7 @@ import math
 import unicodedata
 from functools import lru_cache
 
+LONGEST = 200  # characters of a token in a label
 MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 WIDE = (  # two columns: East Asian scripts and emoji
     (0x1100, 0x115F), (0x2E80, 0x303E), (0x3041, 0xA4CF), (0xAC00, 0xD7A3), (0xF900, 0xFAFF),
@@ -17,6 +18,11 @@ def visible(piece: str) -> str:
     # A combining mark at the start would sit on whatever stands before the label.
     alone = shown and unicodedata.category(shown[0]).startswith("M")
     return "◌" + shown if alone else shown
+
+
+def visible_start(piece: str) -> str:
+    """A token as `visible` has it, up to a length that no label needs; a token may have a million characters."""
+    return visible(piece) if len(piece) <= LONGEST else visible(piece[:LONGEST]) + "…"
 
 
 def _visible(char: str) -> str:

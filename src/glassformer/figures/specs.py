@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from glassformer.figures.labels import visible
+from glassformer.figures.labels import visible_start
 from glassformer.figures.marks import Spec
 from glassformer.figures.packing import packed, short
 
 
 def names(tokens: Sequence[str]) -> list[str]:
-    """Tokens as they stand in pictures."""
-    return [visible(token) for token in tokens]
+    """Tokens as pictures show them; of a very long one, the beginning."""
+    return [visible_start(token) for token in tokens]
 
 
 def matrix(rows: Sequence[str], columns: Sequence[str], *, values: Any, scale: Spec, **more: Any) -> Spec:

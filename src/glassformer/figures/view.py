@@ -15,6 +15,7 @@ from glassformer.figures.layout import KINDS, ROOM, figure
 from glassformer.figures.marks import Spec
 from glassformer.figures.packing import packed, short, unpacked
 from glassformer.figures.svg import svg
+from glassformer.files import MEGABYTE, read_bytes
 
 __all__ = [
     "PICTURES",
@@ -33,6 +34,7 @@ VERSION = 1  # of the JSON of a view; marks have their own
 PICTURES = (".svg", ".png", ".pdf", ".html")
 NUMBERS = (".json", ".csv")
 REQUIRED = {"kind", "title", "sentence", "caption", "table"}
+LARGEST = 1024 * MEGABYTE  # of a view that is loaded
 SCALE = 2.0  # pixels of a PNG for one of the drawing
 
 
@@ -120,11 +122,10 @@ class View:
     @classmethod
     def load(cls, path: str | Path) -> "View":
         """A view that was saved as .json."""
+        content = read_bytes(Path(path), LARGEST, kind=InputError)
         try:
-            spec = json.loads(Path(path).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error.strerror})") from None
-        except ValueError:
+            spec = json.loads(content)
+        except (ValueError, RecursionError):
             raise InputError(f"{path}: is not JSON") from None
         if isinstance(spec, dict) and isinstance(spec.get("view"), dict):
             spec = spec["view"]  # the file is that of an answer, which holds its view

@@ -8,10 +8,14 @@ writes FOLDER/tensors.safetensors and FOLDER/facts.json; the parent trusts neith
 import contextlib
 import ctypes
 import json
-import resource
 import sys
 from pathlib import Path
 from typing import Any
+
+try:
+    import resource
+except ImportError:  # Windows has none
+    resource = None  # type: ignore[assignment]
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 ROOM = 1 << 30  # what reading may take beside the tensors
@@ -28,6 +32,8 @@ def leave_the_network() -> None:
 
 def confine(size: int) -> None:
     """Bound memory, file size and time by the size of the checkpoint."""
+    if resource is None:
+        sys.exit("a pickle is read within limits on memory and time, which this system does not have")
     _bound(resource.RLIMIT_AS, _mapped() + ROOM + 3 * size)
     _bound(resource.RLIMIT_FSIZE, 64 * 2**20 + 2 * size)
     _bound(resource.RLIMIT_CPU, SECONDS + size // 2**24)

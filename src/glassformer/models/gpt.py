@@ -29,6 +29,8 @@ from glassformer.nn.net import Net
 from glassformer.nn.stack import Stack
 from glassformer.trace import Tapped
 
+MOST_LAYERS = 10_000  # a million layers, however small, take hours to build
+
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
@@ -50,6 +52,8 @@ class Config:
         for name in ("layers", "heads", "width", "vocab", "context"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.layers > MOST_LAYERS:
+            raise InputError(f"layers must be at most {MOST_LAYERS:,}, not {self.layers:,}")
         self._check_heads()
         if not 0 <= self.dropout < 1:
             raise InputError(f"dropout must be at least 0 and less than 1, not {self.dropout}")

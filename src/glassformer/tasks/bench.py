@@ -1,7 +1,6 @@
 """How fast a model is here: tokens a second of reading and generating, memory, time to the first token."""
 
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -15,6 +14,11 @@ import numpy as np
 from glassformer.engine.native import Engine
 from glassformer.errors import GlassError, InputError
 from glassformer.tasks.complete import LanguageModel
+
+try:
+    import resource
+except ImportError:  # Windows has none: peak memory is not measured there
+    resource = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -52,8 +56,10 @@ def bench(lm: LanguageModel, *, rounds: int = 5) -> Iterator[Figure]:
             yield _measure(f"writing at position {place}", 16, rounds, at_place(lm, place))
     if isinstance(engine := lm.backend, Engine):
         yield _measure("the weights alone, once a token", 8, rounds, lambda: engine.bare(8))
-    unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
-    yield Figure("peak memory", "MB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6, [])
+    if resource is not None:
+        unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        yield Figure("peak memory", "MB", peak / 1e6, [])
 
 
 def cold_start(model: str, engine: str, *, rounds: int = 5) -> Figure:

@@ -1,5 +1,6 @@
 """Language modeling: a decoder learns to predict the next token of a text."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 VOCABULARY, VOCABULARY_NOTE = "tokenizer.json", "vocabulary.sha256"
 CHARACTERS = 200_000_000  # of each source, from which a vocabulary is learned
+ID_SIZE = 8  # bytes of a token in a batch
 ROW = 256  # tokens of a row for a model that reads rows of any length
 
 
@@ -124,6 +126,7 @@ class LanguageModeling:
 
     def batches(self, net: "Net") -> Stream:
         """Shuffled windows of the text, of the model's context or shorter."""
+        self._check_step(net)
         return Stream(
             [corpus.train for corpus in self.corpora],
             context=self._window(net),
@@ -131,6 +134,16 @@ class LanguageModeling:
             weights=self.recipe.text.weights,
             beginning=self.tokenizer.end if self.recipe.text.aligned else None,
         )
+
+    def _check_step(self, net: "Net") -> None:
+        """Refuse a step whose tokens and logits alone would not fit in memory."""
+        train, window = self.recipe.train, self._window(net)
+        at_once = min(train.batch, train.micro_batch or train.batch)
+        tokens = train.batch * (window + 1) * ID_SIZE
+        logits = at_once * window * net.vocab * self._dtype().itemsize
+        # Under torchrun, each process has its share.
+        share = int(os.environ.get("WORLD_SIZE", "1"))
+        machine.check_memory((tokens + logits) // share, what=f"a step of batch = {train.batch:,} rows")
 
     def held_out(self, net: "Net", *, rows: int) -> HeldOut | None:
         """The held-out text in order, or an even selection of `eval_tokens` of it."""

@@ -206,7 +206,11 @@ def find_device(name: str) -> "torch.device":
 
     try:
         device = torch.device(name)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError):
+        torch.zeros(1, device=device).cpu()  # `meta` has no numbers to bring back
+    except (
+        RuntimeError,
+        AssertionError,
+        ImportError,
+    ):  # torch knows names for which this build has no module
         raise InputError(f"device {name!r} is not available; cpu always is") from None
     return device

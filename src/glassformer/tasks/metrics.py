@@ -56,5 +56,5 @@ class MetricsLog:
     def _truncate(self, step: int) -> None:
         """Drop the lines of steps that are now done again, and a last line that was cut off."""
         lines = read_json_lines(self.path) if self.path.is_file() else []
-        kept = [line for line in lines if line["step"] < step]
+        kept = [line for line in lines if type(line.get("step")) is int and line["step"] < step]
         replace_file(self.path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept))

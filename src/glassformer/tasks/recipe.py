@@ -1,6 +1,7 @@
 """Recipes: everything that decides a training, as a dataclass, a TOML file, and flags. No torch here."""
 
 import dataclasses
+import math
 import tomllib
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -9,6 +10,7 @@ from types import NoneType
 from typing import Any, ClassVar, Protocol, get_args, get_type_hints
 
 from glassformer.errors import InputError
+from glassformer.files import MEGABYTE, read_bytes
 from glassformer.hub.families import FAMILIES, family
 from glassformer.training.hyperparameters import EvalSchedule, Hyperparameters, option
 
@@ -16,6 +18,7 @@ Strings = tuple[str, ...]
 Numbers = tuple[float, ...]
 
 DEFAULT_KIND = "gpt2"
+LARGEST = 1 << 63  # no number of a recipe is larger
 # Fields of a family's Config that no recipe sets: the tokenizer or the other fields decide them.
 NOT_KEYS = {"vocab", "neurons", "activation", "norm_eps", "tied"}
 
@@ -102,10 +105,9 @@ class Recipe:
     @classmethod
     def read(cls, path: Path) -> "Recipe":
         """A recipe from its file."""
+        content = read_bytes(path, MEGABYTE, kind=InputError)
         try:
-            values = tomllib.loads(path.read_bytes().decode("utf-8"))
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error.strerror})") from None
+            values = tomllib.loads(content.decode("utf-8"))
         except RecursionError:
             raise InputError(f"{path}: not a TOML file (nested too deeply)") from None
         except ValueError as error:  # syntax, encoding, a number of 5000 digits
@@ -298,10 +300,11 @@ def _checked(value: Any, kind: Any, where: str) -> Any:
     optional = [one for one in get_args(kind) if one is not NoneType]  # `int | None`: None is the default
     if optional:
         return value if value is None else _checked(value, optional[0], where)
-    if kind is float and type(value) is int and abs(value) < 1 << 1000:  # a larger one is infinite
-        return float(value)
-    if type(value) is not kind:
-        names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+    if kind is float and type(value) is int:
+        value = float(value) if abs(value) < 1 << 1000 else math.inf
+    sized = type(value) not in (int, float) or -LARGEST < value < LARGEST  # which nan is not
+    if type(value) is not kind or not sized:
+        names = {int: "a whole number", float: "a finite number", str: "a text", bool: "true or false"}
         raise InputError(f"{where} should be {names[kind]}, not {value!r}")
     return value
 

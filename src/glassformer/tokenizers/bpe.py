@@ -14,7 +14,7 @@ import tokenizers as fast
 from tokenizers import decoders, models, pre_tokenizers
 
 from glassformer.errors import InputError
-from glassformer.tokenizers.watch import WatchedWord, watch_word
+from glassformer.tokenizers.watch import WatchedWord, watch_each, watch_word
 
 END_OF_TEXT = "<|endoftext|>"
 SLICE = 1 << 16
@@ -163,8 +163,8 @@ class ByteBPE(BPE):
         return bytes(BYTE_OF[char] for char in symbols).decode("utf-8", "backslashreplace")
 
     def _watch_plain(self, text: str) -> list[WatchedWord]:
-        words = self._fast.pre_tokenizer.pre_tokenize_str(text)
-        return [watch_word(word, self._ranks, ids=self._ids) for word, _ in words]
+        words = [word for word, _ in self._fast.pre_tokenizer.pre_tokenize_str(text)]
+        return watch_each(words, lambda word: watch_word(word, self._ranks, ids=self._ids))
 
     def _encode_plain(self, text: str) -> list[int]:
         # Slice by slice, by the batch call without offsets: time and memory stay in proportion on long texts.

@@ -18,6 +18,7 @@ from glassformer.tokenizers.word_bpe import END_OF_WORD, UNKNOWN, WordBPE, norma
 ALPHABET = [chr(code) for code in range(0x21, 0x7F) if not chr(code).isupper()]
 CHUNK = 1 << 20
 LONGEST = 1 << 26  # characters without a blank
+LARGEST_VOCABULARY = 1 << 20  # the library that learns it sets memory aside for all of it at once
 BEFORE_A_BLANK = re.compile(r".*\S(?=[ \n])", re.DOTALL)
 
 
@@ -97,6 +98,8 @@ def _check_size(vocab_size: int, basic: int, what: str, special: Sequence[str]) 
     if vocab_size < smallest:
         parts = f"{basic} {what} and {len(special)} special"
         raise InputError(f"vocab_size must be at least {smallest} ({parts}), not {vocab_size}")
+    if vocab_size > LARGEST_VOCABULARY:
+        raise InputError(f"vocab_size must be at most {LARGEST_VOCABULARY:,}, not {vocab_size:,}")
     if len(set(special)) != len(special):
         raise InputError("special: a token is a duplicate")
 

@@ -1,7 +1,7 @@
 """Byte pair encoding in slow motion: the merges of one word, in the order in which they happen."""
 
 import heapq
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,6 +30,12 @@ class WatchedWord:
         for _, _, at in self.steps[:step]:
             pieces[at : at + 2] = [pieces[at] + pieces[at + 1]]
         return pieces
+
+
+def watch_each(words: Sequence[str], watch: Callable[[str], WatchedWord]) -> list[WatchedWord]:
+    """Watch every word of a text; a word that comes again is the same object, since a text has many of them."""
+    found = {word: watch(word) for word in dict.fromkeys(words)}
+    return [found[word] for word in words]
 
 
 def watch_word(

@@ -12,7 +12,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers
 
 from glassformer.errors import InputError
 from glassformer.tokenizers.bpe import BPE, check_ids, check_merges
-from glassformer.tokenizers.watch import WatchedWord, watch_word
+from glassformer.tokenizers.watch import WatchedWord, watch_each, watch_word
 
 END_OF_WORD = "</w>"
 UNKNOWN = "<unk>"
@@ -40,8 +40,8 @@ class WordBPE(BPE):
 
     def _watch_plain(self, text: str) -> list[WatchedWord]:
         normal = self._fast.normalizer.normalize_str(text)
-        words = self._fast.pre_tokenizer.pre_tokenize_str(normal)
-        return [self._watch_word(word) for word, _ in words]
+        words = [word for word, _ in self._fast.pre_tokenizer.pre_tokenize_str(normal)]
+        return watch_each(words, self._watch_word)
 
     def _watch_word(self, word: str) -> WatchedWord:
         letters = [*word[:-1], word[-1] + END_OF_WORD]

@@ -2,6 +2,7 @@
 
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 
 # Scripts that are written without blanks: each character is a word of its own.
@@ -50,6 +51,7 @@ def _begins(text: str, kinds: Sequence[str], at: int) -> bool:
     return kinds[at - 1] != kinds[at] or kinds[at] == "dense"
 
 
+@lru_cache(maxsize=4096)  # a long text asks for the same few characters again and again
 def _kind(character: str) -> str:
     """dense letter, letter (also a mark), number, or other."""
     category = unicodedata.category(character)[0]

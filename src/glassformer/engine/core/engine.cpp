@@ -1,5 +1,6 @@
-// The door. The same sources are built into one library for each instruction set; the plain one can be asked which of them
-// this machine has.
+// The functions that Python calls. The same sources are built into one library for each instruction set; the plain one says
+// which of them this machine has. Nothing is checked here: native.py has checked every size, address and index. No exception
+// may leave a function, because ctypes cannot catch it.
 #include <cmath>
 #include <cstring>
 #include <exception>
@@ -18,7 +19,7 @@ int glass_has(const char* way) {
     if (!std::strcmp(way, "plain")) return 1;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (!std::strcmp(way, "avx2")) return __builtin_cpu_supports("avx2") != 0;  // whatever has it can halve floats too
+    if (!std::strcmp(way, "avx2")) return __builtin_cpu_supports("avx2") != 0;  // every such processor has f16c too
     if (!std::strcmp(way, "avx512"))
         return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 #endif
@@ -35,7 +36,7 @@ GlassEngine* glass_open(int threads) {
 
 void glass_close(GlassEngine* engine) { delete engine; }
 
-// 0: done; 1: there is no memory for it.
+// 0: done; 1: not enough memory.
 int glass_step(GlassEngine* engine, const GlassModel* model, const GlassBatch* batch, const GlassCache* cache) {
     try {
         glass::forward(*model, *batch, *cache, engine->team);
@@ -45,7 +46,7 @@ int glass_step(GlassEngine* engine, const GlassModel* model, const GlassBatch* b
     }
 }
 
-// The sum of e^(x - top) over each row; summed in parts, which keeps the digits.
+// The sum of e^(x - top) over each row; summed in parts, so that small terms are not lost in a large sum.
 void glass_exponential_sums(GlassEngine* engine, const float* rows, int count, int size, const float* tops, float* sums) {
     using namespace glass;
     constexpr int PART = 64 * LANES;
@@ -56,41 +57,44 @@ void glass_exponential_sums(GlassEngine* engine, const float* rows, int count, i
         std::copy(row + whole, row + size, last);
         Floats total = exponential(load(last) - top);
         for (int from = 0; from < whole; from += PART) {
-            Floats part = none();
+            Floats part = zero();
             for (int i = from; i < std::min(whole, from + PART); i += LANES) part += exponential(load(row + i) - top);
             total += part;
         }
-        return sum(total);
+        return horizontal_sum(total);
     };
-    if (count == 1) {  // not worth calling the team for
-        sums[0] = one(rows, all(tops[0]));
+    if (count == 1) {  // too little work to wake the threads for
+        sums[0] = one(rows, splat(tops[0]));
         return;
     }
     engine->team.run([&](int) {
-        engine->team.share(count, 1, [&](int n, int end) {
-            for (; n < end; n++) sums[n] = one(rows + at(n, size), all(tops[n]));
+        engine->team.parallel_for(count, 1, [&](int n, int end) {
+            for (; n < end; n++) sums[n] = one(rows + offset(n, size), splat(tops[n]));
         });
-        engine->team.meet();
+        engine->team.barrier();
     });
 }
 
-// Every weight once by a vector, and nothing else: the least that a token can take.
-void glass_bare(GlassEngine* engine, const GlassModel* model) {
+// Every weight times a vector, and nothing else: the lower bound of the time of a token. 0: done; 1: not enough memory.
+int glass_bare(GlassEngine* engine, const GlassModel* model) try {
     const glass::Rows x(1, std::max(model->width, model->neurons));
     glass::Team& team = engine->team;
     team.run([&](int) {
-        glass::Floats total = glass::none();
+        glass::Floats total = glass::zero();
         const auto through = [&](const GlassMatrix& matrix) {
             glass::multiply(matrix, x, 1, team, [&](int, int, glass::Floats value) { total += value; });
-            team.meet();
+            team.barrier();
         };
         for (int layer = 0; layer < model->layers; layer++) {
             const GlassBlock& block = model->blocks[layer];
             for (const GlassMatrix* matrix : {&block.qkv, &block.proj, &block.up, &block.down}) through(*matrix);
         }
         through(model->head);
-        volatile float kept = glass::sum(total);  // so that no compiler leaves the work out
+        volatile float kept = glass::horizontal_sum(total);  // so that no compiler leaves the work out
         (void)kept;
     });
+    return 0;
+} catch (const std::exception&) {
+    return 1;
 }
 }

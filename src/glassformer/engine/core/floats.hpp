@@ -1,5 +1,5 @@
-// Float work in sixteen lanes: the same order and the same roundings on every machine that has IEEE floats.
-// There is no libm here and nothing is contracted, so a number does not depend on the instruction set.
+// Floats in sixteen lanes: the same order of operations and the same rounding on every machine that has IEEE floats.
+// Nothing calls libm and no multiplication is fused with an addition, so a number does not depend on the instruction set.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -12,9 +12,9 @@ namespace glass {
 
 constexpr int LANES = 16;
 
-#define GLASS_INLINE inline __attribute__((always_inline))  // a call would take its sixteen lanes through memory
+#define GLASS_INLINE inline __attribute__((always_inline))  // a call would pass its sixteen lanes through memory
 
-// As many lanes as a register has; sixteen of them in one or several registers. Compilers take wider vectors apart lane by lane.
+// The lanes of one register; sixteen take one register or several. Compilers split wider vectors into single lanes.
 #if defined(__AVX512F__)
 constexpr int WIDE = 16;
 #elif defined(__AVX2__)
@@ -26,7 +26,7 @@ constexpr int PARTS = LANES / WIDE;
 using FloatPart = float __attribute__((vector_size(4 * WIDE)));
 using IntPart = std::int32_t __attribute__((vector_size(4 * WIDE)));
 using BytePart = std::int8_t __attribute__((vector_size(WIDE)));
-using FloatsAnywhere = float __attribute__((vector_size(4 * WIDE), aligned(4), may_alias));  // in memory, at any address
+using FloatsAnywhere = float __attribute__((vector_size(4 * WIDE), aligned(4), may_alias));  // in memory, unaligned
 
 struct Ints {
     IntPart part[PARTS];
@@ -41,13 +41,13 @@ struct Floats {
     for (int i = 0; i < PARTS; i++) made.part[i] = expression; \
     return made;
 
-// x - 0 is x: compilers see a broadcast here, and many moves in a loop over the lanes.
-GLASS_INLINE FloatPart spread(float value) { return value - FloatPart{}; }
-GLASS_INLINE IntPart spread(std::int32_t value) { return value - IntPart{}; }
+// Compilers make one broadcast of x - 0, and many moves of a loop over the lanes.
+GLASS_INLINE FloatPart broadcast(float value) { return value - FloatPart{}; }
+GLASS_INLINE IntPart broadcast(std::int32_t value) { return value - IntPart{}; }
 
-GLASS_INLINE Floats all(float value) { GLASS_EACH(Floats, spread(value)) }
-GLASS_INLINE Ints all(std::int32_t value) { GLASS_EACH(Ints, spread(value)) }
-GLASS_INLINE Floats none() { return all(0.0f); }
+GLASS_INLINE Floats splat(float value) { GLASS_EACH(Floats, broadcast(value)) }
+GLASS_INLINE Ints splat(std::int32_t value) { GLASS_EACH(Ints, broadcast(value)) }
+GLASS_INLINE Floats zero() { return splat(0.0f); }
 GLASS_INLINE Floats operator+(Floats a, Floats b) { GLASS_EACH(Floats, a.part[i] + b.part[i]) }
 GLASS_INLINE Floats operator-(Floats a, Floats b) { GLASS_EACH(Floats, a.part[i] - b.part[i]) }
 GLASS_INLINE Floats operator*(Floats a, Floats b) { GLASS_EACH(Floats, a.part[i] * b.part[i]) }
@@ -59,15 +59,15 @@ GLASS_INLINE Ints operator>(Floats a, Floats b) { GLASS_EACH(Ints, a.part[i] > b
 GLASS_INLINE Ints operator<(Ints a, Ints b) { GLASS_EACH(Ints, a.part[i] < b.part[i]) }
 GLASS_INLINE Ints operator+(Ints a, Ints b) { GLASS_EACH(Ints, a.part[i] + b.part[i]) }
 GLASS_INLINE Ints operator<<(Ints a, int by) { GLASS_EACH(Ints, a.part[i] << by) }
-GLASS_INLINE Ints whole(Floats a) { GLASS_EACH(Ints, __builtin_convertvector(a.part[i], IntPart)) }
-GLASS_INLINE Floats floats(Ints a) { GLASS_EACH(Floats, __builtin_convertvector(a.part[i], FloatPart)) }
-GLASS_INLINE Floats bits(Ints a) { GLASS_EACH(Floats, (FloatPart)a.part[i]) }
+GLASS_INLINE Ints to_int(Floats a) { GLASS_EACH(Ints, __builtin_convertvector(a.part[i], IntPart)) }
+GLASS_INLINE Floats to_float(Ints a) { GLASS_EACH(Floats, __builtin_convertvector(a.part[i], FloatPart)) }
+GLASS_INLINE Floats bit_cast(Ints a) { GLASS_EACH(Floats, (FloatPart)a.part[i]) }
 
-GLASS_INLINE Floats larger(Floats a, Floats b) { GLASS_EACH(Floats, a.part[i] > b.part[i] ? a.part[i] : b.part[i]) }
-GLASS_INLINE Floats smaller(Floats a, Floats b) { GLASS_EACH(Floats, a.part[i] < b.part[i] ? a.part[i] : b.part[i]) }
+GLASS_INLINE Floats max(Floats a, Floats b) { GLASS_EACH(Floats, a.part[i] > b.part[i] ? a.part[i] : b.part[i]) }
+GLASS_INLINE Floats min(Floats a, Floats b) { GLASS_EACH(Floats, a.part[i] < b.part[i] ? a.part[i] : b.part[i]) }
 
-// By bits, not by lanes: a mask is all ones or all zeros.
-GLASS_INLINE Floats pick(Ints mask, Floats yes, Floats no) {
+// Bitwise: every lane of a mask is all ones or all zeros.
+GLASS_INLINE Floats select(Ints mask, Floats yes, Floats no) {
     GLASS_EACH(Floats, (FloatPart)((mask.part[i] & (IntPart)yes.part[i]) | (~mask.part[i] & (IntPart)no.part[i])))
 }
 
@@ -86,7 +86,7 @@ GLASS_INLINE void store(std::int8_t* to, Ints value) {  // the lowest eight bits
     }
 }
 
-// Keys and values are kept in half the bits: eleven of them are the number's own.
+// Keys and values are stored in half precision, which has eleven significant bits.
 using Half = std::uint16_t;
 constexpr float HALF_MOST = 65504.0f;
 
@@ -123,7 +123,7 @@ GLASS_INLINE void store_part(Half* to, FloatPart value) {
         const float one = value[lane], size = one < 0.0f ? -one : one;
         std::uint32_t all_bits, kept;
         std::memcpy(&all_bits, &one, sizeof all_bits);
-        if (size < 0x1p-14f) {  // steps of 2^-24: an addition rounds to them
+        if (size < 0x1p-14f) {  // subnormal, in steps of 2^-24: adding 0.5 rounds to them
             const float raised = size + 0.5f;
             std::memcpy(&kept, &raised, sizeof kept);
             kept -= 0x3f000000u;
@@ -136,7 +136,7 @@ GLASS_INLINE void store_part(Half* to, FloatPart value) {
 }
 #endif
 
-GLASS_INLINE Ints lanes() {
+GLASS_INLINE Ints lane_indices() {
     Ints value;
     for (int lane = 0; lane < LANES; lane++) value.part[lane / WIDE][lane % WIDE] = lane;
     return value;
@@ -149,12 +149,12 @@ GLASS_INLINE Floats load(const Half* from) {
 }
 
 GLASS_INLINE void store(Half* to, Floats value) {
-    value = smaller(larger(value, all(-HALF_MOST)), all(HALF_MOST));
+    value = min(max(value, splat(-HALF_MOST)), splat(HALF_MOST));
     for (int i = 0; i < PARTS; i++) store_part(to + i * WIDE, value.part[i]);
 }
 
-// Halves are folded together until one is left: always the same tree.
-GLASS_INLINE float sum(Floats value) {
+// The upper half is added to the lower one until one lane is left: always the same tree.
+GLASS_INLINE float horizontal_sum(Floats value) {
     float part[LANES];
     store(part, value);
     for (int half = LANES / 2; half; half /= 2)
@@ -162,7 +162,7 @@ GLASS_INLINE float sum(Floats value) {
     return part[0];
 }
 
-GLASS_INLINE float highest(Floats value) {
+GLASS_INLINE float horizontal_max(Floats value) {
     float part[LANES];
     store(part, value);
     for (int half = LANES / 2; half; half /= 2)
@@ -170,47 +170,47 @@ GLASS_INLINE float highest(Floats value) {
     return part[0];
 }
 
-GLASS_INLINE Floats rounded(Floats value) {  // to the nearest whole number, ties to even; for sizes below 2^22
-    const Floats magic = all(12582912.0f);
+GLASS_INLINE Floats round_nearest(Floats value) {  // ties to even, below 2^22: adding 1.5 × 2^23 leaves no bits for a fraction
+    const Floats magic = splat(12582912.0f);
     return (value + magic) - magic;
 }
 
-// e^x, to about two units in the last place; 0 below -87.
+// e^x by 2^n · e^r with |r| < 0.35 (Cephes), to about two units in the last place; 0 below -87.
 GLASS_INLINE Floats exponential(Floats x) {
-    const Floats low = all(-87.0f);
+    const Floats low = splat(-87.0f);
     const Ints gone = x < low;
-    x = smaller(larger(x, low), all(88.0f));
-    const Floats n = rounded(x * all(1.44269504f));
-    const Floats r = (x - n * all(0.693359375f)) - n * all(-2.12194440e-4f);
-    Floats y = all(1.9875691500e-4f);
-    y = y * r + all(1.3981999507e-3f);
-    y = y * r + all(8.3334519073e-3f);
-    y = y * r + all(4.1665795894e-2f);
-    y = y * r + all(1.6666665459e-1f);
-    y = y * r + all(5.0000001201e-1f);
-    y = (y * (r * r) + r) + all(1.0f);
-    return pick(gone, none(), y * bits((whole(n) + all(127)) << 23));
+    x = min(max(x, low), splat(88.0f));
+    const Floats n = round_nearest(x * splat(1.44269504f));
+    const Floats r = (x - n * splat(0.693359375f)) - n * splat(-2.12194440e-4f);
+    Floats y = splat(1.9875691500e-4f);
+    y = y * r + splat(1.3981999507e-3f);
+    y = y * r + splat(8.3334519073e-3f);
+    y = y * r + splat(4.1665795894e-2f);
+    y = y * r + splat(1.6666665459e-1f);
+    y = y * r + splat(5.0000001201e-1f);
+    y = (y * (r * r) + r) + splat(1.0f);
+    return select(gone, zero(), y * bit_cast((to_int(n) + splat(127)) << 23));
 }
 
 GLASS_INLINE Floats error_function(Floats x) {  // Abramowitz and Stegun 7.1.26, within 1.5e-7
-    const Floats size = pick(x < none(), -x, x);
-    const Floats t = all(1.0f) / (all(1.0f) + all(0.3275911f) * size);
-    Floats y = all(1.061405429f);
-    y = y * t + all(-1.453152027f);
-    y = y * t + all(1.421413741f);
-    y = y * t + all(-0.284496736f);
-    y = y * t + all(0.254829592f);
-    y = all(1.0f) - (y * t) * exponential(-(size * size));
-    return pick(x < none(), -y, y);
+    const Floats size = select(x < zero(), -x, x);
+    const Floats t = splat(1.0f) / (splat(1.0f) + splat(0.3275911f) * size);
+    Floats y = splat(1.061405429f);
+    y = y * t + splat(-1.453152027f);
+    y = y * t + splat(1.421413741f);
+    y = y * t + splat(-0.284496736f);
+    y = y * t + splat(0.254829592f);
+    y = splat(1.0f) - (y * t) * exponential(-(size * size));
+    return select(x < zero(), -y, y);
 }
 
 enum Activation : std::int32_t { GELU_TANH = 0, GELU_ERF = 1, RELU = 2 };
 
 GLASS_INLINE Floats activate(Floats x, std::int32_t kind) {
-    if (kind == RELU) return larger(x, none());
-    if (kind == GELU_ERF) return (all(0.5f) * x) * (all(1.0f) + error_function(x * all(0.70710678f)));
-    const Floats inner = all(-1.59576912f) * (x + all(0.044715f) * ((x * x) * x));
-    return x / (all(1.0f) + exponential(inner));  // (1 + tanh u) / 2 is 1 / (1 + e^(-2u))
+    if (kind == RELU) return max(x, zero());
+    if (kind == GELU_ERF) return (splat(0.5f) * x) * (splat(1.0f) + error_function(x * splat(0.70710678f)));
+    const Floats inner = splat(-1.59576912f) * (x + splat(0.044715f) * ((x * x) * x));
+    return x / (splat(1.0f) + exponential(inner));  // (1 + tanh u) / 2 is 1 / (1 + e^(-2u))
 }
 
 }  // namespace glass

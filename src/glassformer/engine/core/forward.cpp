@@ -1,7 +1,7 @@
 // GPT-2's forward pass on int8 weights, for any number of tokens.
 //
-// A token's numbers depend on its own text alone: whole-number sums are exact, and every float step has an order that neither
-// the other tokens of the call nor the threads change.
+// The logits of a token depend on its own text alone: integer sums are exact, and every float operation has an order that
+// neither the other tokens of the call nor the threads change.
 #include "attention.hpp"
 #include "matrix.hpp"
 #include "model.hpp"
@@ -11,22 +11,31 @@ namespace glass {
 namespace {
 
 constexpr int CHUNK = 128;  // tokens that go through all layers together
-constexpr int MANY = 16;    // tokens that make the work of one layer worth calling a team for
+constexpr int MANY = 16;    // with more tokens, one layer is enough work to wake the threads for
 
-struct Run {  // of rows that are one text's, behind each other: their attention is worked out together
+struct Run {  // of consecutive positions of one text: their attention is computed together
     int first, count;
 };
 
-// The floats of one chunk of tokens on their way through the model, each array (tokens, its padded size).
+// The activations of one chunk of tokens, each array (tokens, its padded size). Everything that the threads need is allocated
+// here, before they start: see team.hpp.
 struct Chunk {
-    int width, wide_qkv, neurons;
-    std::vector<float> stream, qkv, mix, hidden;
-    std::vector<int> tokens;  // which of the batch they are
+    int width, qkv_width, neurons;
+    Size scratch_size;  // floats of one thread: a normalized row, or the weights and the output of some queries
+    std::vector<float> stream, qkv, mix, hidden, scratch;
+    std::vector<int> tokens;  // their indices in the batch
     std::vector<Run> runs;
     Rows x;
-    Chunk(const GlassModel& model, int most)
-        : width(padded(model.width)), wide_qkv(padded(3 * model.width)), neurons(padded(model.neurons)), stream(at(most, width)),
-          qkv(at(most, wide_qkv)), mix(at(most, width)), hidden(at(most, neurons)), x(most, std::max(model.width, model.neurons)) {}
+    Chunk(const GlassModel& model, const GlassCache& cache, int most, int threads)
+        : width(padded(model.width)), qkv_width(padded(3 * model.width)), neurons(padded(model.neurons)),
+          scratch_size(std::max(static_cast<Size>(width), QUERIES * (offset(cache.groups, LANES) + offset(1, padded(model.width / model.heads))))),
+          stream(offset(most, width)), qkv(offset(most, qkv_width)), mix(offset(most, width)), hidden(offset(most, neurons)),
+          scratch(static_cast<Size>(threads) * scratch_size), x(most, std::max(model.width, model.neurons)) {
+        tokens.reserve(static_cast<Size>(most));
+        runs.reserve(static_cast<Size>(most));
+    }
+
+    float* scratch_of(int thread) { return scratch.data() + static_cast<Size>(thread) * scratch_size; }
 
     int count() const { return static_cast<int>(tokens.size()); }
 
@@ -36,13 +45,13 @@ struct Chunk {
         find_runs(batch);
     }
 
-    // Go on with the tokens alone that are scored.
+    // Drop the tokens whose logits are not asked for.
     void keep_scored(const GlassBatch& batch) {
         int kept = 0;
         for (int n = 0; n < count(); n++) {
             if (!std::binary_search(batch.scored, batch.scored + batch.scored_count, tokens[static_cast<Size>(n)])) continue;
-            std::copy_n(stream.begin() + at_row(n, width), width, stream.begin() + at_row(kept, width));
-            std::copy_n(qkv.begin() + at_row(n, wide_qkv), wide_qkv, qkv.begin() + at_row(kept, wide_qkv));
+            std::copy_n(stream.begin() + row_offset(n, width), width, stream.begin() + row_offset(kept, width));
+            std::copy_n(qkv.begin() + row_offset(n, qkv_width), qkv_width, qkv.begin() + row_offset(kept, qkv_width));
             tokens[static_cast<Size>(kept++)] = tokens[static_cast<Size>(n)];
         }
         tokens.resize(static_cast<Size>(kept));
@@ -50,7 +59,7 @@ struct Chunk {
     }
 
   private:
-    static std::ptrdiff_t at_row(int row, int step) { return static_cast<std::ptrdiff_t>(at(row, step)); }
+    static std::ptrdiff_t row_offset(int row, int step) { return static_cast<std::ptrdiff_t>(offset(row, step)); }
 
     void find_runs(const GlassBatch& batch) {
         runs.clear();
@@ -77,121 +86,123 @@ struct Pass {
         const int token = chunk.tokens[static_cast<Size>(n)];
         const auto id = static_cast<Size>(batch.ids[token]);
         const GlassMatrix& tokens = model.tokens;
-        const std::int8_t* row = tokens.weights + id / LANES * at(LANES, tokens.columns) + id % LANES * FOUR;
-        const float* position = model.positions + at(batch.positions[token], chunk.width);
-        float* to = chunk.stream.data() + at(n, chunk.width);
+        const std::int8_t* row = tokens.weights + id / LANES * offset(LANES, tokens.columns) + id % LANES * FOUR;
+        const float* position = model.positions + offset(batch.positions[token], chunk.width);
+        float* to = chunk.stream.data() + offset(n, chunk.width);
         for (int i = 0; i < chunk.width; i++)
             to[i] = static_cast<float>(row[i / FOUR * FOUR * LANES + i % FOUR]) * tokens.scales[id] + position[i];
     }
 
-    // All rows, normalized or as they are, through a matrix; put(row, panel, sixteen numbers) takes what comes out.
+    // All rows, normalized if there is a norm, times a matrix; put(row, panel, sixteen numbers) receives the products.
     template <typename Put>
-    void product(const GlassMatrix& matrix, const std::vector<float>& from, const GlassNorm* norm, const Put& put) const {
+    void product(int me, const GlassMatrix& matrix, const std::vector<float>& from, const GlassNorm* norm, const Put& put) const {
         const int step = matrix.columns;
-        team.share(chunk.count(), 1, [&](int n, int end) {
-            std::vector<float> normed(norm ? static_cast<Size>(step) : 0);
+        team.parallel_for(chunk.count(), 1, [&](int n, int end) {
+            float* normed = chunk.scratch_of(me);
             for (; n < end; n++) {
-                const float* row = from.data() + at(n, step);
-                if (norm) normalize(row, model.width, *norm, model.norm_eps, normed.data());
-                chunk.x.put(n, norm ? normed.data() : row, step);
+                const float* row = from.data() + offset(n, step);
+                if (norm) normalize(row, model.width, *norm, model.norm_eps, normed);
+                chunk.x.put(n, norm ? normed : row, step);
             }
         });
-        team.meet();
+        team.barrier();
         multiply(matrix, chunk.x, chunk.count(), team, put);
-        team.meet();
+        team.barrier();
     }
 
-    void keep_keys(int layer) const {
+    void write_keys_values(int layer) const {
         const int width = model.width / model.heads;
-        team.share(chunk.count() * model.heads, model.heads, [&](int n, int end) {
+        team.parallel_for(chunk.count() * model.heads, model.heads, [&](int n, int end) {
             for (; n < end; n++) {
                 const int row = n / model.heads, h = n % model.heads, token = chunk.tokens[static_cast<Size>(row)];
-                const float* key = chunk.qkv.data() + at(row, chunk.wide_qkv) + model.width + h * width;
-                keep(Head(model, cache, layer, batch.rows[token], h), batch.positions[token], key, key + model.width);
+                const float* key = chunk.qkv.data() + offset(row, chunk.qkv_width) + model.width + h * width;
+                write_kv(Head(model, cache, layer, batch.rows[token], h), batch.positions[token], key, key + model.width);
             }
         });
-        team.meet();
+        team.barrier();
     }
 
-    void attention(int layer) const {
+    void attention(int me, int layer) const {
         const int width = model.width / model.heads, runs = static_cast<int>(chunk.runs.size());
-        const Size row = static_cast<Size>(chunk.wide_qkv), groups = static_cast<Size>(cache.groups) * LANES, room = static_cast<Size>(padded(width));
-        team.share(runs * model.heads, 1, [&](int n, int end) {
-            std::vector<float> weights(QUERIES * groups), mixed(QUERIES * room);
-            for (; n < end; n++) {  // head by head: its keys and values stay near
+        const Size row = static_cast<Size>(chunk.qkv_width), room = static_cast<Size>(padded(width));
+        const Size groups = offset(cache.groups, LANES);
+        team.parallel_for(runs * model.heads, 1, [&](int n, int end) {
+            float *weights = chunk.scratch_of(me), *mixed = weights + QUERIES * groups;
+            for (; n < end; n++) {  // head by head: its keys and values stay in the processor's cache
                 const Run& run = chunk.runs[static_cast<Size>(n % runs)];
                 const int h = n / runs, token = chunk.tokens[static_cast<Size>(run.first)], position = batch.positions[token];
                 const Head head(model, cache, layer, batch.rows[token], h);
-                const float* query = chunk.qkv.data() + at(run.first, chunk.wide_qkv) + h * width;
+                const float* query = chunk.qkv.data() + offset(run.first, chunk.qkv_width) + h * width;
                 if (run.count == QUERIES)
-                    attend<QUERIES>(head, query, row, position, weights.data(), groups, mixed.data(), room);
+                    attend<QUERIES>(head, query, row, position, weights, groups, mixed, room);
                 else
                     for (int q = 0; q < run.count; q++)
-                        attend<1>(head, query + static_cast<Size>(q) * row, row, position + q, weights.data(), groups,
-                                  mixed.data() + static_cast<Size>(q) * room, room);
+                        attend<1>(head, query + static_cast<Size>(q) * row, row, position + q, weights, groups,
+                                  mixed + static_cast<Size>(q) * room, room);
                 for (int q = 0; q < run.count; q++)
-                    std::memcpy(chunk.mix.data() + at(run.first + q, chunk.width) + h * width, mixed.data() + static_cast<Size>(q) * room,
+                    std::memcpy(chunk.mix.data() + offset(run.first + q, chunk.width) + h * width, mixed + static_cast<Size>(q) * room,
                                 sizeof(float) * static_cast<Size>(width));
             }
         });
-        team.meet();
+        team.barrier();
     }
 
     void block(int me, int layer) const {
         const GlassBlock& block = model.blocks[layer];
         const auto add = [&](int row, int panel, Floats value) {
-            float* to = chunk.stream.data() + at(row, chunk.width) + panel * LANES;
+            float* to = chunk.stream.data() + offset(row, chunk.width) + panel * LANES;
             store(to, load(to) + value);
         };
-        product(block.qkv, chunk.stream, &block.norm1, [&](int row, int panel, Floats value) {
-            store(chunk.qkv.data() + at(row, chunk.wide_qkv) + panel * LANES, value);
+        product(me, block.qkv, chunk.stream, &block.norm1, [&](int row, int panel, Floats value) {
+            store(chunk.qkv.data() + offset(row, chunk.qkv_width) + panel * LANES, value);
         });
-        keep_keys(layer);
-        if (layer == model.layers - 1) {  // from here on only tokens that are scored are read
+        write_keys_values(layer);
+        if (layer == model.layers - 1) {  // the other tokens were needed for their keys and values alone
             if (me == 0) chunk.keep_scored(batch);
-            team.meet();
+            team.barrier();
         }
-        attention(layer);
-        product(block.proj, chunk.mix, nullptr, add);
-        product(block.up, chunk.stream, &block.norm2, [&](int row, int panel, Floats value) {
-            store(chunk.hidden.data() + at(row, chunk.neurons) + panel * LANES, activate(value, model.activation));
+        attention(me, layer);
+        product(me, block.proj, chunk.mix, nullptr, add);
+        product(me, block.up, chunk.stream, &block.norm2, [&](int row, int panel, Floats value) {
+            store(chunk.hidden.data() + offset(row, chunk.neurons) + panel * LANES, activate(value, model.activation));
         });
-        product(block.down, chunk.hidden, nullptr, add);
+        product(me, block.down, chunk.hidden, nullptr, add);
     }
 
-    void head(float* logits) const {
-        product(model.head, chunk.stream, &model.norm, [&](int row, int panel, Floats value) {
+    void head(int me, float* logits) const {
+        product(me, model.head, chunk.stream, &model.norm, [&](int row, int panel, Floats value) {
             float sixteen[LANES];
             store(sixteen, value);
             const int from = panel * LANES;
-            std::memcpy(logits + at(row, model.vocab) + from, sixteen, sizeof(float) * static_cast<Size>(std::min(LANES, model.vocab - from)));
+            const auto count = static_cast<Size>(std::min(LANES, model.vocab - from));
+            std::memcpy(logits + offset(row, model.vocab) + from, sixteen, sizeof(float) * count);
         });
     }
 
-    void walk(int me, int layer, int end, float* logits) const {
+    void run_layers(int me, int layer, int end, float* logits) const {
         if (layer == 0) {
-            team.share(chunk.count(), 1, [&](int n, int last) {
+            team.parallel_for(chunk.count(), 1, [&](int n, int last) {
                 for (; n < last; n++) embed(n);
             });
-            team.meet();
+            team.barrier();
         }
         for (; layer < end; layer++) block(me, layer);
-        if (layer == model.layers) head(logits);
+        if (layer == model.layers) head(me, logits);
     }
 };
 
 }  // namespace
 
 void forward(const GlassModel& model, const GlassBatch& batch, const GlassCache& cache, Team& team) {
-    Chunk chunk(model, std::min(batch.count, CHUNK));
+    Chunk chunk(model, cache, std::min(batch.count, CHUNK), team.size());
     float* logits = batch.logits;
     for (int first = 0; first < batch.count; first += CHUNK) {
         chunk.take(batch, first, std::min(CHUNK, batch.count - first));
         const Pass pass{model, batch, cache, chunk, team};
-        const int at_once = chunk.count() > MANY ? 1 : model.layers;
-        for (int layer = 0; layer < model.layers; layer += at_once)
-            team.run([&](int me) { pass.walk(me, layer, layer + at_once, logits); });
-        logits += at(chunk.count(), model.vocab);  // those of the tokens that were scored
+        const int layers_per_run = chunk.count() > MANY ? 1 : model.layers;
+        for (int layer = 0; layer < model.layers; layer += layers_per_run)
+            team.run([&](int me) { pass.run_layers(me, layer, layer + layers_per_run, logits); });
+        logits += offset(chunk.count(), model.vocab);  // after the last layer, the chunk holds its scored tokens
     }
 }
 

@@ -1,7 +1,7 @@
-// What the engine knows of a model. Plain data: the owner of the numbers keeps them alive.
+// A model, as the engine reads it. Plain data: the caller owns the memory. The structs of native.py have the same fields.
 //
-// Every row of numbers is padded with zeros to a multiple of sixteen, and stays zero there on its way through the model: no
-// loop has a tail.
+// Every row of numbers is padded with zeros to a multiple of sixteen, and the padding stays zero through the whole model: no loop
+// needs a scalar remainder.
 #pragma once
 #include <cstdint>
 
@@ -10,7 +10,7 @@
 extern "C" {
 
 struct GlassMatrix {
-    const std::int8_t* weights;  // (panels, columns / 4, 16, 4): sixteen rows lie together
+    const std::int8_t* weights;  // (panels, columns / 4, 16, 4): sixteen rows are interleaved
     const float* scales;         // (16 × panels,)
     const std::int32_t* sums;    // (16 × panels,): of the weights of each row
     const float* bias;           // (16 × panels,), or null
@@ -30,25 +30,25 @@ struct GlassBlock {
 struct GlassModel {
     std::int32_t layers, heads, width, neurons, vocab, context, activation;
     float norm_eps;
-    GlassMatrix tokens;      // rows are looked up here
-    GlassMatrix head;        // and scored by this one: the same numbers, where the matrix is tied
+    GlassMatrix tokens;      // the embedding
+    GlassMatrix head;        // the output matrix; the same memory as the embedding if the two are tied
     const float* positions;  // (context, padded width)
     GlassNorm norm;
     const GlassBlock* blocks;
 };
 
-// The tokens of one call: of each, its row of the cache and its position in that row's text. A row's tokens stand together, in
-// order.
+// The tokens of one call: for each, its row of the cache and its position in that row's text. The tokens of a row are consecutive,
+// in order.
 struct GlassBatch {
     std::int32_t count, scored_count;
     const std::int64_t* ids;
     const std::int32_t* rows;
     const std::int32_t* positions;
-    const std::int32_t* scored;  // which of the tokens are scored, in order
+    const std::int32_t* scored;  // indices of the tokens whose logits are asked for, ascending
     float* logits;               // (scored_count, vocab)
 };
 
-// In half precision. Keys lie in groups of sixteen positions, (layers, rows, heads, groups, head width, 16); values as
+// In half precision. Keys are stored in groups of sixteen positions, (layers, rows, heads, groups, head width, 16); values as
 // (layers, rows, heads, 16 × groups, padded head width).
 struct GlassCache {
     std::uint16_t* keys;

@@ -1,6 +1,8 @@
-// A few threads that walk through the same work and wait for each other. They spin a little, then sleep: a core that another
-// program needs is given away. And where another program holds one of the threads back, the others do not wait for it time and
-// again: for a while the first one works alone.
+// A small thread pool: all threads run the same function and wait for each other at barriers. They spin a little, then sleep: a
+// core that another program needs is given away. Where another program holds one of the threads back, the others do not wait for
+// it at every barrier: for a while the calling thread works alone.
+//
+// The function must not throw: a thread that left early would let the others wait forever. So it must not allocate either.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -15,73 +17,69 @@ namespace glass {
 
 class Team {
   public:
-    explicit Team(int size) : size_(size < 1 ? 1 : size), working_(size_) {
-        for (int me = 1; me < size_; me++) threads_.emplace_back([this, me] { serve(me); });
+    explicit Team(int size) : size_(size < 1 ? 1 : size), active_(size_) {
+        try {
+            for (int me = 1; me < size_; me++) threads_.emplace_back([this, me] { worker(me); });
+        } catch (...) {  // the system has no more threads; one that is destroyed before it is joined would end the process
+            stop();
+            throw;
+        }
     }
 
-    ~Team() {
-        {
-            std::lock_guard<std::mutex> lock(mutex_);
-            over_ = true;
-            round_++;
-        }
-        wake_.notify_all();
-        for (auto& thread : threads_) thread.join();
-    }
+    ~Team() { stop(); }
 
     Team(const Team&) = delete;
     Team& operator=(const Team&) = delete;
 
-    // How many walk through the work that is under way.
-    int size() const { return working_; }
+    int size() const { return size_; }
 
-    // Every thread does the work, each with a number of its own; returns when all are done.
+    // Every thread calls work(its own index); returns when all are done.
     void run(const std::function<void(int)>& work) {
         const Time now = Clock::now();
-        working_ = size_ > 1 && now >= together_ ? size_ : 1;
-        if (working_ == 1) return work(0);
-        if (now - together_ > MOST) alone_ = LEAST;  // it has gone well for long
+        active_ = size_ > 1 && now >= parallel_from_ ? size_ : 1;
+        if (active_ == 1) return work(0);
+        if (now - parallel_from_ > MOST) backoff_ = LEAST;  // no thread was late for long enough to forget it
         started_.store(now, std::memory_order_relaxed);
         {
             std::lock_guard<std::mutex> lock(mutex_);
             work_ = &work;
-            round_++;
+            epoch_++;
         }
         wake_.notify_all();
         work(0);
-        meet();
+        barrier();
         if (late_.exchange(false)) {
-            together_ = Clock::now() + alone_;
-            alone_ = std::min(2 * alone_, MOST);
+            parallel_from_ = Clock::now() + backoff_;
+            backoff_ = std::min(2 * backoff_, MOST);
         }
     }
 
-    // Pieces of some work, from `begin` to `end`, each done by the first free thread; all are done at the barrier.
+    // work(begin, end) for pieces of 0..total, each taken by the first free thread; all are done at the next barrier.
     template <typename Work>
-    void share(int total, int unit, const Work& work) {
-        if (working_ == 1) return work(0, total);
-        const int units = (total + unit - 1) / unit, piece = unit * std::max(1, units / (PIECES * working_));
-        for (int begin; (begin = taken_.fetch_add(piece, std::memory_order_relaxed)) < total;) work(begin, std::min(total, begin + piece));
+    void parallel_for(int total, int unit, const Work& work) {
+        if (active_ == 1) return work(0, total);
+        const int units = (total + unit - 1) / unit, piece = unit * std::max(1, units / (PIECES * active_));
+        for (int begin; (begin = next_.fetch_add(piece, std::memory_order_relaxed)) < total;) work(begin, std::min(total, begin + piece));
     }
 
-    // A barrier: no thread passes before all have come.
-    void meet() {
-        if (working_ == 1) return;
-        const unsigned now = meeting_.load(std::memory_order_acquire);
+    // No thread passes before all have arrived.
+    void barrier() {
+        if (active_ == 1) return;
+        const unsigned now = generation_.load(std::memory_order_acquire);
         if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == size_) {
             arrived_.store(0, std::memory_order_relaxed);
-            taken_.store(0, std::memory_order_relaxed);
+            next_.store(0, std::memory_order_relaxed);
             started_.store(Clock::now(), std::memory_order_relaxed);
-            meeting_.store(now + 1, std::memory_order_release);
+            generation_.store(now + 1, std::memory_order_release);
             return;
         }
         for (int tries = 0; tries < SPINS; tries++) {
-            if (meeting_.load(std::memory_order_acquire) != now) return;
+            if (generation_.load(std::memory_order_acquire) != now) return;
             pause();
         }
         const Time waiting = Clock::now();
         const Span worked = waiting - started_.load(std::memory_order_relaxed);
-        while (meeting_.load(std::memory_order_acquire) == now) std::this_thread::yield();
+        while (generation_.load(std::memory_order_acquire) == now) std::this_thread::yield();
         if (Clock::now() - waiting > std::max(LATE, 4 * worked)) late_.store(true);
     }
 
@@ -93,37 +91,47 @@ class Team {
     static constexpr int SPINS = 4000;  // some tens of microseconds
     static constexpr Span LATE = std::chrono::milliseconds(1), LEAST = std::chrono::milliseconds(8), MOST = std::chrono::milliseconds(256);
 
+    void stop() {
+        {
+            std::lock_guard<std::mutex> lock(mutex_);
+            stopping_ = true;
+            epoch_++;
+        }
+        wake_.notify_all();
+        for (auto& thread : threads_) thread.join();
+    }
+
     static void pause() {
 #if defined(__x86_64__) || defined(__i386__)
         __builtin_ia32_pause();
 #endif
     }
 
-    void serve(int me) {
+    void worker(int me) {
         unsigned seen = 0;
         for (;;) {
-            for (int tries = 0; tries < SPINS && round_.load(std::memory_order_acquire) == seen; tries++) pause();
-            if (round_.load(std::memory_order_acquire) == seen) {
+            for (int tries = 0; tries < SPINS && epoch_.load(std::memory_order_acquire) == seen; tries++) pause();
+            if (epoch_.load(std::memory_order_acquire) == seen) {
                 std::unique_lock<std::mutex> lock(mutex_);
-                wake_.wait(lock, [&] { return round_.load(std::memory_order_relaxed) != seen; });
+                wake_.wait(lock, [&] { return epoch_.load(std::memory_order_relaxed) != seen; });
             }
-            seen = round_.load(std::memory_order_acquire);
-            if (over_) return;
+            seen = epoch_.load(std::memory_order_acquire);
+            if (stopping_) return;
             (*work_)(me);
-            meet();
+            barrier();
         }
     }
 
-    int size_, working_;
+    int size_, active_;
     std::vector<std::thread> threads_;
     std::mutex mutex_;
     std::condition_variable wake_;
-    std::atomic<unsigned> round_{0}, meeting_{0};
-    std::atomic<int> arrived_{0}, taken_{0};
-    std::atomic<bool> over_{false}, late_{false};
-    std::atomic<Time> started_{Time{}};  // when all set out for the next meeting
-    Time together_{};                    // from when on all work
-    Span alone_ = LEAST;                 // how long the first one works alone next time
+    std::atomic<unsigned> epoch_{0}, generation_{0};
+    std::atomic<int> arrived_{0}, next_{0};
+    std::atomic<bool> stopping_{false}, late_{false};
+    std::atomic<Time> started_{Time{}};  // when the last barrier was passed
+    Time parallel_from_{};               // before this time, the calling thread works alone
+    Span backoff_ = LEAST;               // for how long, the next time a thread is late
     const std::function<void(int)>* work_ = nullptr;
 };
 

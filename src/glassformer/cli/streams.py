@@ -1,0 +1,74 @@
+"""The streams of a command, which may be closed, full, or lead to a reader that leaves."""
+
+import io
+import os
+import sys
+from typing import TextIO
+
+from glassformer.errors import GlassError
+
+STREAMS = ("stdin", "stdout", "stderr")  # in the order of their descriptors: 0, 1, 2
+
+
+class Messages(io.TextIOWrapper):
+    """stderr. A message that cannot be written, as on a full disk, is dropped: the work goes on."""
+
+    def write(self, text: str) -> int:
+        """Write, or give up the stream."""
+        try:
+            return super().write(text)
+        except OSError as error:
+            self._give_up(error)
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush, or give up the stream."""
+        try:
+            super().flush()
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        # What is left in the buffer is written once more when Python ends: let that succeed.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+
+
+class Results(Messages):
+    """stdout. A result that cannot be written is an error; a reader that left (`| head -1`) is not."""
+
+    def _give_up(self, error: OSError) -> None:
+        super()._give_up(error)
+        if isinstance(error, BrokenPipeError):
+            raise error
+        raise GlassError(f"the result could not be written to stdout ({error.strerror})") from None
+
+
+def prepare() -> None:
+    """Give the process three streams that can be used."""
+    for descriptor, name in enumerate(STREAMS):
+        if getattr(sys, name) is None:
+            setattr(sys, name, _empty(descriptor))
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # what is typed may be any bytes
+    sys.stdout = _wrapped(sys.stdout, Results)
+    sys.stderr = _wrapped(sys.stderr, Messages)
+
+
+def _empty(descriptor: int) -> TextIO:
+    """A stream that was closed (`>&-`) is an empty one.
+
+    Left closed, its descriptor would go to the next file that is opened, and messages into that file.
+    """
+    opened = os.open(os.devnull, os.O_RDWR)
+    if opened != descriptor:
+        os.dup2(opened, descriptor)
+        os.close(opened)
+    return open(descriptor, "w" if descriptor else "r", encoding="utf-8", closefd=False)
+
+
+def _wrapped(stream: TextIO, kind: type[Messages]) -> TextIO:
+    """The stream as one of this kind. What its encoding lacks is shown as "?"."""
+    if not isinstance(stream, io.TextIOWrapper):
+        return stream
+    encoding, by_line = stream.encoding, stream.line_buffering
+    return kind(stream.detach(), encoding=encoding, errors="replace", line_buffering=by_line)

@@ -1,0 +1,66 @@
+"""Ctrl-C in the command `glass`: one word and exit code 130, whatever is being imported."""
+
+import subprocess
+import sys
+
+import pytest
+
+from glassformer import interrupt
+
+# Sends Ctrl-C to itself when a module is looked for, which no pause of so many milliseconds would hit.
+INTERRUPTED = """
+import os, signal, sys
+
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == sys.argv[-1]:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["glass", "tokenize", "a text", sys.argv[1]]
+from glassformer.cli import main
+sys.argv.pop()
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["glassformer.machine", "click", "glassformer.tokenizers"])
+def test_while_it_imports(module: str) -> None:
+    """From the first import of the package on: no traceback, and not the end by a signal."""
+    code = INTERRUPTED.replace("sys.argv[-1]", repr(module))
+    done = subprocess.run([sys.executable, "-c", code, module], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "glass: stopped\n")
+
+
+def test_a_program_that_imports_the_package_keeps_its_own_handler() -> None:
+    """It is asked by name who imports."""
+    code = "import signal, glassformer; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "is_command"),
+    [("/usr/bin/glass", True), ("glass.exe", True), ("-m", True), ("serve.py", False), ("", False)],
+)
+def test_what_is_the_command(name: str, is_command: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the name of the program."""
+    monkeypatch.setattr(sys, "argv", [name])
+    assert interrupt.is_command() == is_command
+
+
+def test_outside_of_imports_it_is_an_exception() -> None:
+    """So that what is open is closed, and what is half printed ends with a line."""
+    with pytest.raises(KeyboardInterrupt):
+        interrupt.stop(2, sys._getframe())
+
+
+def test_an_error_that_it_caused() -> None:
+    """Is known as one, and others are not."""
+    try:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            raise ImportError("half a module")
+    except ImportError as error:
+        assert interrupt.is_behind(error)
+    assert not interrupt.is_behind(ImportError("no module"))
