@@ -168,7 +168,9 @@ confine(1)
 def test_every_module_is_imported_without_what_windows_lacks() -> None:
     """And where memory is not known nothing is refused for lack of it; a pickle is not read without limits."""
     done = subprocess.run([sys.executable, "-c", AS_ON_WINDOWS], capture_output=True, text=True)
-    assert done.stderr == "a pickle is read within limits on memory and time, which this system does not have\n"
+    assert (
+        done.stderr == "a pickle is read within limits on memory and time, which this system does not have\n"
+    )
     assert done.returncode == 1
 
 

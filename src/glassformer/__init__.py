@@ -12,10 +12,10 @@ from glassformer import interrupt
 if interrupt.is_command():
     interrupt.install()  # before the imports below, which take longer
 
-from importlib import import_module  # noqa: E402
-from typing import TYPE_CHECKING, Any  # noqa: E402
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from glassformer import machine  # noqa: E402
+from glassformer import machine
 
 machine.guard_bf16()
 

@@ -72,4 +72,3 @@ def _wrapped(stream: TextIO, kind: type[Messages]) -> TextIO:
         return stream
     encoding, by_line = stream.encoding, stream.line_buffering
     return kind(stream.detach(), encoding=encoding, errors="replace", line_buffering=by_line)
-
