@@ -19,10 +19,11 @@ from glassformer.figures.cells import flat
 from glassformer.figures.color import HUES, SERIES, THEMES, at, ink_on, luminance, magnitude, resolve
 from glassformer.figures.curves import ticks
 from glassformer.figures.grids import strongest
-from glassformer.figures.labels import cells, cut, number, percent, tick, visible, wrap
+from glassformer.figures.labels import cells, cut, number, percent, tick, visible, visible_start, wrap
 from glassformer.figures.layout import ROOMS, figure, layouts
 from glassformer.figures.marks import press, width_of
 from glassformer.figures.packing import numbers
+from glassformer.figures.specs import names
 from glassformer.figures.svg import svg
 from glassformer.figures.view import View, packed
 from glassformer.tasks.complete import LanguageModel
@@ -239,6 +240,14 @@ def test_colors_can_be_read() -> None:
 def test_what_cannot_be_seen_is_marked(text: str, shown: str, width: int) -> None:
     assert visible(text) == shown
     assert cells(visible(text)) == width
+
+
+def test_a_label_of_a_very_long_token_is_its_beginning() -> None:
+    """In a million characters nobody reads the rest, and every one of them would be looked at."""
+    assert visible_start(" a\n" * 10) == visible(" a\n" * 10)
+    assert visible_start("x" * 200) == "x" * 200
+    assert visible_start(" " * 1_000_000) == "␣" * 200 + "…"
+    assert names(["x" * 1_000_000, "y"]) == ["x" * 200 + "…", "y"]
 
 
 def test_labels_and_numbers() -> None:

@@ -320,11 +320,7 @@ def _stacked(column: Any) -> Any:
 
 def plain(value: Any) -> Any:
     """Values as JSON has them; −∞ and nan are null."""
-    if value is None or type(value) in (
-        str,
-        int,
-        bool,
-    ):  # most cells of a table; the rest takes ten times as long
+    if value is None or type(value) in (str, int, bool):  # most cells of a table; what follows takes longer
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {one.name: plain(getattr(value, one.name)) for one in dataclasses.fields(value)}

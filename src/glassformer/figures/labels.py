@@ -21,7 +21,7 @@ def visible(piece: str) -> str:
 
 
 def visible_start(piece: str) -> str:
-    """A token as `visible` has it, up to a length that no label needs: it may have a million characters."""
+    """A token as `visible` has it, but no longer than a label needs: one may have a million characters."""
     return visible(piece) if len(piece) <= LONGEST else visible(piece[:LONGEST]) + "…"
 
 
