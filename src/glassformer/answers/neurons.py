@@ -274,8 +274,9 @@ class Promotes(Answer):
 def promotes(lm: Subject, *, layer: int, neuron: int, k: int = 10) -> Promotes:
     """The tokens that a neuron makes likelier when it fires."""
     ids, logits = firing.promoted(lm.net, layer=layer, neuron=neuron, k=k)
+    which = f"neuron {neuron}, layer {layer}"
     return Promotes(
-        caption=f"{lm.name}: tokens promoted by neuron {neuron}, layer {layer}; logits per unit of activation",
+        caption=f"{lm.name}: tokens promoted by {which}; logits per unit of activation",
         tokens=[label(lm.tokenizer, id) for id in ids.tolist()],
         layer=layer,
         neuron=neuron,
