@@ -67,7 +67,7 @@ QUESTIONS: dict[str, Question] = {
     "edit": Question(
         "edits", "change heads, neurons or layers, and compare what the model predicts", CAUSAL | WRITES
     ),
-    "sweep": Question("edits", "activation patching: which places carry what tells two texts apart", CAUSAL),
+    "sweep": Question("edits", "activation patching: where two texts differ inside", CAUSAL),
     "diff": Question("diff", "two models on one text, token by token", CAUSAL | LAYERS),
     "cache": Question("cache", "what each step computes and finds in the KV cache", WRITES | ATTENDS),
     "parameters": Question("model", "where a model's parameters are"),

@@ -52,7 +52,7 @@ LARGEST_FILE = 64 * MEGABYTE  # values for a long text of a large model
 LARGEST = sys.float_info.max
 FARTHEST = 1 << 40  # a position, counted from either end; no text is longer
 
-# What each edit takes beside `site`, `do` and `at`; the first name stands for a value made of texts.
+# What each edit takes beside `site`, `do` and `at`; the first name is that of a value made of texts.
 KNOWN = {
     "zero": (),
     "scale": ("by",),
@@ -260,7 +260,7 @@ def edit(
     _check_lengths(text, listed)
 
     how: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
-    with text.lm.in_torch():  # the backend that can be edited: nothing but the edits tells the two apart
+    with text.lm.in_torch():  # the backend that can be edited: the two runs differ by the edits alone
         before, unedited = _continued(text, how)
         with editing.edited(text.net, chosen):
             after, edited = _continued(text, how)

@@ -59,7 +59,7 @@ class Positions:
     A source has no cache: whenever it is read, it is read as a whole.
     """
 
-    of_edits = True  # tells this hook from those that a user registers
+    of_edits = True  # distinguishes this hook from those that a user registers
 
     def __init__(self) -> None:
         self.now = torch.zeros(0, 0)  # (B or 1, T); padding lies below 0

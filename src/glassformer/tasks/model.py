@@ -313,7 +313,7 @@ class Model:
     def sweep(
         self, clean: Prompt, corrupted: Prompt, *, answer: str | int, foil: str | int, **how: Any
     ) -> "Sweep":
-        """Which `sites` and positions carry what tells two texts apart, by patching each of them."""
+        """Which `sites` and positions make the difference between two texts, by patching each of them."""
         return cast("Sweep", ask("sweep", self, clean, corrupted=corrupted, answer=answer, foil=foil, **how))
 
     def promotes(self, layer: int, neuron: int, *, k: int = 10) -> "Promotes":
