@@ -357,6 +357,8 @@ def test_a_prompt_does_not_look_unlikely(looks: dict[str, Look]) -> None:
         ("机器人", False),
         ("…−·", False),
         ("👩", True),
+        ("␣👩", True),
+        ("family👩", False),
         ("शब्द", True),
         ("الروبوت", False),
     ],
