@@ -275,7 +275,7 @@ def promotes(lm: Subject, *, layer: int, neuron: int, k: int = 10) -> Promotes:
     """The tokens that a neuron makes likelier when it fires."""
     ids, logits = firing.promoted(lm.net, layer=layer, neuron=neuron, k=k)
     return Promotes(
-        caption=f"{lm.name}: tokens promoted by neuron {neuron}, layer {layer}; logits per unit of activation",
+        caption=f"{lm.name}: promoted by neuron {neuron}, layer {layer}; logits per unit of activation",
         tokens=[label(lm.tokenizer, id) for id in ids.tolist()],
         layer=layer,
         neuron=neuron,
