@@ -320,6 +320,16 @@ def test_every_chart_has_a_sentence_and_a_table(page: Any, looks: dict[str, Look
         assert page.locator("tbody tr").count() == min(2000, len(look.rows)), kind
 
 
+def test_a_wide_table_does_not_widen_the_page(page: Any, looks: dict[str, Look], tmp_path: Path) -> None:
+    """On a phone the table scrolls by itself."""
+    open_view(page, looks["lens"].view().spec, tmp_path, width=360)
+    page.locator("summary").click()
+    page.wait_for_selector("table")
+    sizes = "[document.documentElement.scrollWidth, document.querySelector('table').offsetWidth]"
+    whole, table = page.evaluate(sizes)
+    assert whole <= 360 < table
+
+
 def test_tab_reaches_the_picture_first(page: Any, looks: dict[str, Look], tmp_path: Path) -> None:
     """Then the buttons, then the table."""
     show(page, looks["lens"], tmp_path)
