@@ -19,10 +19,11 @@ from glassformer.figures.cells import flat
 from glassformer.figures.color import HUES, SERIES, THEMES, at, ink_on, luminance, magnitude, resolve
 from glassformer.figures.curves import ticks
 from glassformer.figures.grids import strongest
-from glassformer.figures.labels import cells, cut, number, percent, tick, visible, wrap
+from glassformer.figures.labels import cells, cut, number, percent, tick, visible, visible_start, wrap
 from glassformer.figures.layout import ROOMS, figure, layouts
 from glassformer.figures.marks import press, width_of
 from glassformer.figures.packing import numbers
+from glassformer.figures.specs import names
 from glassformer.figures.svg import svg
 from glassformer.figures.view import View, packed
 from glassformer.tasks.complete import LanguageModel
@@ -108,7 +109,7 @@ def test_a_view_of_the_future_is_refused(looks: dict[str, Look], tmp_path: Path)
     """In one sentence that names both versions."""
     path = tmp_path / "x.json"
     path.write_text(json.dumps(looks["lens"].view().spec | {"view": 9}))
-    with pytest.raises(InputError, match="version 9; this one draws version 1"):
+    with pytest.raises(InputError, match="version 9; this Glassformer draws versions 1 and 2"):
         View.load(path)
 
 
@@ -241,6 +242,14 @@ def test_what_cannot_be_seen_is_marked(text: str, shown: str, width: int) -> Non
     assert cells(visible(text)) == width
 
 
+def test_a_label_of_a_very_long_token_is_its_beginning() -> None:
+    """In a million characters nobody reads the rest, and every one of them would be looked at."""
+    assert visible_start(" a\n" * 10) == visible(" a\n" * 10)
+    assert visible_start("x" * 200) == "x" * 200
+    assert visible_start(" " * 1_000_000) == "␣" * 200 + "…"
+    assert names(["x" * 1_000_000, "y"]) == ["x" * 200 + "…", "y"]
+
+
 def test_labels_and_numbers() -> None:
     """Cut, wrapped and rounded."""
     assert cut("abcdef", 4) == "abc…"
@@ -278,7 +287,7 @@ def test_views_with_gaps() -> None:
 def test_features_and_labels() -> None:
     """Rows of features with the label that follows them: below each other where there is room."""
     rows = [{"note": str(n), "pieces": ["robot"] * (n + 1), "label": "must"} for n in range(4)]
-    spec = {"view": 1, **PLAIN, "kind": "boxes", "rows": rows}
+    spec = {"view": 2, **PLAIN, "kind": "boxes", "rows": rows}
     assert not list(jsonschema.Draft202012Validator(SCHEMA).iter_errors(spec))
 
     found = [mark for mark in marks(spec) if "label" in mark.get("keys", ())]
@@ -338,6 +347,71 @@ def test_a_query_of_a_long_text_is_in_sight(storyteller: LanguageModel) -> None:
     assert any("rows 21–60" in mark.get("text", "") for mark in marks(spec))
 
 
+def test_what_belongs_together_starts_a_row() -> None:
+    """Where fewer panels fit than the view asks for, no row has panels of two groups."""
+    cell = {"kind": "matrix", "rows": ["r"], "columns": ["c"], "values": [[1.0]], "scale": magnitude("x")}
+    small = {**cell, "cell": [90.0, 9.0], "row_labels": False, "column_labels": False, "legend": False}
+    spec = {**PLAIN, "kind": "panels", "panels": [small] * 8, "across": 4, "gap": 0}
+    places = [(mark["x"], mark["y"]) for mark in figure(spec, 320.0).marks if mark["mark"] == "grid"]
+    lefts = [x for x, _ in places]
+    assert lefts == [lefts[n] for n in (0, 1, 2, 0)] * 2  # three and one, twice
+    assert len({y for _, y in places}) == 4
+
+
+def test_a_text_beside_itself_is_seen_on_the_diagonal() -> None:
+    """A narrow window is a square; between two texts it is as tall as it can be."""
+    names = [f"t{n}" for n in range(200)]
+    spec = {**PLAIN, "kind": "matrix", "values": np.eye(200).tolist(), "scale": magnitude("x")}
+
+    def window(rows: list[str]) -> list[int]:
+        sheet = figure(spec | {"rows": rows, "columns": names}, 360.0)
+        (grid,) = (mark for mark in sheet.marks if mark["mark"] == "grid")
+        return list(grid["window"])
+
+    top, first, down, across = window(names)
+    assert (top, down) == (first, across)
+    assert across < 40
+    assert window([f"s{n}" for n in range(200)])[2:] == [40, across]
+
+
+def test_panels_that_ask_for_it_are_in_line() -> None:
+    """`label_columns` is room for the names of rows, at least; a longer name takes more."""
+    part = {"kind": "matrix", "columns": ["c"], "values": [[1.0]], "scale": magnitude("x"), "legend": False}
+    parts = [{**part, "rows": [name], "label_columns": 6} for name in ("a", "abc", "abcdefgh")]
+    spec = json.loads(json.dumps({"view": 2, **PLAIN, "kind": "panels", "panels": parts}))
+    assert not list(jsonschema.Draft202012Validator(SCHEMA).iter_errors(spec))
+    lefts = [mark["x"] for mark in figure(spec).marks if mark["mark"] == "grid"]
+    assert lefts[0] == lefts[1] < lefts[2]
+
+
+def test_names_below_curves_touch_no_point() -> None:
+    """Whatever lies on the axis: its point ends above the names and numbers under it."""
+    for x in (["embed", "0.mid"], [0.0, 1.0]):
+        series = [{"name": "", "values": [1.0, 0.0]}]
+        seen = marks({**PLAIN, "kind": "lines", "x": x, "series": series, "height": 60})
+        point = max(mark["y"] + mark["h"] for mark in seen if "x1" in mark.get("keys", ()))
+        upright = [mark["y"] for mark in seen if mark.get("turn")]
+        level = [mark["y"] - mark["size"] * 0.75 for mark in seen if mark.get("anchor") == "middle"]
+        assert bool(upright) == isinstance(x[0], str) != bool(level)
+        assert min(upright + level) >= point + 2
+
+
+def test_the_reason_of_a_cut_stays_inside() -> None:
+    """However long it is, and the labels beside it."""
+    spec = {
+        **PLAIN,
+        "kind": "bars",
+        "labels": ["an internationalized label", "b"],
+        "series": [{"name": "", "values": [0.6, 0.4]}],
+        "cut": {"after": 1, "label": "cut off by temperature 0.7, top-k 40, top-p 0.95, min-p 0.05"},
+    }
+    assert figure(spec, 360.0).width <= 360
+    shown = " ".join(
+        mark["text"] for mark in marks(spec, 360.0) if mark.get("fill") == "mark" and "text" in mark
+    )
+    assert shown == spec["cut"]["label"]
+
+
 def test_a_prompt_does_not_look_unlikely(looks: dict[str, Look]) -> None:
     """What was given has no box; what was written has one, however unlikely it was."""
     rects = [
@@ -357,6 +431,8 @@ def test_a_prompt_does_not_look_unlikely(looks: dict[str, Look]) -> None:
         ("机器人", False),
         ("…−·", False),
         ("👩", True),
+        ("␣👩", True),
+        ("family👩", False),
         ("शब्द", True),
         ("الروبوت", False),
     ],

@@ -23,7 +23,7 @@ class Options:
     min_p: float = 0.0
     repetition_penalty: float = 1.0  # on the tokens of prompt and answer
     presence_penalty: float = 0.0  # on the tokens of the answer, once each
-    frequency_penalty: float = 0.0  # on the tokens of the answer, as often as they stand there
+    frequency_penalty: float = 0.0  # on the tokens of the answer, once for each time they occur
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     bad_words_ids: Sequence[Sequence[int]] = ()  # tokens, or several in a row, that are never written
     forced_eos_token_id: int | None = None  # the token that the last place is left to
@@ -35,7 +35,7 @@ class Options:
     length_penalty: float = 1.0
     early_stopping: bool | Literal["never"] = False
     renormalize_logits: bool = False  # beams: tokens that may not be written lose their share of probability
-    overflow: Overflow = "stop"  # at the edge of the context: stop, or slide on over the last half
+    overflow: Overflow = "stop"  # at the edge of the context: stop, or slide: continue with the last half
 
     @property
     def greedy(self) -> bool:

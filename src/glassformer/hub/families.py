@@ -53,7 +53,7 @@ def end_token_ids(tokenizer: "Tokenizer | None", config: Any) -> dict[str, int |
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """All that tells one family of models from another: sizes, files, names, vocabulary."""
+    """All that distinguishes one family of models from another: sizes, files, names, vocabulary."""
 
     kind: str  # our name of it, as in FAMILIES
     model_type: str  # its name in `config.json`
