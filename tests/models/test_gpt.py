@@ -261,7 +261,7 @@ def test_the_edge_of_the_context() -> None:
 
 
 @pytest.mark.parametrize(("changes", "word"), [
-    ({"layers": 0}, "layers"), ({"heads": 5}, "heads"), ({"width": -8}, "width"), ({"activation": "swish"}, "swish"),
+    ({"layers": 0}, "layers"), ({"heads": 5}, "heads"), ({"width": -8}, "width"), ({"activation": "mish"}, "mish"),
 ])  # fmt: skip
 def test_impossible_configurations(changes: dict[str, object], word: str) -> None:
     """A configuration that cannot be built says which number is wrong."""

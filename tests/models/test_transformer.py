@@ -87,7 +87,7 @@ MUTANTS: list[tuple[str, str, str, dict[str, Any]]] = [
     (MODEL, "k, v = memory.keys_and_values(self.layer, self.cross)", "k, v = memory.keys_and_values(0, self.cross)", {"decoder_layers": 2}),
     (MODEL, "causal = k.shape[2] == x.shape[1] > 1", "causal = False", {}),
     (MODEL, "mask = None if bool(real.all()) else real[:, None, None]", "mask = None", {}),
-    (MODEL, "x.unflatten(-1, (self.heads, -1)).transpose(1, 2)", "x.unflatten(-1, (-1, self.heads)).movedim(-1, 1)", {}),
+    (MODEL, "x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)", "x.view(*x.shape[:2], -1, self.heads).movedim(-1, 1)", {}),
     (MODEL, "mix.transpose(1, 2).flatten(2)", "mix.transpose(2, 3).flatten(1, 2).transpose(1, 2).flip(2)", {}),
     (MODEL, "x = self.vectors(self.source_tokens, source)", "x = self.vectors(self.tokens, source)", {"source_vocab": 13}),
     (MODEL, "self.head.weight = self.tokens.weight", "pass", {}),

@@ -91,6 +91,7 @@ class Rows:
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]]) -> "Rows":
+        """Lists of ids, as rows."""
         lengths = np.array([len(row) for row in rows], dtype=np.int64)
         ids = np.fromiter((id for row in rows for id in row), np.int64, count=int(lengths.sum()))
         return cls(ids, np.cumsum(lengths))
@@ -193,7 +194,7 @@ class PairStream:
 
 
 def without_leaks(
-    pairs: Sequence[Pair], share: float, key: Callable[[str], str] = str.casefold
+    pairs: Sequence[Pair], share: float, *, key: Callable[[str], str] = str.casefold
 ) -> tuple[list[Pair], list[Pair]]:
     """Pairs to learn from, and about a `share` of them held out, such that no sentence is in both.
 

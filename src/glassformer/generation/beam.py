@@ -154,10 +154,10 @@ class _Search:
         found.sort(key=lambda one: (-one[0], one[1], one[2]))
 
         extended = []
-        for total, row, token in found[:count]:
+        for reached, row, token in found[:count]:
             beam = self.running[row]
             logprobs = (*beam.logprobs, float(logits[row, token]) - totals[row])
-            extended.append(Beam((*beam.tokens, token), logprobs, total, row))
+            extended.append(Beam((*beam.tokens, token), logprobs, reached, row))
         return extended
 
     def _finish(self, beam: Beam) -> Beam:

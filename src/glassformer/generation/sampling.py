@@ -40,7 +40,7 @@ def restrict(logits: Row, *, known: int | None = None, forbidden: Collection[int
 
 @dataclass(frozen=True)
 class Rules:
-    """What changes the scores of a model before one token is chosen: options, and tokens of a special kind."""
+    """What changes the scores of a model before a token is chosen: options, and tokens of a special kind."""
 
     options: Options
     ends: frozenset[int] = frozenset()  # end a text; they wait for `min_new_tokens`

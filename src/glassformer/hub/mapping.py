@@ -25,6 +25,7 @@ from glassformer.nn.net import Net
 MAX_PARAMETERS = 1 << 50
 MAX_FAULTS = 40  # that one message lists
 NUMBER = re.compile(r"(?<=\.)([0-9]{1,9})\.")  # of a block, in a tensor's name
+BLOCK = re.compile(r"(^|\.)blocks\.[0-9]{1,9}\.")  # in a name of ours
 WRAPPERS = r"^(_orig_mod\.|module\.)*"  # what torch.compile and DataParallel put before a name
 
 
@@ -64,7 +65,7 @@ class Names:
 
     def is_adaptable(self, ours: str) -> bool:
         """Whether this is the matrix of a linear layer inside a block, beside which LoRA may put its own."""
-        return ours.endswith(".weight") and "norm" not in ours and NUMBER.search(ours) is not None
+        return ours.endswith(".weight") and "norm" not in ours and BLOCK.search(ours) is not None
 
     def label(self, theirs: str) -> str:
         """A name of theirs for a table: without their prefix, and in a block without the block's path."""

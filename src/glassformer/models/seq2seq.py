@@ -17,14 +17,15 @@ What the decoder gets of the source is the point, and a choice of the configurat
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from functools import partial
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
 
 from glassformer.errors import InputError
 from glassformer.nn.net import Net
-from glassformer.nn.recurrent import CELLS, State, additive, read
+from glassformer.nn.recurrent import CELLS, Cell, State, additive, read
 from glassformer.nn.stack import Stack
 from glassformer.nn.stepping import Given
 from glassformer.trace import Tapped
@@ -115,9 +116,7 @@ class Config:
         """How many numbers are learned, counted without making any of them."""
         states, width, gates = self.state_width, self.decoder_width, CELLS[self.cell].gates
         directions = 2 if self.bidirectional else 1
-        encoder = directions * sum(
-            gates * self.width * (size + self.width + 2) for size in self.encoder_inputs
-        )
+        encoder = sum(gates * self.width * (size + self.width + 2) for size in self.encoder_inputs)
         decoder = sum(gates * width * (size + width + 2) for size in self.decoder_inputs)
         bridge = self.layers * (states + 1) * width if states != width else 0
         join = (self.join_inputs + 1) * width if self.context_width else 0
@@ -125,6 +124,10 @@ class Config:
         attention = scores[self.score] if self.reads == "attention" else 0
         tokens = (self.vocab + self.source_vocab) * self.token_width
         return tokens + directions * encoder + bridge + decoder + attention + join + (width + 1) * self.vocab
+
+
+def _cells(modules: nn.ModuleList) -> list[Cell]:
+    return cast("list[Cell]", list(modules))
 
 
 class Encoder(Tapped):
@@ -141,15 +144,14 @@ class Encoder(Tapped):
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, list[State]]:
         """x (B, S, I), mask (B, S): states (B, S, D), and the last state of every layer (B, D)."""
         last: list[State] = []
-        for layer, cell in enumerate(self.forwards):
+        backwards = _cells(self.backwards)
+        for layer, cell in enumerate(_cells(self.forwards)):
             x = self.drop(x) if layer else x
             name = "hidden" if layer == len(self.forwards) - 1 else f"hidden{layer}"
-            states, end = read(cell, x, mask=mask, see=lambda h, name=name: self.tap(name, h))
-            if len(self.backwards):
-                cell = self.backwards[layer]
-                back, back_end = read(
-                    cell, x, mask=mask, backward=True, see=lambda h, name=name: self.tap(f"{name}_back", h)
-                )
+            states, end = read(cell, x, mask=mask, see=partial(self.tap, name))
+            if backwards:
+                cell, see = backwards[layer], partial(self.tap, f"{name}_back")
+                back, back_end = read(cell, x, mask=mask, backward=True, see=see)
                 states = torch.cat([states, back], -1)
                 end = tuple(torch.cat(pair, -1) for pair in zip(end, back_end, strict=True))
             last.append(end)
@@ -173,7 +175,7 @@ class Attention(Tapped):
 
     def keys(self, states: Tensor) -> Tensor:
         """What the scores need of every state (B, S, D): made once, not in every step."""
-        return states if self.score == "dot" else self.key(states)  # type: ignore[no-any-return]
+        return states if self.score == "dot" else self.key(states)
 
     def forward(self, s: Tensor, memory: "Memory") -> Tensor:
         """The context vector for a decoder's state s (B, D): (B, E)."""
@@ -265,7 +267,7 @@ class Decoder(Tapped):
     def advance(self, x: Tensor, states: list[State]) -> list[State]:
         """One step of all layers."""
         after: list[State] = []
-        for layer, (cell, state) in enumerate(zip(self.cells, states, strict=True)):
+        for layer, (cell, state) in enumerate(zip(_cells(self.cells), states, strict=True)):
             x = self.drop(x) if layer else x
             name = "hidden" if layer == len(self.cells) - 1 else f"hidden{layer}"
             h, *rest = cell(cell.input(x), state)

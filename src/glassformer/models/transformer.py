@@ -116,7 +116,7 @@ class Attention(Tapped):
 
     def split(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, H, T, K)."""
-        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
 
 @dataclass

@@ -150,7 +150,7 @@ def _tokenizer(recipe: Recipe, out: Path, *, offline: bool, progress: Progress) 
     sources = [find_files(Path(source)) for source in text.data]
     stats = [[file.name, file.stat().st_size] for files in sources for file in files]
     wanted = hash_json([text.vocab, text.field, stats])
-    return own_vocabulary(out, wanted, lambda: _learn_vocabulary(recipe, sources, progress))
+    return own_vocabulary(out, wanted, learn=lambda: _learn_vocabulary(recipe, sources, progress))
 
 
 def _section(recipe: Recipe) -> Text:

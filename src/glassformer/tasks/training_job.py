@@ -133,7 +133,7 @@ def named_vocabulary(name: str, *, offline: bool) -> Tokenizer:
     return found
 
 
-def own_vocabulary(out: Path, wanted: str, learn: Callable[[], Tokenizer]) -> Tokenizer:
+def own_vocabulary(out: Path, wanted: str, *, learn: Callable[[], Tokenizer]) -> Tokenizer:
     """The vocabulary in a run's folder, learned if it does not exist or is not the `wanted` one, by hash."""
     out.mkdir(parents=True, exist_ok=True)
     with FileLock(out / "vocabulary.lock"):  # every rank comes here: the first learns it, the others read it

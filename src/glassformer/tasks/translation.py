@@ -44,7 +44,9 @@ class Translation(TrainingJob):
             return family(recipe.model.kind).train_tokenizer(halves, text.vocab, special=tags)
 
         wanted = hash_json([text.vocab, tags, hash_json(learn)])
-        tokenizer = named_vocabulary(name, offline=offline) if name else own_vocabulary(out, wanted, learned)
+        tokenizer = (
+            named_vocabulary(name, offline=offline) if name else own_vocabulary(out, wanted, learn=learned)
+        )
         if PADDING not in tokenizer.special or tokenizer.end is None:
             raise InputError(
                 f"{name}: a vocabulary for pairs needs the token {PADDING} and one that ends a text"
