@@ -48,7 +48,7 @@ VERBS = {
     "env": Verb("env", "what this machine is and can do"),
 }
 GROUPS = {  # the verbs as `glass --help` and docs/cli.md list them
-    "Write": ("generate", "top"),
+    "Write": ("generate", "translate", "top"),
     "Look inside": ("tokenize", "attention", "lens", "saliency", "neurons", "edit", "diff"),
     "Train": ("train", "finetune", "eval"),
     "Models": ("models", "show", "pull", "rm", "convert"),

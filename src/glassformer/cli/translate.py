@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from glassformer.tasks.translate import Translated, Translator
 
 GROUP = 64  # lines that are translated together: none is lost once its group is printed
-DEFAULT = "translator"
 
 
 @flags.verb
@@ -23,7 +22,7 @@ DEFAULT = "translator"
     "text", "The text to translate; '-' or a pipe reads stdin, line by line.", type=TEXT, required=False
 )
 @option("-f", "--file", type=PATH, help="Translate a file, line by line.")
-@option("-m", "--model", default=DEFAULT, help=flags.MODEL)
+@option("-m", "--model", required=True, help=flags.MODEL)
 @option("--to", help="The language to translate to, for a model of several directions.")
 @option("--num-beams", type=int, former=["--beam-size"], help="Beam search with N beams; 1: greedy. [4]")
 @option("--num-return-sequences", type=int, former=["--top-beams"], help="The N best translations. [1]")
@@ -38,9 +37,9 @@ def translate(
     """Translate a text, or a file line by line.
 
     \b
-    glass translate --to en "je suis étudiant"           one sentence
-    glass translate --to fr -f letter.txt > lettre.txt   a file, line by line, in order
-    glass translate --to en --num-return-sequences 3 --json "merci"    several, with their scores
+    glass translate -m runs/fr-en/model "je suis étudiant"          one sentence
+    glass translate -m runs/both/model --to fr -f letter.txt        a file, line by line, in order
+    glass translate -m runs/fr-en/model --num-return-sequences 3 --json "merci"    with their scores
 
     Lines that are done are printed at once: a run that is stopped has lost nothing of them.
     """

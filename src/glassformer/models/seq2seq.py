@@ -210,6 +210,7 @@ class Cache:
     length: int = 0
     memory: Memory | None = None
     states: list[State] | None = None
+    padding: None = None  # targets begin together: see `new_cache`
 
     def select(self, rows: Sequence[int]) -> Self:
         """The cache of some rows, in this order; a row may be taken more than once."""

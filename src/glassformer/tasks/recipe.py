@@ -224,14 +224,14 @@ SECTIONS: dict[str, Any] = {
     "evaluation": EvalSchedule,
     "show": Show,
 }
-TEXTS: dict[str, Any] = {"next_token": Text, "target_token": PairedText}  # by what a family learns
+TEXTS: dict[str, Any] = {"target_token": PairedText}  # what a family learns -> its section; else Text
 OLD_NAMES = {"watch": "evaluation"}  # sections of recipes that an earlier version wrote
 
 
 def sections_of(kind: str) -> dict[str, Any]:
     """Section -> its dataclass, for a recipe of one kind of model."""
     shape = shape_of(kind)
-    return SECTIONS | {"text": TEXTS[objective_of(kind)], "model": shape}
+    return SECTIONS | {"text": TEXTS.get(objective_of(kind), Text), "model": shape}
 
 
 def objective_of(kind: str) -> str:
