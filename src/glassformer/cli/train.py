@@ -282,11 +282,15 @@ def _run(recipe: Recipe, out: Path, run: Run) -> None:
                 raise KeyboardInterrupt
             follower.progress(what, done=done, total=total)
 
-        for event in train(
-            recipe, out, device=run.device, offline=run.offline, progress=progress, stop=stopper
-        ):
-            follower.show(event)
-            end = event if isinstance(event, Finished) else end
+        try:
+            for event in train(
+                recipe, out, device=run.device, offline=run.offline, progress=progress, stop=stopper
+            ):
+                follower.show(event)
+                end = event if isinstance(event, Finished) else end
+        except KeyboardInterrupt:
+            if follower.at is not None:  # the second Ctrl-C: what is not saved is lost
+                raise
     if not is_main:
         return
     if end is None:

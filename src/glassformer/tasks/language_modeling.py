@@ -192,10 +192,10 @@ class LanguageModeling:
         out = LanguageModel(net, self.tokenizer).generate(show.preview, max_new_tokens=tokens, seed=0)
         return show.preview + out.text
 
-    def export(self, folder: Path, net: "Net", *, step: int, loss: float | None = None) -> None:
+    def export(self, folder: Path, net: "Net", *, about: str) -> None:
         """Write the model, or what LoRA learned, as a folder that `glass generate` loads."""
         remove_leftovers(folder)
-        card = self._card(folder.parent.name, step, loss)
+        card = self._card(folder.parent.name, about)
         if not self.recipe.lora.rank:
             save_folder(folder, net, tokenizer=self.tokenizer, card=card)
             return
@@ -207,18 +207,24 @@ class LanguageModeling:
         dropout = self.recipe.lora.lora_dropout
         save_adapter(folder, weights, base=base, family=family(net.kind), dropout=dropout, card=card)
 
-    def _card(self, name: str, step: int, loss: float | None) -> str:
-        evaluated = "" if loss is None else f" Loss on held-out text: {loss:.4f} nats a token."
-        lines = [f"# {name}", "", f"Trained by Glassformer for {counted(step, 'step')}.{evaluated}"]
+    def _card(self, name: str, about: str) -> str:
+        lines = [f"# {name}", "", f"Trained by Glassformer. {about}"]
         lines += ["", "## Text", "", *map(_describe, self.corpora)]
-        lines += ["", "## Recipe", "", "```toml", self.recipe.to_toml().rstrip(), "```", ""]
+        lines += ["", "## Recipe", "", "```toml", _portable(self.recipe).to_toml().rstrip(), "```", ""]
         return "\n".join(lines)
+
+
+def _portable(recipe: Recipe) -> Recipe:
+    """A recipe without the folders of this machine: a card may be published."""
+    data = [Path(source).name for source in recipe.text.data]
+    base = recipe.model.base
+    return recipe.changed(data=data, base=Path(base).name if Path(base).is_absolute() else base)
 
 
 def _describe(corpus: Corpus) -> str:
     hashes = ", ".join(hash[:16] for hash in corpus.notes["sha256"][:8])
     return (
-        f"- `{corpus.notes['source']}`: {counted(corpus.notes['documents'], 'document')},"
+        f"- `{Path(corpus.notes['source']).name}`: {counted(corpus.notes['documents'], 'document')},"
         f" {counted(len(corpus.train), 'token')} to learn from, {len(corpus.held_out or ()):,} held out;"
         f" sha256 {hashes}"
     )
