@@ -32,7 +32,7 @@ class Which:
 @switch("--merges", help="Show how the tokens are made, merge by merge.")
 @switch("--special", help="Read <|endoftext|> as the token.")
 @option("--train", multiple=True, type=PATH, help="Train a new vocabulary on this text file; repeatable.")
-@option("--vocab-size", default=4096, help="With --train: how many tokens it shall have.")
+@option("--vocab", former=["--vocab-size"], default=4096, help="With --train: how many tokens it shall have.")
 @switch("--embedding", former=["--vectors"], help="The row of each token + the row of its position.")
 @option(
     "-o",
@@ -57,7 +57,7 @@ def tokenize(loading: Loading, picture: Picture, which: Which, **given: Any) -> 
     from glassformer.tasks.tokenize import load_tokenizer
 
     if given["train"]:
-        train(list(given["train"]), given["vocab_size"], folder=picture.output)
+        train(list(given["train"]), given["vocab"], folder=picture.output)
         return
     picture.check_format()
     text = flags.read_text(given["text"], given["file"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from glassformer.generation.decode import Continuation, check_prompts, prefill
+from glassformer.generation.decode import Continuation, check_prompts, end_of_room, prefill
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import adjust, log_softmax, restrict
 from glassformer.generation.stepper import Ids, Logits, Stepper
@@ -57,7 +57,7 @@ class _Search:
     def run(self, prompt: Sequence[int], room: int, cancelled: Callable[[], bool] | None) -> list[Beam]:
         width, wanted = self.options.num_beams, self.options.num_return_sequences
         if room == 0:
-            return [Beam((), (), np.float32(0), score=0.0, finish="length")] * wanted
+            return [Beam((), (), np.float32(0), score=0.0, finish=end_of_room(0, self.options))] * wanted
         start = [Continuation(0, 0, prompt)]
         logits, cache = prefill(self.model, start, max_new_tokens=self.options.max_new_tokens)
         logits, cache = logits.repeat(width, axis=0), cache.select([0] * width)
@@ -111,7 +111,8 @@ class _Search:
         score = float(beam.total) / len(beam.tokens) ** self.options.length_penalty
         if self._ends(beam):
             return Beam(beam.tokens[:-1], beam.logprobs[:-1], beam.total, beam.row, score, "stop")
-        return Beam(beam.tokens, beam.logprobs, beam.total, beam.row, score, "length")
+        finish = end_of_room(len(beam.tokens), self.options)
+        return Beam(beam.tokens, beam.logprobs, beam.total, beam.row, score, finish)
 
     def _settled(self, running: list[Beam], finished: list[Beam], room: int) -> bool:
         """Whether to end: enough beams finished, and the best that runs cannot beat the worst of them."""

@@ -47,7 +47,7 @@ class Event(NamedTuple):
     continuation: Continuation
     token: int | None = None
     logprob: float | None = None  # of the model itself, before temperature and filters
-    finish: str | None = None  # "stop", "length" or "cancelled"
+    finish: str | None = None  # "stop", "length" (max_new_tokens), "context" (it is full) or "cancelled"
 
     @property
     def prompt(self) -> int:
@@ -126,7 +126,7 @@ class _Loop:
         for one in continuations:
             if rooms[one.prompt] == 0:
                 one.stop()
-                yield Event(one, finish="length")
+                yield Event(one, finish=end_of_room(0, self.options))
         alive = [one for one in continuations if not one.finished]
         cache: Cache | None = None
         while alive:
@@ -160,9 +160,18 @@ class _Loop:
             return Event(one, finish="stop")
         one.tokens.append(token)
         at_edge = options.overflow == "stop" and self.model.context == one.length
+        finish = None
         if at_edge or len(one.tokens) >= options.max_new_tokens:
             one.stop()
-        return Event(one, token, float(raw[token]) - log_total, "length" if one.finished else None)
+            finish = end_of_room(len(one.tokens), options)
+        return Event(one, token, float(raw[token]) - log_total, finish)
+
+
+def end_of_room(length: int, options: Options) -> str:
+    """Why a continuation of this length has no room for more: what was asked for is done, or the context is
+    full.
+    """
+    return "length" if length >= options.max_new_tokens else "context"
 
 
 def prefill(

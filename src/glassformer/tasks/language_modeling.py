@@ -22,6 +22,7 @@ from glassformer.hub.locate import locate, shipped
 from glassformer.hub.lora import LoraWeights, is_adapter, save_adapter
 from glassformer.hub.vocabulary import load_tokenizer
 from glassformer.tasks.complete import LanguageModel
+from glassformer.tasks.evaluate import CARD_DIGITS
 from glassformer.tasks.jobs import Progress
 from glassformer.tasks.load import base_of, load_adapted
 from glassformer.tasks.recipe import Recipe
@@ -133,6 +134,7 @@ class LanguageModeling:
             seed=self.recipe.train.seed,
             weights=self.recipe.text.weights,
             beginning=self.tokenizer.end if self.recipe.text.aligned else None,
+            names=self.recipe.text.data,
         )
 
     def _check_step(self, net: "Net") -> None:
@@ -222,7 +224,7 @@ def _portable(recipe: Recipe) -> Recipe:
 
 
 def _describe(corpus: Corpus) -> str:
-    hashes = ", ".join(hash[:16] for hash in corpus.notes["sha256"][:8])
+    hashes = ", ".join(hash[:CARD_DIGITS] for hash in corpus.notes["sha256"][:8])
     return (
         f"- `{Path(corpus.notes['source']).name}`: {counted(corpus.notes['documents'], 'document')},"
         f" {counted(len(corpus.train), 'token')} to learn from, {len(corpus.held_out or ()):,} held out;"
