@@ -87,6 +87,18 @@ def test_a_prompt_that_does_not_fit(glass, model: str) -> None:
     )
 
 
+@pytest.mark.parametrize("flags", [(), ("--no-stream",)])
+def test_a_full_context_is_said(glass, model: str, flags: tuple[str, ...]) -> None:
+    """On stderr and as data, whenever the context ends a text and not what was asked for."""
+    prompt = ["-m", model, "-s", "1", "--min-new-tokens", "60", "a b c"]
+    code, _, err = glass("generate", *prompt, *flags, "-n", "100")
+    assert code == 0
+    assert "and the context of 64 is full; --slide continues with its last half)" in err
+    assert "context" not in glass("generate", *prompt, *flags, "-n", "100", "--slide")[2]
+    data = json.loads(glass("generate", *prompt, "-n", "100", "--json")[1])
+    assert data["finish_reason"] == "context"
+
+
 def test_a_conversation_on_a_terminal(model: str) -> None:
     """Prompt, text, prompt, end: on a real terminal."""
     parent, child = pty.openpty()

@@ -117,9 +117,9 @@ def finetune_by_recipe(model: str, recipe: Path | None, *, lora: bool, run: Run,
     glass finetune storyteller --data tales.txt --freeze tokens --freeze "blocks.[01].*"
 
     Lines of JSON with a prompt and a completion teach the completion only. What --lora makes is a folder in
-    PEFT's layout, which names its base; `glass generate -m FOLDER` runs it. In Python `gf.load(FOLDER)` has it
-    merged into the base, and `lm.save(…)` writes the merged model. Gentle defaults: a learning rate of 1e-4
-    (LoRA: 1e-3), 500 steps.
+    PEFT's layout, which names its base; `glass generate -m FOLDER` runs it. In Python, `gf.load(FOLDER)`
+    merges it into the base, and `lm.save(…)` writes the merged model. Gentle defaults: a learning rate of
+    1e-4 (LoRA: 1e-3), 500 steps.
     """
     if lora and given.get("rank") == 0:
         raise InputError("--lora and --rank 0 contradict each other: rank 0 means no LoRA")

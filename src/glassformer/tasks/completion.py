@@ -44,7 +44,8 @@ class Completion:
     tokens: list[int] = field(default_factory=list)  # after a stop string, including those that it is made of
     text: str = ""  # up to the stop string
     logprobs: list[float] = field(default_factory=list)
-    # "stop": ended by itself or by a stop string; "length": max_new_tokens; "context": it is full; "cancelled"
+    # "stop": ended by itself or by a stop string; "length": by max_new_tokens; "context": it is full;
+    # "cancelled"
     finish_reason: str = ""
     model: "LanguageModel | None" = field(default=None, repr=False, compare=False)
     settings: str = field(default="", compare=False)  # how tokens were chosen, in a few words

@@ -127,7 +127,7 @@ def _stack_to_dict(part: PartSummary) -> dict[str, Any]:
 
 
 def plan_removal(name: str) -> places.Removal:
-    """How to delete a model at home or in the hub's cache, with its quantized form; nothing is deleted yet."""
+    """How to delete a model at home or in the hub's cache, with its quantized form; it is not done yet."""
     plan = places.plan_removal(name)
     try:
         folder = locate(name, offline=True)
