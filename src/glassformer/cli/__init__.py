@@ -24,6 +24,7 @@ class Verb(NamedTuple):
 
 VERBS = {
     "generate": Verb("generate", "continue a prompt, or generate without one"),
+    "translate": Verb("translate", "translate a text, or a file line by line"),
     "top": Verb("top", QUESTIONS["top"].help),
     "tokenize": Verb("tokenize", "the tokens of a text, and the merges that make them"),
     "attention": Verb(
@@ -47,7 +48,7 @@ VERBS = {
     "env": Verb("env", "what this machine is and can do"),
 }
 GROUPS = {  # the verbs as `glass --help` and docs/cli.md list them
-    "Write": ("generate", "top"),
+    "Write": ("generate", "translate", "top"),
     "Look inside": ("tokenize", "attention", "lens", "saliency", "neurons", "edit", "diff"),
     "Train": ("train", "finetune", "eval"),
     "Models": ("models", "show", "pull", "rm", "convert"),
@@ -121,8 +122,9 @@ Usage: glass VERB [ARGUMENTS]
 
 {verbs}
 `glass VERB --help` explains a verb with examples. Results go to stdout, progress and errors to stderr; --json
-gives results as data. Exit codes: 0 done, 1 failed, 2 bad input, 130 stopped by Ctrl-C. A model is a shipped
-name (storyteller, the default), a folder, a name from `glass models`, or a hub id (gpt2, owner/name@revision).
+gives results as data. Exit codes: 0 done, 1 failed, 2 bad input, 130 stopped by Ctrl-C. A model is a
+shipped name (storyteller, the default), a folder, a name from `glass models`, or a hub id (gpt2,
+owner/name@revision).
 
 Environment: GLASSFORMER_HOME (models and prepared text), GLASSFORMER_DATA (texts that recipes and eval name),
 HF_HOME, HF_TOKEN, HF_HUB_OFFLINE, NO_COLOR."""
