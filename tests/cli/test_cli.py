@@ -115,7 +115,6 @@ BAD = [
     (["rm", "no-such-model", "-y"], "no-such-model"),
     (["rm", "no-such-model"], "there is no model no-such-model on this machine"),
     (["generate", "-m", "storyteler", "x"], "'storyteler' on this machine; did you mean storyteller?"),
-    (["generate", "-m", "runs/no-such", "x", "--offline"], "glass pull runs/no-such"),
     (["generate", "--max-tokens", "5"], "no such option --max-tokens; did you mean --max-new-tokens?"),
     (["generate", "--n-predict", "5"], "did you mean --max-new-tokens?"),
     (["generate", "--max_new_tokens", "5"], "did you mean --max-new-tokens?"),

@@ -116,14 +116,13 @@ class Command(click.Command):
 
     def hint(self, ctx: click.Context, name: str) -> str:
         """The option that was probably meant, and where all are listed."""
-        known = [
-            one for parameter in self.get_params(ctx) for one in (*parameter.opts, *parameter.secondary_opts)
-        ]
+        known = {one.lstrip("-"): one for parameter in self.get_params(ctx) for one in parameter.opts}
         typed = name.lower().replace("_", "-")
-        close = [SYNONYMS.get(typed, typed), *difflib.get_close_matches(typed, known, n=1, cutoff=0.7)]
-        meant = next((one for one in close if one in known), None)
+        bare = SYNONYMS.get(typed, typed).lstrip("-")
+        # Without the dashes, which make any two short options look alike.
+        close = difflib.get_close_matches(bare, known, n=1, cutoff=0.8)
         where = f"`{ctx.command_path} --help`"
-        return f"see {where}" if meant is None else f"did you mean {meant}? See {where}"
+        return f"did you mean {known[close[0]]}? See {where}" if close else f"see {where}"
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The arguments, then the options."""

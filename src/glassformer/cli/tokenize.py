@@ -31,7 +31,12 @@ class Which:
 @switch("--ids", help="Print the ids alone, in one line.")
 @switch("--merges", help="Show how the tokens are made, merge by merge.")
 @switch("--special", help="Read <|endoftext|> as the token.")
-@option("--train", multiple=True, type=PATH, help="Train a new vocabulary on this text file; repeatable.")
+@option(
+    "--train",
+    multiple=True,
+    type=PATH,
+    help="Train a new vocabulary on this text file; may be given several times.",
+)
 @option("--vocab", former=["--vocab-size"], default=4096, help="With --train: how many tokens it shall have.")
 @switch("--embedding", former=["--vectors"], help="The row of each token + the row of its position.")
 @option(
