@@ -201,7 +201,7 @@ def test_examples_that_do_not_fit_are_named(glass, model: str, tmp_path: Path) -
     code, out, err = glass(*command)
     assert code == 0
     assert out.startswith("31 x")
-    assert re.fullmatch(r"\d+ of 30 examples do not fit the context and were dropped, the first ones\n.*", err)
+    assert re.match(r"\d+ of 30 examples do not fit the context and were dropped, the first ones\n", err)
     few = json.loads(glass(*command, "--json")[1])
     assert few["examples_used"] + few["examples_dropped"] == 30
     assert few["prompt"].startswith(f"{few['examples_dropped']} x x x y\n")

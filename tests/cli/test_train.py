@@ -195,7 +195,7 @@ def test_only_completions_are_learned(tmp_path: Path, capsys: pytest.CaptureFixt
         (["--data", "{binary}"], "is not text"),
         (["--data", "{latin}"], "is not UTF-8 text"),
         (["--data", "{text}", "--heads=3"], "width 128 cannot be split into 3 heads"),
-        (["--data", "{pdf}"], "is not text but a PDF; extract its text first"),
+        (["--data", "{pdf}"], "is not plain text but a PDF; extract its text first"),
         (["--data", "https://host/a.txt"], "https://host/a.txt is a web address; download it first"),
         (["--data", "{text}", "--lr=0"], "lr must be above 0"),
         (["--data", "{text}", "--lr=1e-5"], "lr = 1e-05 is below lr_end = 0.0001; give a lower lr_end too"),

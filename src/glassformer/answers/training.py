@@ -74,17 +74,17 @@ class Curve(Answer):
         series = {"training": self.training, "held out": self.held_out}
         both = np.concatenate(list(series.values()))
         limit = float(np.min(both[np.isfinite(both)], initial=np.inf)) + TALLEST
-        title: Spec = {}
+        title = self.caption.partition("\n")[0]  # the second line is about the table
         if (both > limit).any():
             series = {name: np.where(losses > limit, np.nan, losses) for name, losses in series.items()}
-            title = {"title": f"{self.caption}; values above {number(limit)} are not shown"}
+            title += f"; values above {number(limit)} are not shown"
         return curves(
             self.millions_of_tokens,
             series,
             x_title="millions of tokens",
             y_title="loss, nats per token",
             height=260,
-            **title,
+            title=title,
         )
 
     def finding(self) -> str:

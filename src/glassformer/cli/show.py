@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from glassformer.answers import ask
 from glassformer.cli import flags
@@ -69,7 +69,7 @@ def show(loading: Loading, picture: Picture, which: Which) -> None:
         print_answer(answer, picture)
         return
 
-    how = {"revision": loading.revision, "offline": loading.offline}
+    how: dict[str, Any] = {"revision": loading.revision, "offline": loading.offline}
     adapter = library.describe_adapter(loading.model, **how)
     if adapter is not None:
         print_adapter(adapter, picture)

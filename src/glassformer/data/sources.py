@@ -24,6 +24,8 @@ OTHER_FORMATS = {
     b"PK\x03\x04": "a zip archive, as .docx and .epub are; unpack it, or save it as plain text",
     b"\x1f\x8b": "packed by gzip; give it a name that ends in .gz, as .txt.gz",
     b"\x28\xb5\x2f\xfd": "packed by zstd; give it a name that ends in .zst, as .txt.zst",
+    b"\x89PNG": "a picture, which has no text to learn from",
+    b"\xff\xd8\xff": "a picture, which has no text to learn from",
     b"\xff\xfe": "UTF-16 text; convert it, as with `iconv -f UTF-16 -t UTF-8 FILE`",
     b"\xfe\xff": "UTF-16 text; convert it, as with `iconv -f UTF-16 -t UTF-8 FILE`",
 }
@@ -131,7 +133,7 @@ def _read_text(file: BinaryIO, path: Path) -> Iterator[Piece]:
     start = cast(io.BufferedReader, file).peek(8)
     for first, what in OTHER_FORMATS.items():
         if start.startswith(first):
-            raise InputError(f"{path} is not text but {what}")
+            raise InputError(f"{path} is not plain text but {what}")
     waiting, blank = "", True
     for number, text in enumerate(text_pieces(file, path)):
         if "\0" in text:
