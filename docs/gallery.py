@@ -26,7 +26,7 @@ class Picture(NamedTuple):
 PICTURES = [
     Picture(
         "story",
-        "A story, and how sure the model was",
+        "A story, and the probability of each token",
         """
 out = lm.generate("Once upon a time", max_new_tokens=80, seed=3)
 answer = out.probabilities()
@@ -55,7 +55,7 @@ answer = lm.merges("unbelievable robots")
         """
 answer = lm.embedding("A robot must")
 """,
-        "The row of each token, the row of its place, and the sum, which goes into the first block.",
+        "The embedding of each token, that of its position, and the sum, which goes into the first block.",
     ),
     Picture(
         "robot",
@@ -112,7 +112,7 @@ answer = out.attention(layer=4, head=1)
 out = lm.generate("The dog saw the ball. The dog", max_new_tokens=3, temperature=0)
 answer = out.attention()
 """,
-        "A layer a row, with what each head gives most to: the token before, the first one, the same one earlier, or what "
+        "A layer a row, with what each head attends to most: the token before, the first one, the same one earlier, or what "
         "followed that.",
     ),
     Picture(
@@ -149,8 +149,8 @@ answer = out.rankings_watch([" was", " were", " is", " are"], position=-2)
 out = lm.generate("The little dog was very", max_new_tokens=3, temperature=0)
 answer = out.saliency()
 """,
-        "Gradient × input for three tokens, each with its test: how the token falls when what is called important is taken away, "
-        "and how it comes back.",
+        "Gradient × input for three tokens, each with its test: how its probability falls when what is called important is deleted, "
+        "and how it rises when that is inserted again.",
     ),
     Picture(
         "counting",
@@ -195,7 +195,7 @@ answer = out.neurons(k=2)
 out = lm.generate("Once upon a", max_new_tokens=1, temperature=0)
 answer = out.residual(position=2)
 """,
-        "Its length, what each half of a block added, how much of its direction stayed, and what it would predict.",
+        "Its norm, what each half of a block added, the cosine with the vector before, and what it would predict.",
     ),
     Picture(
         "attribution",
@@ -204,16 +204,16 @@ answer = out.residual(position=2)
 out = lm.generate("Once upon a", max_new_tokens=1, temperature=0)
 answer = out.attribution(0)
 """,
-        "The logit of the next token, part by part: embedding, heads, feed-forward layers.",
+        "Direct logit attribution: the logit of the next token is the sum of what embedding, heads and feed-forward layers add.",
     ),
     Picture(
         "cache",
-        "Keys and values that are reused",
+        "The KV cache at work",
         """
 out = lm.generate("Once upon a time", max_new_tokens=6, temperature=0)
 answer = out.cache()
 """,
-        "Solid was found in the cache, outlined is new: after the prompt, one column a step.",
+        "Solid keys and values are reused, outlined ones are computed: after the prompt, one column a step.",
     ),
     Picture(
         "sweep",
@@ -221,7 +221,7 @@ answer = out.cache()
         """
 answer = lm.sweep("The girl lost", "The boy lost", answer=" her", foil=" his")
 """,
-        "One place at a time is taken from the first text into the second: how much of “her” comes back.",
+        "Activation patching: one place at a time is taken from the first text into the second. How much of the logit difference is restored?",
     ),
     Picture(
         "edit",
@@ -233,7 +233,7 @@ from glassformer.answers.answer import Text
 text = Text(lm, lm.encode("Once upon a"))
 answer = ask("edit", text, edits=[{"site": "blocks.0.attn", "do": "zero"}], k=5, max_new_tokens=8)
 """,
-        "The next token before and after.",
+        "Zero ablation: the next token before and after.",
     ),
     Picture(
         "diff",
