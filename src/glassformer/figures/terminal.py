@@ -11,7 +11,7 @@ from rich.style import Style
 from rich.text import Text
 
 from glassformer.figures import color
-from glassformer.figures.labels import cells, cut, quantity, readable, ten, wrap
+from glassformer.figures.labels import axis_titles, cells, cut, quantity, readable, ten, wrap
 from glassformer.figures.marks import Spec
 from glassformer.figures.packing import Array, Rows, numbers, unpacked
 
@@ -46,7 +46,8 @@ def lines(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
         # A view can come from a file that another program wrote: no escape code of it reaches the terminal.
         yield line if line.plain.isprintable() else Text(readable(line.plain))
 
-    if view.get("scale") and view.get("legend", True) and not view.get("numeric"):
+    little = view["kind"] == "panels" and all(one.get("small") for one in view["panels"])
+    if view.get("scale") and view.get("legend", True) and not view.get("numeric") and not little:
         scale = view["scale"]
         low, high = (quantity(scale[end], view.get("unit")) for end in ("low", "high"))
         ends = f"{low} to {high}" if colored else f"9 is {high}"
@@ -124,6 +125,7 @@ def bars(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     wide = _widest(labels)
     name = _widest([one["name"] for one in series])
     sizes = [abs(value or 0.0) for one in series for value in one["values"]]
+    sizes += [abs(view.get(end, 0.0)) for end in ("low", "high")]
     most = max(sizes, default=0) or 1.0
     room = max(4, min(40, width - wide - digits - name - 6))
 
@@ -154,6 +156,9 @@ def _widest(texts: Sequence[str]) -> int:
 
 def matrix(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     """Rows of cells: with their texts, or two columns each."""
+    titles = axis_titles(view)
+    for line in wrap(titles, width) if titles else []:
+        yield Text(line, style="dim")
     if view.get("texts"):
         yield from _texts(view, numbers(view["values"]), width, colored)
     elif view["rows"]:
