@@ -124,7 +124,7 @@ def test_heads_that_read_another_text(text: Text, source: Text) -> None:
     """No token is the one before: each head is named by the source token that it gives most to."""
     found = heads(text, **CROSS)
     mean = found.patterns.mean(2)  # (L, H, S)
-    assert found.columns == ["layer", "head", "first", "entropy", "attends most to", "weight"]
+    assert found.columns == ["layer", "head", "first", "entropy (nats)", "attends most to", "weight"]
     for layer, head, first, _, token, weight in found.rows:
         assert token == source.labels[mean[layer, head].argmax()]
         assert weight == pytest.approx(mean[layer, head].max())

@@ -59,6 +59,7 @@ def test_the_test_of_a_token_is_said_once(lm: LanguageModel) -> None:
         "completeness gap": values["gaps"],
         "deletion": values["deletion"],
         "insertion": values["insertion"],
+        "random order": values["random_order"],
     }
     means = ", ".join(f"{name} {number(float(np.mean(each)))}" for name, each in tests.items())
     assert found.caption.partition("\n")[2] == f"{means} (means of 2 tokens)"

@@ -23,7 +23,7 @@ from glassformer.figures.labels import cells, cut, number, percent, tick, visibl
 from glassformer.figures.layout import ROOMS, figure, layouts
 from glassformer.figures.marks import press, width_of
 from glassformer.figures.packing import numbers, short
-from glassformer.figures.specs import names, plain
+from glassformer.figures.specs import bars, matrix, names, plain
 from glassformer.figures.svg import svg
 from glassformer.figures.view import View, packed
 from glassformer.tasks.complete import LanguageModel
@@ -285,6 +285,28 @@ def test_labels_and_numbers() -> None:
         assert len({tick(one, step) for one in places}) == len(places) >= 3
     assert [number(one) for one in (8e-7, -8.123e-7, 1e20, -np.inf)] == ["8e−7", "−8e−7", "1e20", "−∞"]
     assert percent(8e-7) == "8e−5 %"
+
+
+def test_bars_below_zero_and_a_shared_range() -> None:
+    """The other color below zero; a bar of the same value is as long wherever the range is the same."""
+    long = []
+    for values in ([0.5, -0.25], [0.5, 0.25]):
+        spec = {**PLAIN, **bars(["a", "b"], values, low=-0.25, high=0.5)}
+        first, second = (mark for mark in figure(spec).marks if mark["mark"] == "rect")
+        long.append(first["w"])
+        assert first["fill"] == "s0"
+        assert second["fill"] == ("below" if values[1] < 0 else "s0")
+    assert long[0] == long[1]
+
+
+def test_a_legend_of_few_steps() -> None:
+    """Ranks: plain numbers, each beside its color."""
+    scale = magnitude("rank") | {"steps": [[1, "1"], [0.5, "10"], [1 / 3, "100"]]}
+    spec = {**PLAIN, **matrix(["a"], ["b"], values=[[0.5]], scale=scale, y_title="layer", x_title="token")}
+    said = [mark["text"] for mark in figure(spec).marks if mark["mark"] == "text"]
+    at = said.index("rank")
+    assert said[at : at + 4] == ["rank", "1", "10", "100"]
+    assert "rows: layer · columns: token" in said
 
 
 def test_views_with_gaps() -> None:

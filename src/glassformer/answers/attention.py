@@ -27,6 +27,7 @@ SHORT = {
     "duplicate": "dup.",
     "induction": "ind.",
 }  # kinds of heads, over a small pattern
+CLEARLY = 0.005  # above the share of uniform attention: less would be shown as the same percentage
 UNITS = {"entropy": "nats", "distance": "tokens"}
 
 
@@ -100,7 +101,9 @@ class Attention(FromTo):
 
     def draw_matrix(self) -> Spec:
         """A row attends, a column is attended to."""
-        scale = "norm of weight × value" if self.value_weighted else "attention weight; a row adds up to 100 %"
+        scale = (
+            "norm of weight × value" if self.value_weighted else "attention weight; a row adds up to 100 %"
+        )
         return matrix(
             names(self.tokens),
             names(self.sources),
@@ -291,9 +294,8 @@ class Heads(FromTo, attending.HeadStatistics):
     def strongest(self, layer: int, head: int) -> tuple[str, float] | None:
         """The strongest of the four patterns of a head, and its share; none where uniform attention has more."""
         shares = {kind: float(getattr(self, kind)[layer, head]) for kind in self.shares}
-        above = {
-            kind: share for kind, share in shares.items() if share > getattr(self.uniform, kind)[layer, 0]
-        }
+        limits = {kind: float(getattr(self.uniform, kind)[layer, 0]) + CLEARLY for kind in shares}
+        above = {kind: share for kind, share in shares.items() if share > limits[kind]}
         return max(above.items(), key=lambda one: one[1], default=None)
 
     def make_table(self) -> Table:
@@ -331,7 +333,9 @@ class Heads(FromTo, attending.HeadStatistics):
         by = -(-size // across)  # tokens that share a cell
         side = float(max(3, int(min(84, 920 / count - 8) // -(-size // by))))
         parts = [self._small_pattern(layer, head, by, side) for layer, head in np.ndindex((layers, count))]
-        about = "the strongest of four patterns (previous token, first token, same token, induction), if above"
+        about = (
+            "the strongest of four patterns (previous token, first token, same token, induction), if above"
+        )
         about = f"{about} uniform attention" if self.source is None else "the token it attends to most"
         title = f"{self._title}; LAYER.HEAD and {about}"
         if by > 1:
@@ -513,7 +517,7 @@ class Steps(Answer, attending.Steps):
         most = float(np.abs(self.dots).max()) or 1.0
         longest = float(columns[:, 4].max()) or 1.0
         scales = [
-            signed("q·k, ÷ √K and masked; softmax and |w·v| from white, 0, to blue", most),
+            signed("q·k, ÷ √K, masked", most),
             signed("÷ √K", most),
             signed("masked", most),
             magnitude("softmax"),

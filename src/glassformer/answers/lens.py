@@ -223,7 +223,9 @@ class WatchedRankings(Answer):
     def draw(self) -> Spec:
         """Ranks over the layers, 1 on top."""
         series = dict(zip(names(self.words), self.ranks.T, strict=True))
-        return curves(stage_names(self.stages), series, log=True, down=True, y_title="rank", low=1, x_title=STAGES)
+        return curves(
+            stage_names(self.stages), series, log=True, down=True, y_title="rank", low=1, x_title=STAGES
+        )
 
     def finding(self) -> str:
         """The ranks in the last layer."""

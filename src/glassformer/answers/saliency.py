@@ -157,10 +157,11 @@ def saliency(
 
     target_words = text.labels[text.prompt :]
     caption = _caption(text, method, other, agreed)
-    tested_by = _test_caption(_tests(found.gaps, tests))
-    listed = f"listed: the {STRONGEST} strongest of up to {len(sources)} sources of a token"
+    notes = [_test_caption(_tests(found.gaps, tests))]
+    if len(sources) > STRONGEST:
+        notes.append(f"table: the {STRONGEST} strongest of up to {len(sources)} sources of a token")
     return Saliency(
-        caption="\n".join(filter(None, (caption, tested_by, listed if len(sources) > STRONGEST else ""))),
+        caption="\n".join(filter(None, (caption, "; ".join(filter(None, notes))))),
         tokens=sources if by_word else [*sources, target_words[-1]],
         method=method,
         targets=found.targets,
