@@ -129,7 +129,7 @@ def test_heads_that_read_another_text(text: Text, source: Text) -> None:
         assert token == source.labels[mean[layer, head].argmax()]
         assert weight == pytest.approx(mean[layer, head].max())
         assert first == pytest.approx(mean[layer, head, 0])
-    assert "attends most to" in found.sentence()
+    assert "the largest mean weight is that of head" in found.sentence()
     small = found.view("patterns").spec["panels"][0]
     assert (len(small["rows"]), len(small["columns"])) == found.patterns.shape[2:]
     for name in found.views:

@@ -292,7 +292,7 @@ class Heads(FromTo, attending.HeadStatistics):
         return self.sources[int(given.argmax())], float(given.max())
 
     def strongest(self, layer: int, head: int) -> tuple[str, float] | None:
-        """The strongest of the four patterns of a head, and its share; none where uniform attention has more."""
+        """The strongest pattern of a head that is above uniform attention, and its share."""
         shares = {kind: float(getattr(self, kind)[layer, head]) for kind in self.shares}
         limits = {kind: float(getattr(self.uniform, kind)[layer, 0]) + CLEARLY for kind in shares}
         above = {kind: share for kind, share in shares.items() if share > limits[kind]}

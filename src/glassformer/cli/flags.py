@@ -251,7 +251,7 @@ class Picture:
     drawing: str | None = None
     dark: bool = False
     width: int = 960
-    scale: float = 2.0
+    png_scale: float = 2.0
     as_json: bool = False
 
     def check_format(self) -> None:
@@ -276,12 +276,12 @@ drawing = option(
 )
 dark = switch("--dark", help="Save the picture on a dark ground.")
 width = option("--width", default=960, help=WIDTH)
-SCALE = "Pixels of a saved .png per unit of --width; 4 suits a slide."
-scale = option("--scale", default=2.0, help=SCALE)
+PNG_SCALE = "Pixels of a saved .png per unit of --width; 4 suits a slide."
+png_scale = option("--png-scale", default=2.0, help=PNG_SCALE)
 as_json = switch("--json", "as_json", help="Print the result as JSON.")
 
 picture = functools.partial(group, Picture, "picture")
-picture_of_any_drawing = picture(output, drawing, dark, width, scale, as_json)
+picture_of_any_drawing = picture(output, drawing, dark, width, png_scale, as_json)
 
 
 # What one looks at

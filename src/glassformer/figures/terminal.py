@@ -46,12 +46,16 @@ def lines(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
         # A view can come from a file that another program wrote: no escape code of it reaches the terminal.
         yield line if line.plain.isprintable() else Text(readable(line.plain))
 
-    little = view["kind"] == "panels" and all(one.get("small") for one in view["panels"])
-    if view.get("scale") and view.get("legend", True) and not view.get("numeric") and not little:
+    if view.get("scale") and view.get("legend", True) and not view.get("numeric") and _draws(view):
         scale = view["scale"]
         low, high = (quantity(scale[end], view.get("unit")) for end in ("low", "high"))
         ends = f"{low} to {high}" if colored else f"9 is {high}"
         yield Text(cut(f"{ends} {scale['name']}".rstrip(), width), style="dim")
+
+
+def _draws(view: Spec) -> bool:
+    """Whether a view is drawn at all: panels that are all small are for pictures alone."""
+    return view["kind"] != "panels" or not all(one.get("small") for one in view["panels"])
 
 
 def says_all(view: Spec, width: int, *, columns: int, rows: int) -> bool:
