@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from glassformer.figures import color
-from glassformer.figures.labels import cut, number, percent, quantity, ten, tick
+from glassformer.figures.labels import cut, number, percent, quantity, ten, tick, wrap
 from glassformer.figures.marks import LABEL, SMALL, TEXT, Sheet, Spec, width_of
 
 DOTS = 64  # points of a line that are marked one by one, at most
@@ -69,8 +69,9 @@ def lines(view: Spec, room: float) -> Sheet:
         _line_names(plot, view, axes)
 
     right = axes.left + axes.wide
-    if view.get("x_title"):
-        plot.note(right, foot + SMALL + 4, text=view["x_title"], anchor="end")
+    for line in wrap(view["x_title"], int(right / width_of("x", SMALL))) if view.get("x_title") else []:
+        foot += SMALL + 4
+        plot.note(right, foot, text=line, anchor="end")
     plot.reach(right + 8, foot + 4)
     if not view.get("y_title"):
         return plot

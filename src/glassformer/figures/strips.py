@@ -9,7 +9,7 @@ from glassformer.figures.marks import LABEL, SMALL, TEXT, Point, Sheet, Spec, in
 SIZE = 12.0  # of a token's text
 LINE = 25.0  # from one line of tokens to the next
 PITCH = 19.0  # from one token to the next in a column
-TIP = 4.0  # of an arrow at the end of an arc
+TIP = 3.0  # of an arrow at the end of an arc, beyond the arc itself
 ARROW = 24.0  # room for the arrow before a label
 
 
@@ -227,13 +227,14 @@ def _arc(sheet: Sheet, view: Spec, row: Row, *, edge: Point, lift: float, base: 
         "keys": [f"t{source}", f"t{target}"],
     }
     tip = {"stroke": more["stroke"], "width": 1.2, "keys": more["keys"]}
+    size = TIP + more["width"] / 2
     if row.flat:
         sheet.arc([start, base], [end, base], **more)
-        sheet.line([[end - TIP, base - TIP], [end, base], [end + TIP, base - TIP]], **tip)
+        sheet.line([[end - size, base - size], [end, base], [end + size, base - size]], **tip)
         return
     x = row.left + 2
     sheet.arc([x, start], [x, end], right=True, **more)
-    sheet.line([[x + TIP, end - TIP], [x, end], [x + TIP, end + TIP]], **tip)
+    sheet.line([[x + size, end - size], [x, end], [x + size, end + size]], **tip)
     sheet.reach(x + lift, 0)
 
 
