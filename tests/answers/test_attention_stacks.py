@@ -124,12 +124,12 @@ def test_heads_that_read_another_text(text: Text, source: Text) -> None:
     """No token is the one before: each head is named by the source token that it gives most to."""
     found = heads(text, **CROSS)
     mean = found.patterns.mean(2)  # (L, H, S)
-    assert found.columns == ["layer", "head", "first", "entropy", "attends most to", "weight"]
+    assert found.columns == ["layer", "head", "first", "entropy (nats)", "attends most to", "weight"]
     for layer, head, first, _, token, weight in found.rows:
         assert token == source.labels[mean[layer, head].argmax()]
         assert weight == pytest.approx(mean[layer, head].max())
         assert first == pytest.approx(mean[layer, head, 0])
-    assert "attends most to" in found.sentence()
+    assert "the largest mean weight is that of head" in found.sentence()
     small = found.view("patterns").spec["panels"][0]
     assert (len(small["rows"]), len(small["columns"])) == found.patterns.shape[2:]
     for name in found.views:

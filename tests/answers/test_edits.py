@@ -105,6 +105,8 @@ def test_which_places_matter(lm: LanguageModel) -> None:
     assert restored.shape == (len(lm.net.blocks), 3)
     assert restored[0, 1] > 0.5
     assert restored[-1] == pytest.approx([0, 0, 1])
+    assert found.caption.endswith("clean 'The girl lost', corrupted 'The boy lost'")
+    assert found.view().spec["scale"]["high"] == 1.0
     heads = lm.sweep(
         "The girl lost", "The boy lost", answer=" her", foil=" his", sites="blocks.*.attn.mix[0]"
     )

@@ -59,6 +59,7 @@ def test_the_test_of_a_token_is_said_once(lm: LanguageModel) -> None:
         "completeness gap": values["gaps"],
         "deletion": values["deletion"],
         "insertion": values["insertion"],
+        "random order": values["random_order"],
     }
     means = ", ".join(f"{name} {number(float(np.mean(each)))}" for name, each in tests.items())
     assert found.caption.partition("\n")[2] == f"{means} (means of 2 tokens)"
@@ -68,5 +69,5 @@ def test_the_test_of_a_token_is_said_once(lm: LanguageModel) -> None:
         assert [float(row[name]) for name in tests] == pytest.approx([each[n] for each in tests.values()])
 
     titles = [one["title"] for one in found.view().spec["panels"]]
-    deletion, insertion = (number(values[name][1]) for name in ("deletion", "insertion"))
-    assert titles[3] == f"its probability: deletion {deletion}, insertion {insertion}"
+    areas = [f"{name} {number(tests[name][1])}" for name in ("deletion", "insertion", "random order")]
+    assert titles[3] == f"areas: {', '.join(areas)}"

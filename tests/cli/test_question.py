@@ -93,7 +93,7 @@ def test_tables(arguments: list[str], words: list[str], said) -> None:
     for word in words:
         assert word in shown
     assert "…" not in shown
-    assert "(0.000 nats apart)" not in shown  # an edit that does nothing
+    assert "(KL divergence 0.000 nats)" not in shown  # an edit that does nothing
 
 
 def test_numbers(tmp_path: Path, said) -> None:

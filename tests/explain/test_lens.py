@@ -59,6 +59,8 @@ def test_every_stage(pair: Pair, right: np.ndarray, chunk: int, monkeypatch: pyt
     np.testing.assert_array_equal(found.ranks, 1 + (right > mine[..., None]).sum(-1))
     np.testing.assert_allclose(found.entropy, -(np.exp(right) * right).sum(-1), **close)
     np.testing.assert_allclose(found.divergence, (np.exp(right[-1]) * (right[-1] - right)).sum(-1), **close)
+    assert (found.divergence[-1] == 0).all()  # the last stage from itself, not −1e−16
+    assert (found.divergence >= 0).all()
     np.testing.assert_allclose(found.watched_logprobs, right[..., [3, 60]], **close)
     np.testing.assert_array_equal(found.watched_ranks[..., 1], 1 + (right > right[..., [60]]).sum(-1))
 

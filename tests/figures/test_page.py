@@ -283,7 +283,7 @@ def test_large_numbers_are_unpacked(page: Any, tmp_path: Path) -> None:
     """Numbers that 16 bits cannot hold come as 32 bits."""
     scale = magnitude("x", 2e6)
     rows, columns = ["constructor"] * 100, ["b"] * 100  # a name that every object of JavaScript knows
-    spec = {"view": 2, "title": "a", "sentence": "b", "caption": "c", "table": {"columns": [], "rows": []}}
+    spec = {"view": 3, "title": "a", "sentence": "b", "caption": "c", "table": {"columns": [], "rows": []}}
     spec |= matrix(rows, columns, values=np.full((100, 100), 1e6), scale=scale)
     assert "single" in spec["values"]
     open_view(page, spec, tmp_path)

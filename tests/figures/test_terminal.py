@@ -79,5 +79,11 @@ def test_a_file_of_somebody_else(looks: dict[str, Look]) -> None:
 
 def test_the_scale_is_said(looks: dict[str, Look]) -> None:
     """What a full color, or a 9, stands for."""
-    assert re.search(r"9 is 100 % of the attention", shown(looks, "attention", color=False))
+    assert re.search(r"9 is 100 % attention weight", shown(looks, "attention", color=False))
     assert re.search(r"9 is [\d.]+ % share", shown(looks, "saliency", color=False))
+
+
+def test_what_is_not_drawn_has_no_legend(looks: dict[str, Look]) -> None:
+    """Many small patterns are for pictures alone: the terminal shows neither them nor their scale."""
+    assert "100 %" not in shown(looks, "heads", color=False)
+    assert "rows: query, the token that attends" in shown(looks, "attention", color=False)

@@ -52,6 +52,8 @@ def test_width_and_theme(looks: dict[str, Look], tmp_path: Path) -> None:
     width = int.from_bytes(png[16:20], "big")  # two pixels for a unit
     drawn = float(looks["attention"].view().to_svg().split('width="')[1].split('"')[0])
     assert abs(width - 2 * drawn) <= 2
+    png = looks["attention"].save(tmp_path / "slide.png", scale=4).read_bytes()
+    assert abs(int.from_bytes(png[16:20], "big") - 4 * drawn) <= 4
 
 
 @pytest.mark.parametrize(
@@ -61,6 +63,7 @@ def test_width_and_theme(looks: dict[str, Look], tmp_path: Path) -> None:
         ("nowhere/x.svg", {}, "cannot be written"),
         ("x.svg", {"theme": "pink"}, "theme must be light or dark, not 'pink'"),
         ("x.svg", {"width": 3}, "width must be between 120 and 10,000, not 3"),
+        ("x.png", {"scale": 100}, "scale must be between 0.5 and 10, not 100"),
         ("x.svg", {"drawing": "pie"}, "'pie' is not a drawing of attention; there is matrix, arcs"),
     ],
 )

@@ -259,7 +259,7 @@ class Answer:
     def save(self, path: str | Path, *, drawing: str | None = None, **how: Any) -> Path:
         """Write a picture (.svg, .png, .pdf, .html) or the values (.json, .csv).
 
-        How: `width`, `theme` ("dark").
+        How: `width`, `theme` ("dark"), `scale` (pixels of a .png per unit of the drawing).
         """
         from glassformer.figures.view import check_format, write
 

@@ -266,7 +266,7 @@ def edit(
             after, edited = _continued(text, how)
 
     best = _likeliest(before, after, k)
-    divergence = float((np.exp(before) * (before - after)).sum())
+    divergence = max(0.0, float((np.exp(before) * (before - after)).sum()))  # rounding can make 0 negative
     caption = (
         f"{text.name}: the next token before and after {_described(listed)} "
         f"(KL divergence {divergence:.3f} nats)"
@@ -346,6 +346,7 @@ class Sweep(Answer, editing.Sweep):
         restored = self.restored[::-1]
         sites = stage_names(self.sites[::-1])
         most = float(np.nanmax(np.abs(restored), initial=1.0))
+        most = max(1.0, np.ceil(np.round(most, 2) * 10) / 10)  # a round number, and 1 where it is about 1
         return matrix(
             sites,
             names(self.tokens),
@@ -353,6 +354,8 @@ class Sweep(Answer, editing.Sweep):
             scale=signed("of the logit difference restored", most),
             unit="percent",
             void="–",
+            y_title="the site that is patched",
+            x_title="the position, with the corrupted text's token",
         )
 
     def finding(self) -> str:
@@ -377,10 +380,10 @@ def sweep(
 
     Usual `sites` are the ends of all blocks.
     """
-    ids = lm.encode(corrupted)
+    ids, clean_ids = lm.encode(corrupted), lm.encode(clean)
     sites = sites or stack_of(lm.net).site("*", "out")
     found = editing.sweep(
-        lm.reading(lm.encode(clean)),
+        lm.reading(clean_ids),
         lm.reading(ids),
         sites=_sites(lm).addresses(sites),
         answer=find_token(lm, answer),
@@ -389,8 +392,10 @@ def sweep(
     )
     pair = f"{quoted(str(answer))} − {quoted(str(foil))}"
     values = f"{number(found.clean)} clean, {number(found.corrupted)} corrupted"
+    names_of = labels(lm.tokenizer, ids)
+    texts = f"clean {''.join(labels(lm.tokenizer, clean_ids))!r}, corrupted {''.join(names_of)!r}"
     return Sweep(
-        caption=f"{lm.name}: activation patching; logit difference {pair}: {values}",
-        tokens=labels(lm.tokenizer, ids),
+        caption=f"{lm.name}: activation patching; logit difference {pair}: {values}\n{texts}",
+        tokens=names_of,
         **vars(found),
     )

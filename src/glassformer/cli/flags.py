@@ -303,6 +303,7 @@ class Picture:
     drawing: str | None = None
     dark: bool = False
     width: int = 960
+    png_scale: float = 2.0
     as_json: bool = False
 
     def check_format(self) -> None:
@@ -327,10 +328,12 @@ drawing = option(
 )
 dark = switch("--dark", help="Save the picture on a dark ground.")
 width = option("--width", default=960, help=WIDTH)
+PNG_SCALE = "Pixels of a saved .png per unit of --width; 4 suits a slide."
+png_scale = option("--png-scale", default=2.0, help=PNG_SCALE)
 as_json = switch("--json", "as_json", help="Print the result as JSON.")
 
 picture = functools.partial(group, Picture, "picture")
-picture_of_any_drawing = picture(output, drawing, dark, width, as_json)
+picture_of_any_drawing = picture(output, drawing, dark, width, png_scale, as_json)
 
 
 # What one looks at

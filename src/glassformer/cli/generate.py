@@ -103,7 +103,7 @@ class Prompts:
 @switch("-i", "--interactive", help="Ask for prompt after prompt.")
 @switch("--no-stream", help="Print the whole text at the end.")
 @flags.loading_by_any_engine
-@flags.picture(flags.output, flags.dark, flags.width, flags.as_json)
+@flags.picture(flags.output, flags.dark, flags.width, flags.png_scale, flags.as_json)
 @flags.collect(Way, "way")
 def generate(way: Way, loading: Loading, picture: Picture, **given: Any) -> None:
     """Continue a prompt, or generate without one.

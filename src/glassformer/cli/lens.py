@@ -47,7 +47,12 @@ class Which:
 
 
 @flags.verb
-@option("-p", "--position", type=TEXT, help="A position, a word (its last token), or all. None: the last.")
+@option(
+    "-p",
+    "--position",
+    type=TEXT,
+    help="Of the table: a position, a word (its last token), or all; else the last. The picture has all.",
+)
 @option(
     "-w",
     "--watch",

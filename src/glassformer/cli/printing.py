@@ -71,7 +71,8 @@ def save_answer(answer: "Answer", picture: "Picture") -> None:
     """Save the picture or the numbers of an answer, and say where."""
     assert picture.output is not None
     theme = "dark" if picture.dark else None
-    path = answer.save(picture.output, drawing=picture.drawing, theme=theme, width=picture.width)
+    how = {"theme": theme, "width": picture.width, "scale": picture.png_scale}
+    path = answer.save(picture.output, drawing=picture.drawing, **how)
     log(str(path))
 
 

@@ -45,7 +45,7 @@ class Which:
 @option("--update", type=TEXT, help="Instead: one training step toward this text's last token, in numbers.")
 @option("--lr", default=0.001, help="With --update: the learning rate.")
 @flags.loading(flags.revision, flags.offline)
-@flags.picture(flags.output, flags.dark, flags.width, flags.as_json)
+@flags.picture(flags.output, flags.dark, flags.width, flags.png_scale, flags.as_json)
 @flags.collect(Which, "which")
 def show(loading: Loading, picture: Picture, which: Which) -> None:
     """A model's parameters: per tensor, per block, in total, counted from its file.

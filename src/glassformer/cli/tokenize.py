@@ -46,7 +46,7 @@ class Which:
     help="Save a picture or numbers (.svg, .html, .csv …); with --train: a folder.",
 )
 @flags.loading(flags.model, flags.revision, flags.offline)
-@flags.picture(flags.dark, flags.width, flags.as_json)
+@flags.picture(flags.dark, flags.width, flags.png_scale, flags.as_json)
 @flags.collect(Which, "which")
 def tokenize(loading: Loading, picture: Picture, which: Which, **given: Any) -> None:
     """The tokens a text is made of.

@@ -3,9 +3,11 @@
 import math
 import unicodedata
 from functools import lru_cache
+from typing import Any
 
 LONGEST = 200  # characters of a token in a label
 MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
+HALF = 0.5 + 1e-9  # rounds halves up, also those that a float holds as a little less: 0.2905 × 1000
 WIDE = (  # two columns: East Asian scripts and emoji
     (0x1100, 0x115F), (0x2E80, 0x303E), (0x3041, 0xA4CF), (0xAC00, 0xD7A3), (0xF900, 0xFAFF),
     (0xFE30, 0xFE6F), (0xFF00, 0xFF60), (0xFFE0, 0xFFE6), (0x1F300, 0x1FAFF), (0x20000, 0x3FFFD),
@@ -89,6 +91,12 @@ def wrap(text: str, room: int) -> list[str]:
     return lines
 
 
+def axis_titles(view: dict[str, Any]) -> str:
+    """What the rows and the columns of a matrix are, in one line; empty where it does not say."""
+    titles = {"rows": view.get("y_title"), "columns": view.get("x_title")}
+    return " · ".join(f"{axis}: {title}" for axis, title in titles.items() if title)
+
+
 def quantity(value: float, unit: str | None) -> str:
     """A value in its unit."""
     return percent(value) if unit == "percent" else number(value)
@@ -100,7 +108,7 @@ def number(value: float) -> str:
     sign = "−" if value < 0 else ""
     if 0 < size < 0.0005:
         power = math.floor(math.log10(size))
-        digit = int(size * ten(-power) + 0.5)
+        digit = int(size * ten(-power) + HALF)
         return f"{sign}{digit}e−{-power}"
     if math.isinf(value):
         return sign + "∞"
@@ -108,8 +116,8 @@ def number(value: float) -> str:
         return f"{sign}1e{math.floor(math.log10(size))}"
 
     decimals = _decimals(value)
-    # `int(x + 0.5)`, not `round`: views.js rounds halves up, and both must write the same digits.
-    rounded = int(size * 10.0**decimals + 0.5) / 10.0**decimals
+    # `int(x + HALF)`, not `round`: views.js rounds halves up, and both must write the same digits.
+    rounded = int(size * 10.0**decimals + HALF) / 10.0**decimals
     return (sign if rounded else "") + f"{rounded:,.{decimals}f}"
 
 
@@ -125,7 +133,7 @@ def _decimals(value: float) -> int:
 
 def percent(value: float) -> str:
     """A share as it stands in a picture."""
-    tenths = int(abs(value) * 1000 + 0.5)
+    tenths = int(abs(value) * 1000 + HALF)
     if not tenths and value:
         return number(value * 100) + " %"
 

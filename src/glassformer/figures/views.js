@@ -19,6 +19,9 @@ const TEXT = 11, SMALL = 10; // sizes of the texts of a grid, as in marks.py
 /** @param {string} digits */
 const thousands = (digits) => digits.replace(/\B(?=(\d{3})+(?!\d))/g, ",");
 
+/** Rounds halves up, also those that a float holds as a little less. */
+const HALF = 0.5 + 1e-9;
+
 /** @param {number} power */
 const ten = (power) => (power >= 0 ? 10 ** power : 1 / 10 ** -power);
 
@@ -27,19 +30,19 @@ export function number(value) {
   const size = Math.abs(value), sign = value < 0 ? "−" : "";
   if (0 < size && size < 0.0005) {
     const power = Math.floor(Math.log10(size));
-    return `${sign}${Math.floor(size * ten(-power) + 0.5)}e−${-power}`;
+    return `${sign}${Math.floor(size * ten(-power) + HALF)}e−${-power}`;
   }
   if (size === Infinity) return `${sign}∞`;
   if (size >= 1e15) return `${sign}1e${Math.floor(Math.log10(size))}`;
   const decimals = size >= 100 || Number.isInteger(value) ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
-  const rounded = Math.floor(size * 10 ** decimals + 0.5) / 10 ** decimals;
+  const rounded = Math.floor(size * 10 ** decimals + HALF) / 10 ** decimals;
   const [whole, part] = rounded.toFixed(decimals).split(".");
   return (rounded ? sign : "") + thousands(whole) + (part ? `.${part}` : "");
 }
 
 /** @param {number} value */
 export function percent(value) {
-  const tenths = Math.floor(Math.abs(value) * 1000 + 0.5);
+  const tenths = Math.floor(Math.abs(value) * 1000 + HALF);
   if (!tenths && value) return number(value * 100) + " %";
   const whole = thousands(String(Math.floor(tenths / 10)));
   return (value < 0 ? "−" : "") + whole + (tenths % 10 ? `.${tenths % 10}` : "") + " %";
@@ -253,7 +256,7 @@ const MANY = 6000; // marks, of which those that are not meant no longer step ba
 const KEYS = "Arrow keys move, Enter pins, Escape clears, t shows the table, s saves the picture.";
 const STYLE = `
 .gf-view { margin: 0; position: relative; font: 13px/1.4 ${SANS}; color: var(--ink); background: var(--paper); }
-.gf-view svg { display: block; max-width: none; } .gf-view .gf-scroll { overflow: auto; max-height: 85vh; }
+.gf-view svg { display: block; max-width: none; } .gf-view .gf-scroll { overflow-x: auto; }
 .gf-view svg:focus-visible, .gf-view button:focus-visible, .gf-view summary:focus-visible { outline: 2px solid var(--mark); outline-offset: 1px; }
 .gf-view .gf-tip { position: absolute; z-index: 2; pointer-events: none; max-width: 28em; padding: 2px 7px; border-radius: 3px;
   color: var(--paper); background: var(--ink); font: 12px/1.5 ${MONO}; white-space: pre-wrap; overflow-wrap: anywhere; }

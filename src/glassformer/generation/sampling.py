@@ -102,7 +102,7 @@ def distribution(logits: Row, options: Options) -> Row:
 
 
 def candidates(logits: Row, options: Options) -> tuple[Ids, Row]:
-    """The tokens that may be drawn, in order, and their weights: temperature, then the three filters."""
+    """The tokens that may be sampled, in order, and their weights: temperature, then the three filters."""
     ids = best(logits, options.top_k)
     weights = warm(logits[ids] if len(ids) < len(logits) else logits, options.temperature)
     ids, weights = keep_top_p(ids, weights, p=options.top_p)

@@ -80,7 +80,7 @@ class LanguageModel(Model):
         return check_options(settings | {name: value for name, value in given.items() if name != "stop"})
 
     def top(self, prompt: Prompt = "", k: int = 10, **options: Any) -> "Top":
-        """The k likeliest next tokens; with options (see `Options`), which of them may be drawn."""
+        """The k likeliest next tokens; with options (see `Options`), which of them may be sampled."""
         ids = self.encode(prompt)
         check_prompts(self.backend, [ids], options=Options())
         chosen = check_options({"temperature": 1.0, "top_k": 0} | options)
