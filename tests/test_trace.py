@@ -223,7 +223,8 @@ def test_passes_of_several_lengths(model: GPT) -> None:
         model(IDS)
         model(IDS[:, :4])
     assert seen["embed"].shape == (2, 2, 9, 24)
-    assert not seen["embed"][1, :, 4:].any() and seen["embed"][1, :, :4].all(-1).any()
+    assert not seen["embed"][1, :, 4:].any()
+    assert seen["embed"][1, :, :4].any(-1).all()
     long, short = seen.each("blocks.0.attn.pattern[1]")
     assert (long.shape, short.shape) == ((2, 9, 9), (2, 4, 4))
     assert torch.equal(seen["blocks.0.attn.pattern[1]"][1, :, :4, :4], short)
@@ -256,16 +257,16 @@ def test_an_edit_that_cannot_be_used(model: GPT, edit: Any, message: str) -> Non
 
 def test_only_a_module_is_traced(model: GPT) -> None:
     """The handle of a loaded model has a method of its own, which the message names."""
-    with pytest.raises(InputError, match=r"not Handle; of a loaded model: lm\.trace"):
-        with trace(type("Handle", (), {})()):  # type: ignore[arg-type]
-            pass
+    handle: Any = type("Handle", (), {})()
+    with pytest.raises(InputError, match=r"not Handle; of a loaded model: lm\.trace"), trace(handle):
+        pass
 
 
 def test_a_mistyped_site(model: GPT) -> None:
     """The nearest site is suggested, with a star where the mistyped one has one."""
-    with pytest.raises(UnknownSite, match=r"did you mean 'blocks\.\*\.attn\.pattern'\?"):
-        with trace(model, "blocks.*.atn.patern"):
-            model(IDS)
+    meant = r"did you mean 'blocks\.\*\.attn\.pattern'\?"
+    with pytest.raises(UnknownSite, match=meant), trace(model, "blocks.*.atn.patern"):
+        model(IDS)
     with trace(model) as seen:
         model(IDS)
     with pytest.raises(UnknownSite, match=r"did you mean 'blocks\.1\.mlp\.neurons'\?"):

@@ -186,7 +186,8 @@ class Tracer(dict[str, Tensor]):
 
     def close(self) -> None:
         """Check that all requested sites were met, if the model ran at all, and stack the repeated ones."""
-        for glob in [glob for glob, *_ in (*self._sites, *self._edits)]:
+        asked = [site for site, _ in self._sites] + [site for site, _, _ in self._edits]
+        for glob in asked:
             if self.met and not any(_matches(path, glob) for path in self.met):
                 raise _no_match(glob, self.met)
         for path, values in self._values.items():
@@ -295,7 +296,7 @@ def _no_match(glob: str, met: Iterable[str]) -> UnknownSite:
 
 
 def _similar(glob: str, sites: Iterable[str]) -> str:
-    """The site that was probably meant, as part of a sentence; with `*` for its layer where the glob has one."""
+    """The site that was probably meant, as part of a sentence; with a `*` where the glob has one."""
     every = [re.sub(r"\d+", "*", site) if "*" in glob else site for site in sites]
     close = get_close_matches(glob, every, n=1)
     return f" (did you mean {close[0]!r}?)" if close else ""

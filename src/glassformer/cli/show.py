@@ -38,7 +38,7 @@ class Which:
 @flags.argument("model", "A shipped name, a folder, a hub id or a name kept at home.", default=DEFAULT_MODEL)
 @switch("--curve", help="Instead: the loss of a training (its folder or metrics.jsonl).")
 @option("--training-rows", type=TEXT, help="Instead: the rows of features and label that this text becomes.")
-@option("--window", default=8, help="With --training-rows: tokens of a row, at most.")
+@option("--window", default=8, help="With --training-rows: at most N tokens before each label.")
 @option("--update", type=TEXT, help="Instead: one training step toward this text's last token, in numbers.")
 @option("--lr", default=0.001, help="With --update: the learning rate.")
 @flags.loading(flags.revision, flags.offline)
@@ -57,7 +57,11 @@ def show(loading: Loading, picture: Picture, which: Which) -> None:
     """
     from glassformer.tasks import library
 
-    picture.check_format()
+    picture.check()
+    if which.training_rows is None:
+        flags.refuse("window", why="needs --training-rows")
+    if which.update is None:
+        flags.refuse("lr", why="needs --update")
     flags.one_question(
         {"--curve": which.curve, "--training-rows": which.training_rows, "--update": which.update}
     )

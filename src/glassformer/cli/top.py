@@ -37,7 +37,7 @@ class Choosing:
 @option("--top-k", default=0, help="Show the cut after the k likeliest; 0: none.")
 @option("--top-p", default=1.0, help="Show the cut after those that reach p together; 1: none.")
 @flags.loading_by_any_engine
-@flags.picture_of_any_drawing
+@flags.picture(flags.output, flags.dark, flags.width, flags.as_json)
 @flags.collect(Choosing, "choosing")
 def top(
     text: str | None,
@@ -64,6 +64,8 @@ def top(
     prompt = "" if interactive and text is None and file is None else flags.read_text(text, file)
     flags.at_least("-k", k, least=1)
     picture.check()
+    if interactive:
+        flags.refuse("output", "as_json", why="does not go with --interactive, which shows every step")
     options = asdict(choosing)
     check_options(options)  # what is wrong is said before the model is loaded
 

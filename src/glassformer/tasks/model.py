@@ -181,12 +181,13 @@ class Model:
 
     def _vocabulary(self) -> Tokenizer:
         if self.tokenizer is None:
-            raise InputError("this model has no vocabulary; give token ids, or convert it with --tokenizer")
+            raise InputError(
+                f"{self.name or 'this model'} has no vocabulary: put its tokenizer.json into its folder,"
+                " or, in Python, give token ids instead of a text"
+            )
         return self.tokenizer
 
-    def reading(
-        self, ids: Prompt, *, prompt: int = 0, source: Sequence[int] | None = None
-    ) -> "Reading":
+    def reading(self, ids: Prompt, *, prompt: int = 0, source: Sequence[int] | None = None) -> "Reading":
         """A text for explanations; the first `prompt` tokens were given, the others were generated.
 
         `source` is the second text of a model that reads two.
@@ -346,9 +347,9 @@ class Model:
         return cast("Promotes", ask("promotes", self, layer=layer, neuron=neuron, k=k))
 
     def examples(
-        self, texts: Iterable[str | Path], *, layer: int, neuron: int, k: int = 5, **how: Any
+        self, texts: str | Path | Iterable[str | Path], *, layer: int, neuron: int, k: int = 5, **how: Any
     ) -> "Examples":
-        """Where in many texts, or files of them, a neuron fires most."""
+        """Where in many texts (`str`), or files of them (`Path`), a neuron fires most; or in one."""
         return cast("Examples", ask("examples", self, texts, layer=layer, neuron=neuron, k=k, **how))
 
     def training_rows(self, text: str, *, window: int = 8) -> "TrainingRows":
