@@ -322,8 +322,10 @@ def refuse(*parameters: str, why: str) -> None:
     context = click.get_current_context()
     for name in parameters:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            flag = next(one for one in context.command.params if one.name == name)
-            raise InputError(f"{max(flag.opts, key=len)} {why}")
+            typed = next(one for one in context.command.params if one.name == name)
+            names = [one for one in typed.opts if one not in getattr(typed, "former", ())]
+            shown = max(names, key=len) if isinstance(typed, Option) else name.upper()
+            raise InputError(f"{shown} {why}")
 
 
 def at_most(flag: str, value: int, *, most: int) -> None:

@@ -57,6 +57,10 @@ def top(
     glass top -o top.svg "Once upon a"       a picture
     glass top --engine torch "Once upon a"   exact: the native engine computes in int8
     glass top --interactive "One day"        pick a token by its number, go on, 0 to go back
+
+    Probabilities are those of the engine that generates. `glass lens` and the other verbs that look inside
+    compute in torch; --engine torch agrees with them. Unlike `glass generate`, which draws at a lower
+    temperature among fewer tokens, this shows the model's own probabilities unless flags say otherwise.
     """
     from glassformer.tasks.complete import check_options
 
@@ -75,11 +79,13 @@ def top(
         return
     found = lm.top(prompt, k, **options)
     if picture.as_json:
-        print_json({"text": prompt, "next": rows_of(found)})
+        print_json({"text": prompt, "engine": lm.backend.name, "next": rows_of(found)})
     elif picture.output is not None:
         save_answer(found, picture)
     else:
         print_top(found)
+        if sys.stderr.isatty():
+            log(f"({found.made})", style="dim")
 
 
 def rows_of(found: "Top") -> list[dict[str, Any]]:
