@@ -150,9 +150,9 @@ def edit(
     """Change heads, neurons or layers, and compare what the model predicts.
 
     \b
-    glass edit --zero "blocks.0.attn.mix[1]" "Once upon a"           without one head
+    glass edit --zero "blocks.5.attn.mix[4]" "Lily had a cat. The"   without one head
     glass edit --zero "blocks.*.attn" "Once upon a time"             without any attention
-    glass edit --scale "blocks.3.mlp.neurons[17]=5" "The dog"        one neuron, five times as strong
+    glass edit --scale "blocks.5.mlp.neurons[686]=5" "The dog"       one neuron, five times as strong
     glass edit --patch blocks.2.out --from "The girl lost" --at 1 "The boy lost"   one place of another text
     glass edit --toward "She was happy" --away "She was sad" --site blocks.3.out --by 3 "Then Tom was"
     glass edit --sweep --from "The girl lost" --answer " her" --not " his" "The boy lost"   where it matters
