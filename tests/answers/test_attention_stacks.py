@@ -63,7 +63,7 @@ def test_files_have_both_texts(source: Text, cross: Attention) -> None:
     np.testing.assert_allclose([[float(cell) for cell in row[2:]] for row in rows], cross.weights)
     found = json.loads(json.dumps(cross.to_dict()))
     assert (found["tokens"], found["source"]) == (cross.tokens, source.labels)
-    np.testing.assert_array_equal(cross.to_numpy(), cross.weights)
+    np.testing.assert_array_equal(cross.to_numpy()["weights"], cross.weights)
 
 
 def test_the_drawing_is_a_rectangle(text: Text, source: Text, cross: Attention) -> None:

@@ -13,7 +13,7 @@ import glassformer as gf
 from glassformer.answers import ask
 from glassformer.answers.answer import Text
 from glassformer.answers.edits import read_edits
-from glassformer.errors import GlassError
+from glassformer.errors import GlassError, InputError
 from glassformer.explain.edits import values_at
 from glassformer.tasks.complete import LanguageModel
 
@@ -111,6 +111,18 @@ def test_which_places_matter(lm: LanguageModel) -> None:
         "The girl lost", "The boy lost", answer=" her", foil=" his", sites="blocks.*.attn.mix[0]"
     )
     assert heads.sites == [f"blocks.{layer}.attn.mix[0]" for layer in range(len(lm.net.blocks))]
+    several = lm.sweep(
+        "The girl lost", "The boy lost", answer=" her", foil=" his", sites=["embed", "blocks.1.attn.mix[*]"]
+    )
+    count = lm.net.config.heads
+    assert several.sites == ["embed", *(f"blocks.1.attn.mix[{head}]" for head in range(count))]
+    assert several.restored[0, 1] == pytest.approx(1, abs=1e-5)
+
+
+def test_a_sweep_needs_a_difference(lm: LanguageModel) -> None:
+    """Where there is none, a share of it would be 0 ÷ 0."""
+    with pytest.raises(InputError, match="both texts have the logit difference"):
+        lm.sweep(TEXT, TEXT, answer=" her", foil=" his")
 
 
 @pytest.mark.parametrize(

@@ -227,6 +227,31 @@ def test_the_stacks_of_a_model_that_has_one(arguments: list[str], said) -> None:
             ["edit", "--sweep", "--from", "A", "--answer", " a", "--not", " the", TEXT],
             "as many tokens as each other",
         ),
+        (["attention", "--head", "0.x", TEXT], "'0.x' is neither a head of --layer nor LAYER.HEAD"),
+        (["attention", "--robot", "--rollout"], "--rollout does not go with --robot"),
+        (["neurons", "--promotes", "blocks.1.attn.mix[2]"], "is not LAYER.NEURON"),
+        (["neurons", "-s", "1", TEXT], "--seed needs --factors or --clusters"),
+        (["neurons", "--factors", "2", "-k", "3", TEXT], "-k does not go with --factors"),
+        (["saliency", "--steps", "8", TEXT], "--steps needs --method integrated_gradients"),
+        (["lens", "--residual", "-k", "3", TEXT], "-k is how many candidates"),
+        (["lens", "--dark", TEXT], "--dark is for a saved picture: it needs -o"),
+        (["lens", "--width", "400", "-o", "x.csv", TEXT], "--width is for pictures, and x.csv holds numbers"),
+        (["show", "--window", "4"], "--window needs --training-rows"),
+        (["show", "--lr", "1"], "--lr needs --update"),
+        (["edit", "--zero", "blocks.0.mlp", "--by", "2", TEXT], "--by needs --toward and --away"),
+        (["edit", "--edit", "x.json", "--at", "1", TEXT], "--at is for the edits of flags"),
+        (
+            ["edit", "--sweep", "--from", TEXT, "--answer", " a", "--not", " the", TEXT],
+            "there is nothing to restore",
+        ),
+        (["top", "-i", "--json", TEXT], "--json does not go with --interactive"),
+        (["generate", "-i", "--no-stream"], "--no-stream does not go with --interactive"),
+        (["generate", "--num-beams", "2", "--top-k", "3", TEXT], "--top-k does not go with --num-beams"),
+        (["generate", "--length-penalty", "2", TEXT], "--length-penalty is for beam search"),
+        (["tokenize", "--embedding", "--merges", TEXT], "--merges and --embedding are 2 questions"),
+        (["tokenize", "--ids", "--json", TEXT], "--json does not go with --ids"),
+        (["tokenize", "--vocab-size", "9", TEXT], "--vocab-size needs --train"),
+        (["tokenize", "--train", "x", "-o", "y", TEXT], "TEXT does not go with --train"),
         (["edit", "--edit", "/nowhere.json", TEXT], "/nowhere.json: cannot be read"),
         (["generate", "--edit", "/nowhere.json", TEXT], "/nowhere.json: cannot be read"),
     ],
@@ -236,6 +261,23 @@ def test_mistakes(arguments: list[str], words: str, said) -> None:
     shown = said(*arguments, code=2)
     assert words in shown
     assert shown.count("\n") <= 2
+
+
+def test_a_place_in_one_word(said) -> None:
+    """LAYER.HEAD and LAYER.NEURON, or their addresses."""
+    plain = said("attention", "-l", "1", "--head", "2", TEXT)
+    for head in ("1.2", "blocks.1.attn.pattern[2]"):
+        assert said("attention", "--head", head, TEXT) == plain
+    by_address = said("neurons", "--promotes", "blocks.1.mlp.neurons[17]")
+    assert by_address == said("neurons", "--promotes", "1.17")
+
+
+def test_a_word_without_its_blank(said, caplog: pytest.LogCaptureFixture) -> None:
+    """A warning: the token is another one than that of the word inside a text."""
+    said("lens", "-w", " is", TEXT)
+    assert not caplog.messages
+    said("lens", "-w", "is", TEXT)
+    assert caplog.messages == ["'is' and ' is' are two tokens; did you mean ' is', the word inside a text?"]
 
 
 def test_pictures(tmp_path: Path, said) -> None:

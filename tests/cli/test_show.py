@@ -48,6 +48,20 @@ def test_show_has_a_table_for_every_stack(glass, tmp_path: Path, monkeypatch: py
     assert {"shared.weight", "2 × encoder.fc1.bias", "3 × decoder.fc1.bias"} <= set(answer.tensors)
 
 
+@pytest.mark.parametrize(("name", "total"), [("gpt2", 124_439_808), ("gpt3-175b", 174_604_259_328)])
+def test_a_published_size_needs_no_file(glass, name: str, total: int) -> None:
+    """Without a network it is counted from its sizes; another name is still an error."""
+    data = json.loads(glass("show", "--offline", "--json", name)[1])
+    (stack,) = data["stacks"]
+    whole = sum(tensor["parameters"] for tensor in data["whole"])
+    assert data["total"] == stack["blocks"] * stack["block_total"] + whole == total
+    assert data["folder"] is None
+    _, shown, _ = glass("show", "--offline", name)
+    assert "not on this machine" in shown
+    assert ("117M" in shown) == (name == "gpt2")
+    assert glass("show", "--offline", "owner/unknown")[0] == 1
+
+
 def test_one_block_is_one_block(glass, tmp_path: Path) -> None:
     """And one token is one token."""
     save_folder(tmp_path / "one", small_model(layers=1))

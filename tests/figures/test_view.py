@@ -106,7 +106,7 @@ def test_as_frame_and_array(looks: dict[str, Look], monkeypatch: pytest.MonkeyPa
     frame = looks["lens"].to_frame()
     assert list(frame.columns) == looks["lens"].columns
     assert len(frame) == len(looks["lens"].rows)
-    table = looks["attention"].to_numpy()
+    table = looks["attention"].to_numpy()["weights"]
     np.testing.assert_allclose(table.sum(1), 1, atol=1e-5)
     assert looks["lens"].to_numpy()["ranks"].shape == (13, len(looks["lens"].tokens))
     assert set(looks["rankings"].to_numpy()) == {"stages", "ranks", "logprobs", "first"}

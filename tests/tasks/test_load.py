@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from small import small_model, small_tokenizer
 from toys import Encoder, Translating, add_family, toy_folder
 
@@ -90,3 +91,24 @@ def test_a_new_handle_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     bound = found._torch_backend(found.net.given(behind[:2]))
     every = bound.logits(np.array([behind[2:]]))
     np.testing.assert_allclose(every[0], whole.logits(behind)[2:], rtol=1e-5, atol=1e-5)
+
+
+def test_a_folder_without_a_vocabulary(tmp_path: Path) -> None:
+    """Both remedies that the message names: token ids in Python, and a tokenizer.json in the folder."""
+    tokenizer = small_tokenizer()
+    save_folder(tmp_path / "bare", small_model(vocab=len(tokenizer)))
+    lm = gf.load(str(tmp_path / "bare"))
+    with pytest.raises(InputError, match=r"bare has no vocabulary: put its tokenizer\.json into its folder"):
+        lm.generate("The cat")
+    ids = tokenizer.encode("The cat")
+    alone = lm.generate(ids, max_new_tokens=3, temperature=0)
+    (tmp_path / "bare" / "tokenizer.json").write_text(tokenizer.to_json())
+    again = gf.load(str(tmp_path / "bare")).generate("The cat", max_new_tokens=3, temperature=0)
+    assert again.tokens == alone.tokens
+
+
+@pytest.mark.parametrize("dtype", ["float64", "fp64", torch.float64])
+def test_names_of_a_dtype(tmp_path: Path, dtype: Any) -> None:
+    """As torch has it, by its name or its short name."""
+    save_folder(tmp_path / "small", small_model())
+    assert gf.load(str(tmp_path / "small"), dtype=dtype).net.tokens.weight.dtype is torch.float64

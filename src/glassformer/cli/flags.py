@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from glassformer.cli.printing import log
 from glassformer.errors import InputError
@@ -46,6 +47,16 @@ def parse_number(text: str) -> float:
     if not NUMBER.fullmatch(text) or (value := float(text)) in (float("inf"), float("-inf")):
         raise ValueError(f"{text[:40]!r} is not a finite number")
     return value
+
+
+def parse_place(text: str, sites: str) -> tuple[int, int] | None:
+    """Layer and number of a head or neuron: `4.7`, or an address such as `blocks.4.attn.mix[7]`."""
+    number = "([0-9]{1,9})"
+    match = re.fullmatch(rf"{number}\.{number}|blocks\.{number}\.(?:{sites})\[{number}\]", text)
+    if match is None:
+        return None
+    layer, index = (int(one) for one in match.groups() if one is not None)
+    return layer, index
 
 
 class Number(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.5 only
@@ -308,10 +319,13 @@ class Picture:
 
     def check_format(self) -> None:
         """Refuse a file that is neither a picture nor numbers, before anything is computed."""
-        if self.output is not None:
-            from glassformer.figures.view import check_format
+        if self.output is None:
+            refuse("dark", "width", why="is for a saved picture: it needs -o")
+            return
+        from glassformer.figures.view import check_format
 
-            check_format(self.output)
+        if check_format(self.output) in (".csv", ".json"):
+            refuse("dark", "width", why=f"is for pictures, and {self.output.name} holds numbers")
 
     def check(self) -> None:
         """Refuse what cannot be done, before anything is computed."""
@@ -340,7 +354,7 @@ picture_of_any_drawing = picture(output, drawing, dark, width, png_scale, as_jso
 
 
 layer = option("-l", "--layer", type=int, help="One layer, counted from 0.")
-head = option("--head", type=int, help="One head, counted from 0.")
+head = option("--head", help="One head of --layer, counted from 0; or LAYER.HEAD.")
 STACK = "Which stack of a model that has several: encoder, decoder. None: the last."
 stack = option("--stack", default="", show_default=False, help=STACK)
 by_word = switch("--words", "by_word", help="Join the tokens of a word.")
@@ -356,6 +370,17 @@ def only(flag: str, why: str, *, others: dict[str, Any]) -> None:
     given = next((name for name, value in others.items() if value not in (None, ())), None)
     if given is not None:
         raise InputError(f"{given} does not go with {flag}, which {why}")
+
+
+def refuse(*parameters: str, why: str) -> None:
+    """Refuse flags that a user typed and that would have no effect; `why` is the rest of the sentence."""
+    context = click.get_current_context()
+    for name in parameters:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            typed = next(one for one in context.command.params if one.name == name)
+            names = [one for one in typed.opts if one not in getattr(typed, "former", ())]
+            shown = max(names, key=len) if isinstance(typed, Option) else name.upper()
+            raise InputError(f"{shown} {why}")
 
 
 def at_most(flag: str, value: int, *, most: int) -> None:

@@ -41,6 +41,8 @@ class Which:
                 "--residual": self.residual,
             }
         )
+        if self.attribution or self.rankings or self.residual or (self.watch and self.position != "all"):
+            flags.refuse("k", why="is how many candidates of the lens itself --json has")
         if self.position == "all" and (self.attribution or self.residual):
             flag = "--attribution" if self.attribution else "--residual"
             raise InputError(f"{flag} needs one --position, not all")

@@ -19,7 +19,7 @@ from glassformer.nn.stack import Stack
 from glassformer.trace import Tracer
 
 CHUNK = 32  # positions whose logits, of all stages, are in memory at a time
-BLOCK = 2048  # of the vocabulary
+BLOCK = 2048  # tokens of the vocabulary whose rows of the output matrix are read at a time; see _unembed
 EDITED = 1e-3  # share of the stream that no part accounts for, from which it is an edit and not rounding
 
 
