@@ -190,8 +190,9 @@ def test_the_run_means_something(whole: Path) -> None:
     assert len(losses) == 16
     assert losses[-1] < losses[0] - 0.5
     measured = {line["step"]: line["held_out"] for line in lines if "held_out" in line}
-    assert list(measured) == [4, 8, 12, 16]
-    assert sum("preview" in line for line in lines) == 4
+    assert list(measured) == [0, 4, 8, 12, 16]
+    assert sum("preview" in line for line in lines) == 5
+    assert measured.pop(0) > max(measured.values())  # before the first step, and never a checkpoint
     best = min(measured, key=measured.__getitem__)
     kept = {int(path.name.split("-")[1]) for path in (whole / "checkpoints").iterdir()}
     assert kept == {best, *sorted({*range(3, 17, 3), *measured})[-2:]}
@@ -487,9 +488,9 @@ def test_a_key_that_an_earlier_version_did_not_know(tmp_path: Path) -> None:
     assert same.restore(trainee, seed=0).step == 1
     with pytest.raises(CheckpointError, match=r"was made with kind = gpt2 \(now gpt3\)"):
         CheckpointManager(tmp_path, {"lr": 1.0, "kind": "gpt3"}, defaults).restore(trainee, seed=0)
-    # All that changed, in the order of the recipe; a key of the other kind alone is not listed.
+    # All that changed, in the order of the defaults (a recipe); a key of the other kind alone is not listed.
     other = CheckpointManager(tmp_path, {"stride": 4, "lr": 2.0, "kind": "gpt3"}, defaults)
-    with pytest.raises(CheckpointError, match=r"with lr = 1.0 \(now 2.0\), kind = gpt2 \(now gpt3\);"):
+    with pytest.raises(CheckpointError, match=r"with kind = gpt2 \(now gpt3\), lr = 1.0 \(now 2.0\);"):
         other.restore(trainee, seed=0)
 
 

@@ -51,7 +51,7 @@ def test_two_ranks_equal_one(parallel: str, tmp_path: Path, text: str, alone: Pa
     assert crash.run_ranks(out, 2, data=[text], steps=100, parallel=parallel, **HOW) == [0, 0], log_of(out)
     for key in ("loss", "held_out", "norm"):
         right = losses(alone, key)
-        assert len(right) == (10 if key == "held_out" else 100)
+        assert len(right) == (11 if key == "held_out" else 100)
         np.testing.assert_allclose(losses(out, key), right, rtol=1e-9, atol=0)
 
 
