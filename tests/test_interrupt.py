@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from glassformer import interrupt
+from glassformer import cli, interrupt
 
 # Sends Ctrl-C to itself when a module is looked for, which no pause of so many milliseconds would hit.
 INTERRUPTED = """
@@ -48,10 +48,32 @@ def test_what_is_the_command(name: str, is_command: bool, monkeypatch: pytest.Mo
     assert interrupt.is_command() == is_command
 
 
-def test_outside_of_imports_it_is_an_exception() -> None:
-    """So that what is open is closed, and what is half printed ends with a line."""
-    with pytest.raises(KeyboardInterrupt):
-        interrupt.stop(2, sys._getframe())
+def test_at_work_it_is_an_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that what is open is closed, and what is half printed ends with a line; before and after, it is the end."""
+    seen = []
+    monkeypatch.setattr(cli, "overview", lambda: seen.append(interrupt.is_handled(sys._getframe())))
+    cli.run(["--help"])
+    assert seen == [True]
+    assert not interrupt.is_handled(sys._getframe())
+
+
+@pytest.mark.parametrize("where", ["streams.prepare", "interrupt.install", "sys.stdout.flush"])
+def test_before_and_after_the_work(where: str) -> None:
+    """A moment in which nothing catches an exception: one word all the same."""
+    code = f"""
+import os, signal, sys
+from glassformer import cli, interrupt
+from glassformer.cli import streams
+interrupt.install()
+sys.argv = ["glass", "--version"]
+if {where!r} == "sys.stdout.flush":
+    streams.prepare()
+    streams.prepare = lambda: None
+{where} = lambda: os.kill(os.getpid(), signal.SIGINT)
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "glass: stopped\n")
 
 
 def test_an_error_that_it_caused() -> None:

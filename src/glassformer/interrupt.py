@@ -9,6 +9,7 @@ import sys
 from types import FrameType
 
 IMPORTING = "<frozen importlib._bootstrap>"  # the code that runs every import
+WORKING = ("glassformer.cli", "run")  # the function that does what is asked, and whose errors are all reported
 
 
 def install() -> None:
@@ -24,16 +25,25 @@ def is_command() -> bool:
 
 
 def stop(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt; during an import, exit at once.
+    """Raise KeyboardInterrupt where it is handled; anywhere else there is nothing to clean up: exit at once."""
+    if is_handled(frame):
+        raise KeyboardInterrupt
+    os.write(2, b"glass: stopped\n")
+    os._exit(130)
 
-    There is nothing to clean up then, and an exception in the middle of torch's import kills the process.
+
+def is_handled(frame: FrameType | None) -> bool:
+    """Whether the command is at work in a frame, and not importing.
+
+    An exception in the middle of torch's import kills the process.
     """
+    working = False
     while frame is not None:
         if frame.f_code.co_filename == IMPORTING:
-            os.write(2, b"glass: stopped\n")
-            os._exit(130)
+            return False
+        working = working or (frame.f_globals.get("__name__"), frame.f_code.co_name) == WORKING
         frame = frame.f_back
-    raise KeyboardInterrupt
+    return working
 
 
 def is_behind(error: BaseException | None) -> bool:

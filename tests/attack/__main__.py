@@ -20,9 +20,9 @@ from pathlib import Path
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["OMP_NUM_THREADS"] = "1"
 
-from attack import material  # noqa: E402  (after the switches above)
-from attack.cases import KINDS, make  # noqa: E402
-from attack.process import Case, Outcome, fault, run  # noqa: E402
+from attack import material
+from attack.cases import KINDS, make
+from attack.process import Case, Outcome, fault, run
 
 # What verbs import when they run: imported once, here.
 MODULES = (
@@ -59,9 +59,10 @@ def attempt(seed: int, kind: str, number: int, root: Path) -> tuple[Case, Outcom
 def described(case: Case, found: Outcome, wrong: str) -> str:
     """A case and its end, in a few lines."""
     streams = f"stdin {case.stdin!r:.60}, stdout {case.stdout}, stderr {case.stderr}, {case.encoding}"
+    environment = {key: value[:60] for key, value in case.environment.items()}
     lines = [
-        f"  glass {shlex.join(case.arguments)}"[:3000] if case.call is None else f"  {case.what}",
-        f"  {case.what + '; ' if case.call is None and case.what else ''}{streams}; interrupts {case.interrupts}; {case.environment}",
+        f"  glass {shlex.join(case.arguments)}"[:1000] if case.call is None else f"  {case.what}",
+        f"  {case.what + '; ' if case.call is None and case.what else ''}{streams}; interrupts {case.interrupts}; files up to {case.largest_file:,}; {environment}",
         f"  exit code {found.code}, {found.seconds:.1f} s: {wrong or 'as it should be'}",
     ]
     tail = (found.trace or found.err).strip().splitlines()[-8:]

@@ -35,7 +35,7 @@ SHORT_FINETUNE = "--data text.txt --steps 2 --batch 2 --no-tensorboard".split()
 
 # Whole commands that read a model, and that read other files.
 MODEL = (
-    "top -m {} the", "generate -n 3 -m {} the cat", "generate -n 3 -m {} --engine native the", "generate -n 3 --engine torch --num-beams 2 -m {} the",
+    "top -m {} the", "generate -n 3 -m {} 'the cat'", "generate -n 3 -m {} --engine native the", "generate -n 3 --engine torch --num-beams 2 -m {} the",
     "show {}", "show --json {}", "tokenize -m {} --merges the", "attention -m {} the", "lens --json -m {} the", "saliency -n 1 -m {} the",
     "neurons -m {} the", "edit --zero blocks.0.mlp -m {} the", "diff {} other the", "eval {} text.txt --characters 200", "show --update the {}",
     "finetune {} --data text.txt --steps 1 --batch 2 -o new", "finetune {} --data text.txt --lora --steps 1 --batch 2 -o new", "convert {} kept", "rm -y {}",
@@ -52,7 +52,7 @@ READERS: dict[str, tuple[str, ...]] = {
     "text.txt*": ("train recipe.toml -o new --data {}", "eval model {}", "tokenize --train {} -o new", "top -m model -f {}", "neurons --examples 1.3 --corpus {} -m model"),
     "tales.jsonl": ("finetune model --data {} --steps 1 --batch 2 -o new", "eval model {} --field text", "neurons --examples 1.3 --corpus {} -m model"),
     "examples.*": ("generate -n 3 -m model --examples {} the",),
-    "edits.json": ("edit --edit {} -m model the cat", "generate -n 3 -m model --edit {} the", "edit --edit {} -n 0 --json -m model the"),
+    "edits.json": ("edit --edit {} -m model 'the cat'", "generate -n 3 -m model --edit {} the", "edit --edit {} -n 0 --json -m model the"),
     "ckpt.pt": ("convert {} ./converted", "convert {} ./converted --heads 2 --tokenizer model", "top -m {} the"),
 }  # fmt: skip
 
@@ -203,13 +203,13 @@ ENVIRONMENT: dict[str, tuple[str, ...]] = {
     "LANG": ("C", "tr_TR.UTF-8", "xx"), "LC_ALL": ("C", "POSIX"), "PYTHONHASHSEED": ("0",), "ONEDNN_MAX_CPU_ISA": ("x",), "TZ": ("x",), "PAGER": ("false",),
 }  # fmt: skip
 OFTEN = (
-    "top -m model the cat", "generate -n 5 -m model the", "generate -m model --json -n 2 the", "tokenize -m model the cat", "show model", "models", "models --json",
-    "env", "env --json", "--help", "top --help", "--version", "attention -m model the cat", "lens -m model the cat", "neurons -m model the cat", "genrate",
+    "top -m model 'the cat'", "generate -n 5 -m model the", "generate -m model --json -n 2 the", "tokenize -m model 'the cat'", "show model", "models", "models --json",
+    "env", "env --json", "--help", "top --help", "--version", "attention -m model 'the cat'", "lens -m model 'the cat'", "neurons -m model 'the cat'", "genrate",
     "edit --zero blocks.0.mlp -m model -n 2 the", "saliency -n 1 -m model the", "generate -m model -i", "top -m model -i the", "show --curve run",
-    "rm kept", "eval model text.txt --characters 100", "attention -m model -o x.svg the cat", "generate -n 3 -m model -f -", "diff model other the cat",
+    "rm kept", "eval model text.txt --characters 100", "attention -m model -o x.svg 'the cat'", "generate -n 3 -m model -f -", "diff model other 'the cat'",
 )  # fmt: skip
 WRITERS = ("train recipe.toml -o new", "train run", "finetune model --data text.txt --steps 2 --batch 2 --lora -o new", "tokenize --train text.txt --vocab-size 270 -o new",
-           "convert ckpt.pt kept", "edit --zero blocks.0.mlp --save new.json -m model the", "lens -m model -o x.html the cat")  # fmt: skip
+           "convert ckpt.pt kept", "edit --zero blocks.0.mlp --save new.json -m model the", "lens -m model -o x.html 'the cat'")  # fmt: skip
 
 
 def streams(draw: Draw, folder: Path) -> Case:
@@ -217,13 +217,14 @@ def streams(draw: Draw, folder: Path) -> Case:
     case = Case(shlex.split(draw.choice(OFTEN if draw.chance(0.7) else WRITERS)))
     ways = ("file", "closed", "full", "pipe", "terminal", "null")
     case.stdout, case.stderr = (draw.choice(ways) if draw.chance(0.6) else "file" for _ in range(2))
-    case.stdin = draw.choice(("closed", "null", "pipe", "folder", "zeros", b"the cat\n1\n", b"\xff\n\n0\n9\n", b"\0" * 99, draw.text().encode("utf-8", "replace")))
+    case.stdin = draw.choice(("closed", "null", "pipe", "zeros", b"the cat\n1\n", b"\xff\n\n0\n9\n", b"\0" * 99, draw.text().encode("utf-8", "replace")))
     case.encoding = draw.choice(("utf-8", "utf-8", "ascii", "latin-1", "utf-16"))
     for name in draw.some([*ENVIRONMENT], 3):
         case.environment[name] = draw.choice(ENVIRONMENT[name])
     if draw.chance(0.15):
         case.largest_file = draw.choice((0, 100, 5000, 40_000))
-    case.is_long = True
+        case.stderr = "terminal"  # a file could not take the message
+    case.is_long = case.arguments[0] in LONG_VERBS
     return case
 
 
@@ -269,7 +270,7 @@ def values(draw: Draw, folder: Path) -> Case:
     elif which == "recipe":
         sections = {"text": ("data", "vocab", "held_out"), "model": ("kind", "layers", "heads", "width"), "train": ("steps", "lr", "seed")}
         given = {name: {key: draw.value() for key in draw.some(keys, 2)} for name, keys in sections.items()}
-    return Case(call=lambda: _use(which, given, folder), what=f"{which} {given!r}"[:2000])
+    return Case(call=lambda: _use(which, given, folder), what=f"{which} {given!r}"[:500])
 
 
 OPTIONS = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "stop", "num_beams", "logit_bias", "num_return_sequences", "repetition_penalty", "edits", "special", "overflow", "nonsense")  # fmt: skip

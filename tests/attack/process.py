@@ -54,7 +54,7 @@ class Outcome:
     err: str
     trace: str  # of an exception that nothing caught
     seconds: float
-    busy: float  # seconds of CPU, children included
+    busy: float  # seconds of CPU until it was stopped, children included
     stopped: bool  # it took long and got Ctrl-C
     hung: bool  # and did not end then
 
@@ -70,14 +70,16 @@ def run(case: Case, folder: Path, logs: Path) -> Outcome:
 
     printed = bytearray()
     stopped = hung = False
+    busy = 0.0
     until = started + (LONG_ENOUGH if case.is_long else PATIENCE)
     while True:
         printed += _drain([one[0] for one in terminals if one is not None])
-        ended, status, used = os.wait4(child, os.WNOHANG)
+        ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             break
         if time.monotonic() > until:
             hung = stopped or not case.is_long
+            busy = busy or _busy(child)
             os.kill(child, signal.SIGKILL if hung else signal.SIGINT)
             stopped, until = True, time.monotonic() + PATIENCE
     with contextlib.suppress(ProcessLookupError):
@@ -87,18 +89,29 @@ def run(case: Case, folder: Path, logs: Path) -> Outcome:
             os.close(descriptor)
     return Outcome(
         code=os.waitstatus_to_exitcode(status),
-        out=_text(logs / "out") or printed.decode("utf-8", "replace"),
-        err=_text(logs / "err"),
+        out=_text(logs / "out", case.encoding) or printed.decode("utf-8", "replace"),
+        err=_text(logs / "err", case.encoding),
         trace=_text(logs / "trace"),
         seconds=time.monotonic() - started,
-        busy=used.ru_utime + used.ru_stime,
+        busy=busy,
         stopped=stopped,
         hung=hung,
     )
 
 
-def _text(path: Path) -> str:
-    return path.read_bytes()[: 1 << 20].decode("utf-8", "replace") if path.is_file() else ""
+def _text(path: Path, encoding: str = "utf-8") -> str:
+    return path.read_bytes()[: 1 << 20].decode(encoding, "replace") if path.is_file() else ""
+
+
+def _busy(group: int) -> float:
+    """Seconds of CPU that the processes of a group have used."""
+    ticks = 0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            fields = path.read_text().rpartition(")")[2].split()
+            if int(fields[2]) == group:
+                ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def _drain(masters: list[int]) -> bytes:
@@ -124,7 +137,7 @@ def fault(case: Case, found: Outcome) -> str:
         return f"ended by {signal.Signals(-found.code).name}"
     if found.code not in CODES:
         return f"exit code {found.code}"
-    if found.stopped and found.busy < found.seconds / 20:
+    if found.stopped and found.busy < LONG_ENOUGH / 20:
         return f"a hang: it waited {found.seconds:.0f} seconds for something that never came"
     if re.search(r"(Warning: |Exception ignored|Fatal Python)", found.err):
         return "a warning of Python"
@@ -141,7 +154,7 @@ def _fault_of_message(case: Case, found: Outcome) -> str:
     errors = [line for line in lines if line.startswith("glass: ")]
     if found.code and (not errors or not lines[-1].startswith("glass: ")):
         return f"exit code {found.code} without a message" if not errors else "an error of more than one line"
-    if found.code and len(errors) > 1 and not set(errors) == {STOPPED} and "--interactive" not in case.arguments:
+    if found.code and len(errors) > 1 and set(errors) != {STOPPED} and "--interactive" not in case.arguments:
         return "more than one error"
     if found.code and len(lines[-1]) > LONGEST_MESSAGE:
         return f"a message of {len(lines[-1]):,} characters"
@@ -253,28 +266,26 @@ def _connect_all(case: Case, logs: Path, terminals: list[tuple[int, int] | None]
         given = "file"
     ways = (given, case.stdout, case.stderr)
     for number, (name, way) in enumerate(zip(("stdin", "stdout", "stderr"), ways, strict=True)):
+        if way == "closed":
+            setattr(sys, name, None)  # as Python has it
+            continue
         terminal = terminals[number]
         path = str(logs / ("in", "out", "err")[number])
-        descriptor = terminal[1] if terminal else _connect(way, path, reading=number == 0)
-        if descriptor is None:
-            os.close(number)
-            setattr(sys, name, None)
-            continue
-        os.dup2(descriptor, number)
+        os.dup2(terminal[1] if terminal else _connect(way, path, reading=number == 0), number)
         mode = "w" if number else "r"
         errors = "backslashreplace" if number == 2 else "strict"
-        stream = open(number, mode, encoding=case.encoding, errors=errors, closefd=False)
-        setattr(sys, name, stream)
+        setattr(sys, name, open(number, mode, encoding=case.encoding, errors=errors, closefd=False))
+    for number, way in enumerate(ways):
+        if way == "closed":  # last: a file that is opened takes the lowest number that is free
+            os.close(number)
 
 
-def _connect(way: str, path: str, *, reading: bool) -> int | None:
-    """The descriptor of a stream; None for a closed one."""
-    if way == "closed":
-        return None
+def _connect(way: str, path: str, *, reading: bool) -> int:
+    """The descriptor of a stream."""
     if way == "pipe":  # whose other end is closed
         ends = os.pipe()
         os.close(ends[1] if reading else ends[0])
         return ends[0] if reading else ends[1]
-    places = {"file": path, "full": "/dev/full", "null": "/dev/null", "folder": "/", "zeros": "/dev/zero"}
+    places = {"file": path, "full": "/dev/full", "null": "/dev/null", "zeros": "/dev/zero"}
     flags = os.O_RDONLY if reading else os.O_WRONLY | os.O_CREAT
     return os.open(places[way], flags)
