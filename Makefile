@@ -7,7 +7,7 @@ GLASS  := $(BIN)/glass
 ENGINE := hatch_build.py $(wildcard src/glassformer/engine/build.py src/glassformer/engine/core/*)  # installing compiles it
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench peers gallery clean
+.PHONY: help demo test test-slow lint format bench peers docs gallery clean
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/:/' | column -t -s:
@@ -36,6 +36,9 @@ lint: $(VENV)/.ready-dev  ## ruff, format and mypy; the types of views.js where 
 studio/node_modules: studio/package.json studio/package-lock.json
 	@npm --prefix studio ci --silent
 	@touch $@
+
+docs: $(VENV)/.ready-dev  ## write anew the pages that are made from the code: docs/cli.md, house.md, sites.md
+	@for page in cli house sites; do $(BIN)/python docs/$$page.py || exit 1; done
 
 gallery: $(VENV)/.ready-dev  ## draw the pictures of docs/gallery.md and run docs/quickstart.ipynb anew
 	@$(BIN)/python docs/gallery.py

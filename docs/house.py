@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "glassformer"
 PAGE = ROOT / "docs" / "house.md"
 START, END = "<!-- from here on made by docs/house.py -->", "<!-- made by docs/house.py up to here -->"
-SHARED = ("errors", "machine", "durable", "files")  # every room may import these
+SHARED = ("errors", "interrupt", "machine", "durable", "files")  # every room may import these
 Graph = dict[str, set[str]]
 
 
@@ -95,6 +95,7 @@ def section() -> str:
         for level in layers(found)
         for room in level
     ]
+    shared = [f"| `{name}` | {sentence(name)} |" for name in SHARED]
     lines = [
         "```mermaid",
         "graph TD",
@@ -102,11 +103,16 @@ def section() -> str:
         "```",
         "",
         "An arrow points to what a room imports; one that follows from others is left out of the drawing, not of the table.",
-        f"Every room may also import {', '.join(f'`{name}`' for name in SHARED)}.",
         "",
         "| room | what lives there | imports |",
         "|---|---|---|",
         *rows,
+        "",
+        "Every room may also import these files:",
+        "",
+        "| file | what it has |",
+        "|---|---|",
+        *shared,
     ]
     return "\n".join(lines)
 

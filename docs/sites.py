@@ -77,7 +77,7 @@ TAIL = """
 
 An **address** is a site, with an index where one head or neuron is meant: `blocks.5.attn.mix[1]`, `blocks.3.mlp.neurons[17]`.
 `blocks.2.attn` and `blocks.2.mlp` are short for their `.out`. A `*` is one name between dots, as in `blocks.*.out`; at the
-beginning or the end it is whatever stands there.
+beginning or the end it is any number of names.
 
 `logits, cache = lm.run_with_cache(text)` holds all of them. The names on the right are understood too, with TransformerLens'
 shapes, and so are its short ones: `cache["pattern", 3]`, `cache["resid_post", 3]`. Weights are never altered on loading, so

@@ -14,7 +14,7 @@ class Swept(NamedTuple):
     """Two texts of as many tokens, and the token that each makes likelier than the other does."""
 
     clean: str | list[int] = "The girl lost"
-    broken: str | list[int] = "The boy lost"
+    corrupted: str | list[int] = "The boy lost"
     answer: str | int = " her"
     foil: str | int = " his"
 
@@ -66,7 +66,7 @@ def _of_model(lm: LanguageModel, text: str, swept: Swept) -> list[Answer]:
         lm.examples([text], layer=1, neuron=3),
         ask("edit", Text(lm, lm.encode(text)), edits=off, k=3, max_new_tokens=2),
         lm.diff(other, text),
-        lm.sweep(swept.clean, swept.broken, answer=swept.answer, foil=swept.foil),
+        lm.sweep(swept.clean, swept.corrupted, answer=swept.answer, foil=swept.foil),
         lm.training_rows(text),
         lm.update(text),
     ]

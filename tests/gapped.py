@@ -24,4 +24,4 @@ def with_gaps() -> list[dict[str, Any]]:
         {"kind": "panels", "panels": []},
         {"kind": "matrix", "rows": ["a"], "columns": ["b"], "values": [[None]], "scale": scale, "void": "–"},
     ]
-    return [{"view": 1, **PLAIN, **job} for job in jobs]
+    return [{"view": 2, **PLAIN, **job} for job in jobs]

@@ -7,15 +7,17 @@ import runpy
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from xml.etree import ElementTree
 
 import nbclient
 import nbformat
 import pytest
+import yaml
 
 from glassformer import machine
-from glassformer.cli import VERBS
+from glassformer.cli import GROUPS, VERBS
 from glassformer.cli import run as glass
 
 ROOT = Path(__file__).parents[1]
@@ -133,20 +135,42 @@ def test_make_targets_of_the_documents() -> None:
 
 
 def test_verbs_of_the_readme() -> None:
-    """The table names every verb, and no other."""
-    table = (ROOT / "README.md").read_text().split("| verb |")[1].split("\n\n")[0]
-    named = {
-        verb
-        for row in table.splitlines()
-        for verb in re.findall(r"`([a-z]+)`", row.split("|")[1] if "|" in row else "")
-    }
-    assert named == set(VERBS)
+    """The table has a row for each group of verbs, and names every verb in it."""
+    table = (ROOT / "README.md").read_text().split("| | verbs |")[1].split("\n\n")[0]
+    rows = re.findall(r"^\| ([a-z ]+) \| (.*) \|$", table, re.M)
+    named = {group: tuple(re.findall(r"`([a-z]+)`", verbs)) for group, verbs in rows}
+    assert named == {group.lower(): verbs for group, verbs in GROUPS.items()}
+
+
+def test_the_readme_begins_with_two_commands_and_a_picture() -> None:
+    """In its first screen, and the picture has words for who does not see it."""
+    first = (ROOT / "README.md").read_text().split("\n## ")[0]
+    assert first.index("$ make demo\n$ make test") < first.index('<img src="docs/gallery/')
+    assert len(re.findall(r'alt="([^"]+)"', first)[0]) > 100
+
+
+def test_the_citation_is_that_of_the_package() -> None:
+    """Name, version, license and keywords as in pyproject.toml, in the form of CFF 1.2.0."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["cff-version"] == "1.2.0"
+    assert citation["title"].lower() == project["name"]
+    for field in ("version", "license", "keywords"):
+        assert citation[field] == project[field], field
 
 
 def test_the_sites_are_the_sites() -> None:
     """The page is what a real run says it is."""
     made = runpy.run_path(str(ROOT / "docs" / "sites.py"))
     assert (ROOT / "docs" / "sites.md").read_text() == made["table"]()
+
+
+def test_the_command_line_page_is_that_of_the_code() -> None:
+    """Made by docs/cli.py, not by hand; every verb's own help is in it."""
+    made: str = runpy.run_path(str(ROOT / "docs" / "cli.py"))["page"]()
+    assert (ROOT / "docs" / "cli.md").read_text() == made, "run `make docs`"
+    assert re.findall(r"^### glass (\w+)$", made, re.M) == list(VERBS)
+    assert len(re.findall(r"^Usage: glass [a-z]+ ", made, re.M)) == len(VERBS)
 
 
 def test_the_gallery_is_what_its_lines_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,21 +217,24 @@ def test_the_notebook_runs(tmp_path: Path) -> None:
 
 
 def test_links_lead_somewhere() -> None:
-    """Relative links of the pages exist."""
+    """What the pages link to and show exists: relative links, and pictures in light and dark."""
+    relative = re.compile(r"""(?:\]\(|src="|srcset=")(?!https?:)([^)#"]+)""")
     for page in PAGES:
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text()):
+        for target in relative.findall(page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_the_file_tree_is_the_tree() -> None:
-    """Every room in the README exists, and every room is in the README."""
-    tree = (ROOT / "README.md").read_text().split("src/glassformer/\n")[1].split("```")[0]
-    named = {line.split()[0].rstrip("/") for line in tree.splitlines() if line.startswith("  ")}
+def test_the_house_page_names_every_file_and_folder() -> None:
+    """Those of the package in its graph, tables and text; those of the repository in the table beside it."""
+    package, _, beside = (ROOT / "docs" / "house.md").read_text().partition("Beside the package:")
     source = ROOT / "src" / "glassformer"
-    there = {
-        path.name for path in source.iterdir() if path.name not in ("__init__.py", "__pycache__", "py.typed")
-    }
-    assert named == there
+    inside = {path.name.removesuffix(".py") for path in source.iterdir() if not path.name.startswith("__pyc")}
+    assert inside - {"__init__", "py.typed"} <= set(re.findall(r"`(\w+)`", package))
+
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    folders = {name.split("/")[0] for name in listed.split() if "/" in name and not name.startswith(".")}
+    table = re.findall(r"^\| `(\w+)` \|", beside.split("\n## ")[0], re.M)
+    assert set(table) == folders - {"src"}
 
 
 def test_slow_checks_are_listed() -> None:

@@ -15,7 +15,7 @@ import glassformer
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "glassformer"
 
-# Room -> rooms it may import (itself always). `errors`, `machine`, `durable` and `files` are open to all.
+# Room -> rooms it may import (itself always). `errors`, `interrupt`, `machine`, `durable` and `files` are open to all.
 MAY_IMPORT: dict[str, set[str]] = {
     "trace": set(),
     "nn": {"trace"},
@@ -34,13 +34,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "verification": {"tasks", "answers", "hub", "tokenizers", "generation", "trace"},
     "cli": {"verification", "tasks", "answers", "figures"},
     "errors": set(),
+    "interrupt": set(),
     "machine": set(),
     "durable": set(),
     "files": set(),
     "__main__": {"cli"},
     "__init__": {"tasks", "tokenizers", "trace", "training", "verification"},
 }
-OPEN_TO_ALL = {"errors", "machine", "durable", "files"}
+OPEN_TO_ALL = {"errors", "interrupt", "machine", "durable", "files"}
 NO_TORCH = {
     "generation",
     "tokenizers",

@@ -78,11 +78,9 @@ cli.main()
 
 def test_an_error_that_it_caused() -> None:
     """Is known as one, and others are not."""
-    try:
-        try:
-            raise KeyboardInterrupt
-        except KeyboardInterrupt:
-            raise ImportError("half a module")
-    except ImportError as error:
-        assert interrupt.is_behind(error)
-    assert not interrupt.is_behind(ImportError("no module"))
+    error = ImportError("half a module")
+    assert not interrupt.is_behind(error)
+    error.__context__ = ValueError("half a constant")
+    assert not interrupt.is_behind(error)
+    error.__context__.__context__ = KeyboardInterrupt()
+    assert interrupt.is_behind(error)

@@ -72,7 +72,7 @@ def threads() -> int:
 
 
 def available_memory() -> int:
-    """Bytes that could be allocated now, as far as the system tells; UNKNOWN where it does not."""
+    """Bytes that could be allocated now, as the system reports it; UNKNOWN where it does not."""
     limits = []
     try:
         fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
@@ -155,7 +155,7 @@ def bf16(*, probe_again: bool = False) -> str:
 
 
 def describe() -> dict[str, Any]:
-    """All that `glass env` tells."""
+    """All that `glass env` reports."""
     import platform
 
     processor = cpu()

@@ -176,7 +176,7 @@ class Tracer(dict[str, Tensor]):
             self[path] = _stacked(values)
 
     def addresses(self, glob: str) -> list[str]:
-        """The addresses of the sites met that a glob stands for: `blocks.*.mlp`, `blocks.*.attn.mix[1]`."""
+        """The addresses of the sites met that a glob matches: `blocks.*.mlp`, `blocks.*.attn.mix[1]`."""
         site, index = parse_address(glob)
         met = [path for path in self if _matches(path, site)]
         if not met:
@@ -254,7 +254,7 @@ def parse_address(address: str) -> tuple[str, int | None]:
 
 @lru_cache(maxsize=4096)
 def _matches(path: str, glob: str) -> bool:
-    """`*` is one name between dots; at the beginning or the end of a glob, whatever stands there."""
+    """`*` is one name between dots; at the beginning or the end of a glob, any number of names."""
     glob = re.sub(r"\*+", "*", glob)  # several in a row match the same, in exponential time
     form = re.sub(r"(?<=.)\\\*(?=.)", "[^.]*", re.escape(glob)).replace(r"\*", ".*")
     return re.fullmatch(form, path) is not None

@@ -142,7 +142,7 @@ def test_the_steps_of_a_query_on_another_text(text: Text, source: Text) -> None:
     found = steps(text, layer=0, head=1, position=-1, **CROSS)
     assert found.tokens == source.labels
     assert found.position == len(text.ids) - 1
-    assert f"query {text.labels[-1]!r}" in found.caption
+    assert f"query “{text.labels[-1]}”" in found.caption
     assert found.view().to_svg().startswith("<svg")
     with pytest.raises(InputError, match="position 40 is out of range"):
         steps(text, layer=0, head=1, position=40, **CROSS)

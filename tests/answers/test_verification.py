@@ -51,4 +51,5 @@ def test_table_and_data(tmp_path: Path) -> None:
     assert found.sentence() == "small: checks: cache failed."
     assert verification(HOLDS).sentence().endswith("all 1 checks passed, and each caught its mutant.")
     found.save(tmp_path / "x.svg")
-    assert "within the limit" in (tmp_path / "x.svg").read_text()
+    drawn = (tmp_path / "x.svg").read_text()
+    assert (drawn.count(">within<"), drawn.count(">exceeds<")) == (1, 3)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from glassformer.answers import QUESTIONS
-from glassformer.cli import VERBS, command_of
+from glassformer.cli import GROUPS, VERBS, command_of
 
 
 def test_alone_it_gets_a_newcomer_going(glass) -> None:
@@ -29,6 +29,18 @@ def test_help_names_every_verb(glass) -> None:
         code, text, _ = glass(verb, "--help")
         assert code == 0
         assert f"glass {verb}" in text.split("Options:")[0].split("\n", 2)[2]
+
+
+def test_help_groups_the_verbs(glass) -> None:
+    """Every verb is listed once, under the heading of its group; the groups are in the order of the table."""
+    assert [name for names in GROUPS.values() for name in names] == list(VERBS)
+    listed: dict[str, list[str]] = {}
+    for heading, verb in re.findall(r"^(?:([A-Z][a-z ]+):|  ([a-z]+)  .*)$", glass("--help")[1], re.M):
+        if heading:
+            listed[heading] = names = []
+        else:
+            names.append(verb)
+    assert {heading: tuple(names) for heading, names in listed.items()} == GROUPS
 
 
 def test_a_bare_prompt_of_several_words(glass, model: str) -> None:

@@ -74,7 +74,7 @@ def test_whole_numbers(text: str, value: int | None) -> None:
     if value is not None:
         assert flags.parse_whole(text) == value
         return
-    with pytest.raises(ValueError, match="is not a whole number|is too large"):
+    with pytest.raises(ValueError, match=r"is not a whole number|is too large"):
         flags.parse_whole(text)
 
 

@@ -10,7 +10,8 @@ FULL = "glass: the result could not be written to stdout (No space left on devic
 
 
 def shell(command: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr."""
+    """Exit code, stdout and stderr; what is left in a buffer is written when Python ends."""
+    command = f"unset PYTHONUNBUFFERED; {command}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     return done.returncode, done.stdout, done.stderr
 

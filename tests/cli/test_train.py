@@ -192,7 +192,7 @@ def test_only_completions_are_learned(tmp_path: Path, capsys: pytest.CaptureFixt
         (["--data", "{text}", "--steps=1_0"], "'1_0' is not a whole number"),
         (["--data", "{text}", "--lr=\u0661"], "is not a finite number"),
         (["--data", "{text}", "--vocab=1000000000000"], "vocab_size must be at most 1,048,576"),
-        (["--data", "{text}", "--batch=1000000000", *SMALL], "a step of batch = 1,000,000,000 rows needs"),
+        (["--data", "{text}", *SMALL, "--batch=1000000000"], "a step of batch = 1,000,000,000 rows needs"),
         (["--data", "{text}", "--layers=1000000", "--width=4", "--vocab=280"], "layers must be at most 10,000"),
     ],
 )  # fmt: skip

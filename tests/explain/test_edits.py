@@ -216,10 +216,10 @@ def test_a_sweep_is_one_patch_after_the_other(pair: Pair, monkeypatch: pytest.Mo
 
             last = logits(pair, OTHER, {site: by_hand})[-1]
             assert found.patched[number, position] == pytest.approx(float(last[40] - last[41]), rel=1e-9)
-    clean, broken = (
+    clean, corrupted = (
         float(logits(pair, ids)[-1, 40] - logits(pair, ids)[-1, 41]) for ids in (pair.ids, OTHER)
     )
-    assert (found.clean, found.broken) == pytest.approx((clean, broken))
+    assert (found.clean, found.corrupted) == pytest.approx((clean, corrupted))
     assert found.restored[2, -1] == pytest.approx(1.0)
     np.testing.assert_allclose(found.restored[2, :-1], 0, atol=1e-9)
     monkeypatch.setattr("glassformer.explain.edits.ROWS", 5)

@@ -379,7 +379,7 @@ def test_the_other_questions(reading: Reading) -> None:
     tokens, positions, whole = inputs(reading)
     np.testing.assert_allclose(tokens, net.embed(torch.tensor([IDS]))[0].detach().numpy())
     np.testing.assert_allclose(tokens + positions, whole, rtol=1e-12)
-    assert residual(reading, position=-1).length.shape == (1 + len(stack.parts) * stack.layers,)
+    assert residual(reading, position=-1).norm.shape == (1 + len(stack.parts) * stack.layers,)
     assert activations(reading).values.shape == (stack.layers, 12, stack.neurons)
     if reading.source is None:
         assert len(examples(net, [IDS, IDS[:3]], neurons=[(1, 7)], k=1)[1, 7]) == 1

@@ -19,10 +19,11 @@ from glassformer.figures.cells import flat
 from glassformer.figures.color import HUES, SERIES, THEMES, at, ink_on, luminance, magnitude, resolve
 from glassformer.figures.curves import ticks
 from glassformer.figures.grids import strongest
-from glassformer.figures.labels import cells, cut, number, percent, tick, visible, wrap
+from glassformer.figures.labels import cells, cut, number, percent, tick, visible, visible_start, wrap
 from glassformer.figures.layout import ROOMS, figure, layouts
 from glassformer.figures.marks import press, width_of
 from glassformer.figures.packing import numbers
+from glassformer.figures.specs import names
 from glassformer.figures.svg import svg
 from glassformer.figures.view import View, packed
 from glassformer.tasks.complete import LanguageModel
@@ -108,7 +109,7 @@ def test_a_view_of_the_future_is_refused(looks: dict[str, Look], tmp_path: Path)
     """In one sentence that names both versions."""
     path = tmp_path / "x.json"
     path.write_text(json.dumps(looks["lens"].view().spec | {"view": 9}))
-    with pytest.raises(InputError, match="version 9; this one draws version 1"):
+    with pytest.raises(InputError, match="version 9; this Glassformer draws versions 1 and 2"):
         View.load(path)
 
 
@@ -241,6 +242,14 @@ def test_what_cannot_be_seen_is_marked(text: str, shown: str, width: int) -> Non
     assert cells(visible(text)) == width
 
 
+def test_a_label_of_a_very_long_token_is_its_beginning() -> None:
+    """In a million characters nobody reads the rest, and every one of them would be looked at."""
+    assert visible_start(" a\n" * 10) == visible(" a\n" * 10)
+    assert visible_start("x" * 200) == "x" * 200
+    assert visible_start(" " * 1_000_000) == "␣" * 200 + "…"
+    assert names(["x" * 1_000_000, "y"]) == ["x" * 200 + "…", "y"]
+
+
 def test_labels_and_numbers() -> None:
     """Cut, wrapped and rounded."""
     assert cut("abcdef", 4) == "abc…"
@@ -278,7 +287,7 @@ def test_views_with_gaps() -> None:
 def test_features_and_labels() -> None:
     """Rows of features with the label that follows them: below each other where there is room."""
     rows = [{"note": str(n), "pieces": ["robot"] * (n + 1), "label": "must"} for n in range(4)]
-    spec = {"view": 1, **PLAIN, "kind": "boxes", "rows": rows}
+    spec = {"view": 2, **PLAIN, "kind": "boxes", "rows": rows}
     assert not list(jsonschema.Draft202012Validator(SCHEMA).iter_errors(spec))
 
     found = [mark for mark in marks(spec) if "label" in mark.get("keys", ())]

@@ -49,7 +49,7 @@ def test_without_colors_there_are_digits(looks: dict[str, Look]) -> None:
 
 
 def test_cut_off_candidates_stand_below_a_line(looks: dict[str, Look]) -> None:
-    """Five of twelve may be drawn."""
+    """Five of twelve may be sampled."""
     rows = [line for line in shown(looks, "top", color=False).splitlines() if "%" in line or "─" in line]
     assert [n for n, line in enumerate(rows) if "─" in line] == [5]
 

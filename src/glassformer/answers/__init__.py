@@ -38,11 +38,11 @@ class Question(NamedTuple):
 
 
 QUESTIONS: dict[str, Question] = {
-    "top": Question("tokens", "the likeliest next tokens, and which of them may be drawn", CAUSAL),
+    "top": Question("tokens", "the likeliest next tokens, and which of them may be sampled", CAUSAL),
     "tokens": Question("tokens", "the tokens of a text and their ids"),
     "merges": Question("tokens", "how the words of a text become tokens, merge by merge"),
     "embedding": Question("tokens", "what goes into the first block: token and position vectors"),
-    "probabilities": Question("tokens", "how sure the model was of every generated token", WRITES),
+    "probabilities": Question("tokens", "how probable every generated token was", WRITES),
     "attention": Question("attention", "where heads attend", ATTENDS),
     "heads": Question("attention", "what kind of head each is", ATTENDS),
     "find_heads": Question("attention", "which heads attend from one word to another", ATTENDS),
@@ -52,7 +52,9 @@ QUESTIONS: dict[str, Question] = {
     "lens": Question("lens", "what every layer would predict", CAUSAL | LAYERS),
     "rankings": Question("lens", "the ranks of generated tokens in every layer", CAUSAL | WRITES | LAYERS),
     "rankings_watch": Question("lens", "the ranks of some words in every layer", CAUSAL | LAYERS),
-    "attribution": Question("lens", "which heads and layers raise a logit", CAUSAL | LAYERS),
+    "attribution": Question(
+        "lens", "logit attribution: what heads and layers add to a logit", CAUSAL | LAYERS
+    ),
     "residual": Question("lens", "one position's vector through the layers", CAUSAL | LAYERS),
     "saliency": Question(
         "saliency", "which earlier tokens made the next ones likely", CAUSAL | WRITES | LAYERS
@@ -65,7 +67,7 @@ QUESTIONS: dict[str, Question] = {
     "edit": Question(
         "edits", "change heads, neurons or layers, and compare what the model predicts", CAUSAL | WRITES
     ),
-    "sweep": Question("edits", "which places carry what tells two texts apart", CAUSAL),
+    "sweep": Question("edits", "activation patching: where two texts differ inside", CAUSAL),
     "diff": Question("diff", "two models on one text, token by token", CAUSAL | LAYERS),
     "cache": Question("cache", "what each step computes and finds in the KV cache", WRITES | ATTENDS),
     "parameters": Question("model", "where a model's parameters are"),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from glassformer.figures.view import View
     from glassformer.tokenizers import Tokenizer
 
-SCHEMA = 1  # of `Answer.to_dict`; grows when a field changes its name or meaning
+SCHEMA = 2  # of `Answer.to_dict`; grows when a field changes its name or meaning
 
 Array = np.ndarray[Any, Any]
 Cell = str | int | float | bool | None
@@ -237,7 +237,8 @@ class Answer:
             raise InputError(f"{drawing!r} is not a drawing of {self.kind}; there is {known}")
 
         title, _, rest = self.caption.partition("\n")
-        remarks = [readable(rest), self.made, f"Glassformer {version('glassformer')}"]
+        paragraphs = map(readable, rest.split("\n\n"))
+        remarks = [*paragraphs, self.made, f"Glassformer {version('glassformer')}"]
         about: Spec = {
             "view": VERSION,
             "title": readable(title),
@@ -282,7 +283,8 @@ class Answer:
 
     def title_of_some(self, what: str, *, shown: int, total: int) -> Spec:
         """A title that says so when a drawing does not show everything; nothing when it does."""
-        return {} if shown >= total else {"title": f"{self.caption}; the first {shown} of {total} {what}"}
+        title = self.caption.partition("\n")[0]
+        return {} if shown >= total else {"title": f"{title}; the first {shown} of {total} {what}"}
 
 
 def _described(value: Cell) -> str:
@@ -318,11 +320,7 @@ def _stacked(column: Any) -> Any:
 
 def plain(value: Any) -> Any:
     """Values as JSON has them; −∞ and nan are null."""
-    if value is None or type(value) in (
-        str,
-        int,
-        bool,
-    ):  # most cells of a table; the rest takes ten times as long
+    if value is None or type(value) in (str, int, bool):  # most cells of a table; what follows takes longer
         return value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {one.name: plain(getattr(value, one.name)) for one in dataclasses.fields(value)}

@@ -9,9 +9,9 @@ from glassformer.answers.answer import Answer, Array, Cell, Column, Drawing, Tab
 from glassformer.errors import InputError, counted
 from glassformer.explain import attention as attending
 from glassformer.figures.color import magnitude, signed
-from glassformer.figures.labels import number, percent
+from glassformer.figures.labels import cells, number, percent, quoted
 from glassformer.figures.labels import visible as shown
-from glassformer.figures.marks import Spec
+from glassformer.figures.marks import LABEL, Spec
 from glassformer.figures.specs import bars, matrix, names, panels
 from glassformer.figures.view import short
 
@@ -21,7 +21,12 @@ WEAK = 0.04  # of the strongest: weaker ones get no arc
 NEAR = 48  # tokens whose arcs are drawn one by one
 SMALL = 16  # rows and columns of a head among many, at most
 MOST_CELLS = 40_000  # of all heads together
-SHORT = {"previous": "prev.", "first": "first", "duplicate": "same", "induction": "ind."}  # kinds of heads
+SHORT = {
+    "previous": "prev.",
+    "first": "first",
+    "duplicate": "dup.",
+    "induction": "ind.",
+}  # kinds of heads, over a small pattern
 
 
 # attention and rollout: how much every token takes from every other
@@ -130,7 +135,7 @@ class Attention(FromTo):
     def _scale(self, note: str = "") -> Spec:
         high = float(self.weights.max(initial=0))
         if self.value_weighted:
-            return {"scale": magnitude(f"handed over{note}", high), "unit": ""}
+            return {"scale": magnitude(f"norm of weight × value{note}", high), "unit": ""}
         return {"scale": magnitude(f"of the attention of a row{note}", high), "unit": "percent"}
 
     def finding(self) -> str:
@@ -170,7 +175,7 @@ def attention(
     what = "attention"
     heads_of = attending.patterns(reading, layers=[layer], stack=stack, part=part)[0]  # (H, T, S)
     if values:
-        what += " × length of what is handed over"
+        what = "value-weighted attention"
         heads_of = attending.value_weighted(reading, layer=layer, stack=stack, part=part)
 
     which = "mean of all heads" if head is None else f"head {head}"
@@ -307,7 +312,7 @@ class Heads(FromTo, attending.HeadStatistics):
         by = -(-size // across)  # tokens that share a cell
         side = float(max(3, int(min(84, 920 / count - 8) // -(-size // by))))
         parts = [self._small_pattern(layer, head, by, side) for layer, head in np.ndindex((layers, count))]
-        title = f"{self.caption}; LAYER.HEAD, what it gives most to"
+        title = f"{self.caption}; LAYER.HEAD and what it attends to most"
         if by > 1:
             title += f"; cells are the strongest of {by} × {by}"
         return panels(parts, across=count, gap=8, title=title, scale=magnitude("attention"), unit="percent")
@@ -346,6 +351,7 @@ class Heads(FromTo, attending.HeadStatistics):
             texts=texts,
             numeric=True,
             unit="percent",
+            title=f"{self.caption}; LAYER.HEAD",
         )
 
     def finding(self) -> str:
@@ -355,7 +361,7 @@ class Heads(FromTo, attending.HeadStatistics):
             return f"head {layer}.{head} attends most to {token!r}, with {percent(share)}"
         layer, head, share, *_ = self.table().largest("previous")
         if share != share:
-            return "one token"
+            return "there is only one token"
         return f"head {layer}.{head} attends most to the token before, with {percent(share)}"
 
 
@@ -428,7 +434,7 @@ def find_heads(
         raise InputError(f"{target!r} comes after {source!r}; attention only looks back")
     patterns = attending.patterns(reading, stack=stack, part=part)
     found = attending.find_heads(patterns, queries=queries, sources=sources, mask=visible)
-    caption = f"{text.name_of(stack, part)}: from {source!r} to {target!r}"
+    caption = f"{text.name_of(stack, part)}: attention from {source!r} to {target!r}"
     return FoundHeads(caption=caption, tokens=asking.labels, heads=found[:k])
 
 
@@ -494,15 +500,18 @@ class Steps(Answer, attending.Steps):
         width = self.weighted.shape[1]
         across = [str(n) for n in range(width)]
         scale = signed("weight × value", float(np.abs(self.weighted).max()) or 1.0)
+        sources = names(self.tokens)
         thin: Spec = {
             "window": self._window(),
             "cell": [float(max(2, 160 // width)), 18.0],
-            "row_labels": False,
+            # On a phone these are below the steps, not beside them: rows need their own names, and the sum
+            # as much room for its name as the sources have for theirs, or its columns are not under theirs.
+            "label_columns": min(LABEL, max(map(cells, sources))),
             "column_labels": False,
             "legend": False,
         }
         given = matrix(
-            names(self.tokens), across, values=self.weighted, scale=scale, banner=["v", "softmax × v"], **thin
+            sources, across, values=self.weighted, scale=scale, banner=["v", "softmax × v"], **thin
         )
         mixed = matrix(["sum"], across, values=self.mix[None], scale=scale, banner=["v", "their sum"], **thin)
         return panels([given, mixed | {"legend": True}], gap=6)
@@ -530,7 +539,7 @@ def steps(
     at = reading.check_position(position, stack=stack)
     found = attending.query_steps(reading, layer=layer, head=head, position=at, stack=stack, part=part)
     queries, sources = text.axes(stack=stack, part=part)
-    where = f"layer {layer}, head {head}, query {queries.labels[at]!r} at {at}"
+    where = f"layer {layer}, head {head}, query {quoted(queries.labels[at])} at {at}"
     caption = f"{text.name_of(stack, part)}: {where}"
     return Steps(caption=caption, tokens=sources.labels, position=at, **vars(found))
 
@@ -590,7 +599,7 @@ class Robot(Answer):
                     cell=[44.0, 24.0],
                 )
             )
-        return panels(parts, across=2, title="robot must obey orders: from scores to shares")
+        return panels(parts, across=2, title="robot must obey orders: from scores to weights")
 
 
 def robot() -> Robot:

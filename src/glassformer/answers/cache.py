@@ -1,4 +1,4 @@
-"""The key-value cache: what each step of a generation computes, and what it finds there."""
+"""The KV cache: what each step of a generation computes, and what it reuses."""
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from glassformer.figures.specs import bars, matrix, names, panels
 
 @answer
 class Cache(Answer):
-    """What the key-value cache held and saved while a text was generated, step by step."""
+    """What the KV cache held and saved while a text was generated, step by step."""
 
     kind = "cache"
 
@@ -27,8 +27,8 @@ class Cache(Answer):
             Column("computed", "count"),
             Column("reused", "count"),
             Column("saved", "share"),
-            Column("bytes a layer", "count"),
-            Column("bytes", "count"),
+            Column("bytes per layer", "count"),
+            Column("bytes in total", "count"),
         ]
         rows: list[list[Cell]] = []
         for one, name in zip(self.steps, self.tokens, strict=True):
@@ -46,24 +46,24 @@ class Cache(Answer):
             first = int(one.reused[0])
             outlined += [[n, at] for at in range(first, first + int(one.computed[0]))]
 
-        writes = zip(self.steps, names(self.tokens), strict=True)
+        generated = zip(self.steps, names(self.tokens), strict=True)
         filled = matrix(
-            [f"{one.step}: writes {token}" for one, token in writes],
+            [f"step {one.step}: {token}" for one, token in generated],
             names(self.text)[:size],
             values=reused,
-            scale=magnitude("reused (solid); outlined: computed in this step"),
+            scale=magnitude("reused"),
             outlined=outlined,
-            title="which keys and values a step finds",
-            legend=False,
+            title="keys and values of every step: solid reused, outlined computed",
+            legend=False,  # the title says what both look like
         )
         layers = [f"layer {n}" for n in range(len(last.bytes))]
-        sizes = bars(layers, last.bytes, title="bytes of every layer's KV cache at the end")
+        sizes = bars(layers, last.bytes, title="KV cache at the end, bytes per layer")
         return panels([filled, sizes])
 
     def finding(self) -> str:
         """What the last step does."""
         step, _, computed, reused, _, _, size = self.rows[-1]
-        found = f"each layer computes {computed} and finds {reused} positions"
+        found = f"each layer computes {computed} and reuses {reused} positions"
         return f"in step {step} {found}; {size:,} bytes in all"
 
 
@@ -75,10 +75,10 @@ def _each(layers: Array) -> int | str:
 
 
 def cache(text: Text) -> Cache:
-    """What the key-value cache held and saved while a text was generated, step by step."""
+    """What the KV cache held and saved while a text was generated, step by step."""
     reading = text.reading()
     return Cache(
-        caption=f"{text.name}: keys and values of {counted(reading.stack().layers, 'layer')}",
+        caption=f"{text.name}: KV cache of {counted(reading.stack().layers, 'layer')}",
         tokens=text.labels[text.prompt :] if text.prompt else [],
         steps=caching.steps(reading),
         text=text.labels,

@@ -28,9 +28,9 @@ class Diff(Answer, differing.Difference):
             Column("token", "token", key=True),
             Column(self.models[0], "share"),
             Column(self.models[1], "share"),
-            Column("difference", "signed"),
-            Column("rank", "rank"),
-            Column("rank of the other", "rank"),
+            Column("log-prob difference", "signed"),
+            Column(f"rank in {self.models[0]}", "rank"),
+            Column(f"rank in {self.models[1]}", "rank"),
         ]
         chances = np.exp(np.stack([self.one.logprobs[-1, :-1], self.other.logprobs[-1, :-1]], -1))
         rows: list[list[Cell]] = []
@@ -40,10 +40,11 @@ class Diff(Answer, differing.Difference):
         return Table(columns, rows)
 
     def draw(self) -> Spec:
-        """Where the other model gives a token more or less, and how far apart their heads attend."""
+        """Where the second model gives a token more or less, and how far apart their heads attend."""
         most = float(np.abs(self.logprobs).max()) or 1.0
-        scale = signed("log-probability, the other less this one, nats", most)
-        parts = [strip(self.tokens, [np.nan, *self.logprobs], scale=scale, title="token by token")]
+        scale = signed("log-probability difference, nats", most)
+        title = f"every token: {self.models[1]} minus {self.models[0]}"
+        parts = [strip(self.tokens, [np.nan, *self.logprobs], scale=scale, title=title)]
         if self.attention is not None:
             layers, heads = self.attention.shape
             parts.append(
@@ -51,16 +52,16 @@ class Diff(Answer, differing.Difference):
                     [f"layer {n}" for n in range(layers)],
                     [f"head {n}" for n in range(heads)],
                     values=self.attention,
-                    scale=magnitude("of the attention goes elsewhere", float(self.attention.max()) or 1.0),
+                    scale=magnitude("total variation", float(self.attention.max()) or 1.0),
                     unit="percent",
-                    title="how far apart their heads attend",
+                    title="distance of the attention patterns, head by head",
                 )
             )
         return panels(parts)
 
     def finding(self) -> str:
         """The token that they differ most about."""
-        row = self.table().largest("difference", abs)
+        row = self.table().largest("log-prob difference", abs)
         return f"they differ most about {row[1]!r}, by {number(row[4])} nats"
 
 

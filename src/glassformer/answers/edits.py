@@ -37,7 +37,7 @@ from glassformer.errors import InputError
 from glassformer.explain import edits as editing
 from glassformer.explain.reading import numbers, stack_of
 from glassformer.figures.color import signed
-from glassformer.figures.labels import percent
+from glassformer.figures.labels import number, percent, quoted
 from glassformer.figures.marks import Spec
 from glassformer.figures.specs import matrix, names, plain
 from glassformer.files import MEGABYTE, parse_value, read_text
@@ -52,13 +52,20 @@ LARGEST_FILE = 64 * MEGABYTE  # values for a long text of a large model
 LARGEST = sys.float_info.max
 FARTHEST = 1 << 40  # a position, counted from either end; no text is longer
 
-# What each edit takes beside `site`, `do` and `at`; the first name stands for a value made of texts.
+# What each edit takes beside `site`, `do` and `at`; the first name is that of a value made of texts.
 KNOWN = {
     "zero": (),
     "scale": ("by",),
     "mean": ("over", "value"),
     "add": ("by", "pairs", "value"),
     "patch": ("from", "value"),
+}
+NAMES = {  # of interventions, in a sentence
+    "zero": "zero ablation of",
+    "scale": "scaling",
+    "mean": "mean ablation of",
+    "add": "steering",
+    "patch": "patching",
 }
 SOURCES = {"mean": "over", "add": "pairs", "patch": "from"}
 
@@ -77,11 +84,11 @@ def read_edits(lm: Reader, given: Edits, *, progress: Progress = silent) -> list
     listed = read_file(Path(given)) if isinstance(given, str | Path) else _list(given, "edits")
     sites = _sites(lm)
     found = []
-    for number, one in enumerate(listed):
-        checked = _check(one, f"edit {number}")
+    for n, one in enumerate(listed):
+        checked = _check(one, f"edit {n}")
         at = checked.get("at")
         for site in sites.addresses(checked["site"]):  # a glob is each of its sites
-            value = _value(lm, checked, site, where=f"edit {number}", progress=progress)
+            value = _value(lm, checked, site, where=f"edit {n}", progress=progress)
             positions = None if at is None else tuple(at)
             by = float(checked.get("by", 1.0))
             found.append(editing.Edit(site, checked["do"], by, positions, value))
@@ -253,7 +260,7 @@ def edit(
     _check_lengths(text, listed)
 
     how: dict[str, Any] = {"max_new_tokens": max_new_tokens, "temperature": temperature, "seed": seed}
-    with text.lm.in_torch():  # the backend that can be edited: nothing but the edits tells the two apart
+    with text.lm.in_torch():  # the backend that can be edited: the two runs differ by the edits alone
         before, unedited = _continued(text, how)
         with editing.edited(text.net, chosen):
             after, edited = _continued(text, how)
@@ -261,10 +268,11 @@ def edit(
     best = _likeliest(before, after, k)
     divergence = float((np.exp(before) * (before - after)).sum())
     caption = (
-        f"{text.name}: the next token, before and after {_described(listed)} ({divergence:.3f} nats apart)"
+        f"{text.name}: the next token before and after {_described(listed)} "
+        f"(KL divergence {divergence:.3f} nats)"
     )
     if max_new_tokens:
-        caption += f"\n\nbefore  {text.whole}{unedited}\n\nafter   {text.whole}{edited}\n"
+        caption += f"\n\nbefore: {text.whole}{unedited}\n\nafter: {text.whole}{edited}\n"
     return Edited(
         caption=caption,
         tokens=text.labels,
@@ -304,16 +312,18 @@ def _likeliest(before: Array, after: Array, k: int) -> list[int]:
 
 
 def _described(edits: Sequence[Mapping[str, Any]]) -> str:
-    words = [f"{one['do']} {one['site']}" + (f" by {one['by']:g}" if "by" in one else "") for one in edits]
+    words = [
+        f"{NAMES[one['do']]} {one['site']}" + (f" by {one['by']:g}" if "by" in one else "") for one in edits
+    ]
     return ", ".join(words)
 
 
-# sweep: which places carry what tells two texts apart
+# sweep: activation patching, place by place
 
 
 @answer
 class Sweep(Answer, editing.Sweep):
-    """How much of the difference between two texts each site and position carries."""
+    """Activation patching: how much of a logit difference each site and position restores."""
 
     kind = "sweep"
 
@@ -332,7 +342,7 @@ class Sweep(Answer, editing.Sweep):
         return Table(columns, rows)
 
     def draw(self) -> Spec:
-        """How much comes back, place by place; the last site on top."""
+        """How much is restored, place by place; the last site on top."""
         restored = self.restored[::-1]
         sites = stage_names(self.sites[::-1])
         most = float(np.nanmax(np.abs(restored), initial=1.0))
@@ -340,34 +350,34 @@ class Sweep(Answer, editing.Sweep):
             sites,
             names(self.tokens),
             values=restored,
-            scale=signed("restored", most),
+            scale=signed("of the logit difference restored", most),
             unit="percent",
             void="–",
         )
 
     def finding(self) -> str:
-        """The place that brings back most."""
+        """The place that restores most."""
         site, _, token, share = self.table().largest("restored")
         if share != share:
-            return "the texts do not differ in it"
-        return f"most comes back from {site} at {token!r}, {percent(share)}"
+            return "the texts have the same logit difference"
+        return f"{site} at {token!r} restores most, {percent(share)}"
 
 
 def sweep(
     lm: Subject,
     clean: str | Sequence[int],
     *,
-    broken: str | Sequence[int],
+    corrupted: str | Sequence[int],
     answer: str | int,
     foil: str | int,
     sites: str = "",
     progress: Progress = silent,
 ) -> Sweep:
-    """Which places carry what tells two texts apart: patch each from one text into the other.
+    """Activation patching: put each place of the clean text into the corrupted one, see what is restored.
 
     Usual `sites` are the ends of all blocks.
     """
-    ids = lm.encode(broken)
+    ids = lm.encode(corrupted)
     sites = sites or stack_of(lm.net).site("*", "out")
     found = editing.sweep(
         lm.reading(lm.encode(clean)),
@@ -377,9 +387,10 @@ def sweep(
         foil=find_token(lm, foil),
         progress=progress,
     )
-    lead = f"lead of {answer!r} over {foil!r}: {found.clean:.2f} clean, {found.broken:.2f} broken"
+    pair = f"{quoted(str(answer))} − {quoted(str(foil))}"
+    values = f"{number(found.clean)} clean, {number(found.corrupted)} corrupted"
     return Sweep(
-        caption=f"{lm.name}: {lead}; how much comes back",
+        caption=f"{lm.name}: activation patching; logit difference {pair}: {values}",
         tokens=labels(lm.tokenizer, ids),
         **vars(found),
     )

@@ -9,7 +9,7 @@ from glassformer.answers.answer import Answer, Array, Cell, Column, Drawing, Tab
 from glassformer.errors import InputError
 from glassformer.explain import lens as lensing
 from glassformer.figures.color import magnitude
-from glassformer.figures.labels import number, percent
+from glassformer.figures.labels import number, percent, quoted
 from glassformer.figures.marks import Spec
 from glassformer.figures.specs import bars, curves, matrix, names
 
@@ -35,10 +35,10 @@ class Lens(Answer, lensing.Lens):
             Column("position", "count", key=True),
             Column("likeliest", "token"),
             Column("probability", "share"),
-            Column("rank", "rank"),
-            Column("logprob", "number"),
+            Column("rank of next", "rank"),
+            Column("logprob of next", "number"),
             Column("entropy", "number"),
-            Column("divergence", "number"),
+            Column("KL divergence", "number"),
         ]
         columns += [Column(f"rank of {word!r}", "rank") for word in self.watched_words]
 
@@ -65,21 +65,21 @@ class Lens(Answer, lensing.Lens):
 
     def draw_probability(self) -> Spec:
         """Colored by the probability of the likeliest token."""
-        scale = magnitude("probability of the likeliest")
+        scale = magnitude("probability of the likeliest token")
         return self._draw(np.exp(self.top_logprobs[..., 0]), scale) | {"unit": "percent"}
 
     def draw_rank(self) -> Spec:
-        """Colored by the rank of the token that came."""
-        return self._draw(1 / self.ranks, magnitude("= 1 ÷ rank of the token that came"))
+        """Colored by the rank of the token that came next."""
+        return self._draw(1 / self.ranks, magnitude("1 ÷ rank of the next token"))
 
     def draw_entropy(self) -> Spec:
         """Colored by entropy."""
         return self._draw(self.entropy, magnitude("entropy, nats", float(self.entropy.max())))
 
     def draw_divergence(self) -> Spec:
-        """Colored by the divergence from the last stage."""
+        """Colored by the KL divergence from the last stage."""
         high = float(self.divergence.max())
-        return self._draw(self.divergence, magnitude("divergence from the last, nats", high))
+        return self._draw(self.divergence, magnitude("KL divergence from the last stage, nats", high))
 
     def _draw(self, values: Array, scale: Spec) -> Spec:
         """The last stage on top."""
@@ -157,7 +157,7 @@ class Rankings(Answer):
             stage_names(self.stages[::-1]),
             names(self.tokens),
             values=1 / (1 + np.log10(ranks)),
-            scale=magnitude("= 1 ÷ (1 + log₁₀ rank)"),
+            scale=magnitude("1 ÷ (1 + log₁₀ rank)"),
             texts=[[f"{rank:,}" for rank in row] for row in ranks.tolist()],
             numeric=True,
         )
@@ -225,7 +225,7 @@ def rankings_watch(text: Text, *, watch: Sequence[str | int], position: int = -1
     tokens = [text.find_token(word) for word in watch]
     found = lensing.lens(reading, k=1, watch=tokens)
     return WatchedRankings(
-        caption=f"{text.name}: ranks after {text.labels[at]!r}, position {at}",
+        caption=f"{text.name}: ranks after {quoted(text.labels[at])}, position {at}",
         tokens=text.labels,
         stages=found.stages,
         watched=tokens,
@@ -246,15 +246,15 @@ class Attribution(Answer, lensing.Attribution):
     kind = "attribution"
 
     def make_table(self) -> Table:
-        """The parts, the largest first."""
+        """The components, the largest first."""
         order = np.argsort(-np.abs(self.values), kind="stable")
-        columns = [Column("part", key=True), Column("logit", "signed")]
+        columns = [Column("component", key=True), Column("contribution", "signed")]
         return Table(columns, [[self.parts[at], float(self.values[at])] for at in order])
 
     def draw(self) -> Spec:
         """Bars for and against the token."""
         rows = self.rows[:MOST_BARS]
-        title = self.title_of_some("parts", shown=len(rows), total=len(self.rows))
+        title = self.title_of_some("components", shown=len(rows), total=len(self.rows))
         labels = without_stack([str(row[0]) for row in rows])
         return bars(labels, [row[1] for row in rows], **title)
 
@@ -270,8 +270,9 @@ def attribution(
     found = lensing.attribution(reading, position=at, token=chosen, foil=other)
 
     compared = text.labels_of([chosen] if other is None else [chosen, other], after=text.ids[at])
-    lead = " less that of ".join(repr(name) for name in compared)
-    caption = f"{text.name}: the logit of {lead}, {found.logit:.3f}, part by part"
+    names_of = " − ".join(quoted(name) for name in compared)
+    what = "logit" if other is None else "logit difference"
+    caption = f"{text.name}: logit attribution of {names_of}, {what} {number(found.logit)}"
     return Attribution(caption=caption, tokens=text.labels, **vars(found))
 
 
@@ -280,7 +281,7 @@ def attribution(
 
 @answer
 class Residual(Answer, lensing.Residual):
-    """One position's residual stream, stage by stage: its length, what was added, what it would predict."""
+    """One position's residual stream, stage by stage: its norm, what was added, what it would predict."""
 
     kind = "residual"
 
@@ -293,37 +294,42 @@ class Residual(Answer, lensing.Residual):
         """A row for every stage."""
         columns = [
             Column("stage", key=True),
-            Column("length", "number"),
-            Column("added", "number"),
+            Column("norm", "number"),
+            Column("added norm", "number"),
             Column("cosine", "number"),
             Column("likeliest", "token"),
             Column("probability", "share"),
         ]
         rows: list[list[Cell]] = []
         for n, stage in enumerate(self.stages):
-            numbers = [float(one[n]) for one in (self.length, self.added, self.kept)]
+            numbers = [float(one[n]) for one in (self.norm, self.added, self.cosine)]
             rows.append([stage, *numbers, self.likeliest[n], float(self.probability[n])])
         return Table(columns, rows)
 
     def draw(self) -> Spec:
         """The last stage on top."""
-        columns = np.stack([self.length, self.added, self.kept, self.probability], 1)[::-1]  # (S, 4)
-        high = max(float(columns[:, :2].max()), 1e-9)
+        words = names(self.likeliest)
+        values = []
         texts = []
-        for (length, added, cosine, chance), word in zip(
-            columns.tolist(), names(self.likeliest[::-1]), strict=True
-        ):
-            texts.append([number(length), number(added), number(cosine), f"{word} {percent(chance)}"])
+        for n in reversed(range(len(self.stages))):
+            norm, added, cosine = float(self.norm[n]), float(self.added[n]), float(self.cosine[n])
+            chance = float(self.probability[n])
+            # The word and its probability have a cell each: in a narrow picture one cell would lose its end.
+            values.append([norm, added, cosine, chance, chance])
+            texts.append([number(norm), number(added), number(cosine), words[n], percent(chance)])
+
+        longest = max(float(self.norm.max()), float(self.added.max()), 1e-9)
+        share = magnitude("")
         return matrix(
             stage_names(self.stages[::-1]),
-            ["length", "added", "cosine", "would say"],
-            values=columns,
-            scale=magnitude(""),
-            scales=[magnitude("", high), magnitude("", high), magnitude(""), magnitude("")],
+            ["norm", "added", "cosine", "likeliest", "prob."],
+            values=values,
+            scale=share,
+            scales=[magnitude("", longest), magnitude("", longest), share, share, share],
             texts=texts,
             numeric=True,
             legend=False,
-            cell=[124.0, 18.0],
+            cell=[92.0, 18.0],
         )
 
     def finding(self) -> str:
@@ -332,13 +338,13 @@ class Residual(Answer, lensing.Residual):
 
 
 def residual(text: Text, *, position: int = -1) -> Residual:
-    """A position's vector through the layers: its length, what is added, what it would predict."""
+    """A position's vector through the layers: its norm, what is added, what it would predict."""
     reading = text.reading()
     at = reading.check_position(position)
     predicted = lensing.lens(reading, k=1)
     found = lensing.residual(reading, position=at)
     return Residual(
-        caption=f"{text.name}: the residual stream at {text.labels[at]!r}, position {at}",
+        caption=f"{text.name}: residual stream at {quoted(text.labels[at])}, position {at}",
         tokens=text.labels,
         position=at,
         stages=predicted.stages,

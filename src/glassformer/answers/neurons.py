@@ -117,7 +117,7 @@ def neurons(text: Text, *, layers: Sequence[int] | None = None, k: int = 5, stac
     if k < 1:
         raise InputError(f"k must be at least 1, not {k}")
     found = firing.activations(text.reading(), layers=layers, stack=stack)
-    which = "all layers" if layers is None else f"layers {', '.join(map(str, layers))}"
+    which = "all layers" if layers is None else _layers(layers)
     return Neurons(
         caption=f"{text.name_of(stack)}: neurons of {which}",
         tokens=text.read_by(stack).labels,
@@ -126,6 +126,12 @@ def neurons(text: Text, *, layers: Sequence[int] | None = None, k: int = 5, stac
         activations=found.values,
         k=k,
     )
+
+
+def _layers(layers: Sequence[int]) -> str:
+    """`layer 0`, `layers 0, 1`."""
+    listed = ", ".join(map(str, layers))
+    return f"layer {listed}" if len(layers) == 1 else f"layers {listed}"
 
 
 @contextmanager
@@ -268,8 +274,9 @@ class Promotes(Answer):
 def promotes(lm: Subject, *, layer: int, neuron: int, k: int = 10) -> Promotes:
     """The tokens that a neuron makes likelier when it fires."""
     ids, logits = firing.promoted(lm.net, layer=layer, neuron=neuron, k=k)
+    which = f"neuron {neuron}, layer {layer}"
     return Promotes(
-        caption=f"{lm.name}: what neuron {neuron} of layer {layer} promotes, logits per unit of activation",
+        caption=f"{lm.name}: tokens promoted by {which}; logits per unit of activation",
         tokens=[label(lm.tokenizer, id) for id in ids.tolist()],
         layer=layer,
         neuron=neuron,
@@ -290,7 +297,7 @@ class Examples(Answer):
     layer: int
     neuron: int
     examples: list[firing.Example]
-    texts: list[tuple[str, str, str]]  # before the token, the token, after it
+    pieces: list[list[str]]  # the tokens of each example
 
     def make_table(self) -> Table:
         """The examples, the strongest first."""
@@ -302,18 +309,25 @@ class Examples(Answer):
             Column("after", "token"),
         ]
         rows: list[list[Cell]] = []
-        for one, parts in zip(self.examples, self.texts, strict=True):
-            rows.append([one.activation, one.document, *parts])
+        for one, pieces in zip(self.examples, self.pieces, strict=True):
+            before, after = pieces[: one.position], pieces[one.position + 1 :]
+            text = ["".join(before), pieces[one.position], "".join(after)]
+            rows.append([one.activation, one.document, *text])
         return Table(columns, rows)
 
     def draw(self) -> Spec:
         """The texts around the token at which the neuron fires."""
-        scale = magnitude("activation", max(one.activation for one in self.examples))
+        strongest = [one.activation for one in self.examples]
+        # GELU lets a little below 0 through: where that is the most there is, it gets a color of its own.
+        below = min(strongest) < 0
+        most = max(map(abs, strongest))
+        scale = signed("activation", most) if below else magnitude("activation", most)
         parts = []
-        for one, pieces in zip(self.examples, self.texts, strict=True):
-            title = f"{number(one.activation)} in text {one.document}"
-            values = [np.nan, one.activation, np.nan]
-            parts.append(strip(list(pieces), values, scale=scale, title=title, legend=False))
+        for one, pieces in zip(self.examples, self.pieces, strict=True):
+            title = f"activation {number(one.activation)}, document {one.document}"
+            values = np.full(len(pieces), np.nan)
+            values[one.position] = one.activation
+            parts.append(strip(pieces, values, scale=scale, title=title, legend=False))
         return panels(parts, scale=scale, gap=8)
 
 
@@ -336,16 +350,10 @@ def examples(
     if not found:
         raise InputError("there is no text to search: the corpus is empty")
     return Examples(
-        caption=f"{lm.name}: where neuron {neuron} of layer {layer} fires most",
+        caption=f"{lm.name}: top activating examples of neuron {neuron}, layer {layer}",
         tokens=[],
         layer=layer,
         neuron=neuron,
         examples=found,
-        texts=[_around(lm, one) for one in found],
+        pieces=[labels(lm.tokenizer, one.ids) for one in found],
     )
-
-
-def _around(lm: Subject, example: firing.Example) -> tuple[str, str, str]:
-    pieces = labels(lm.tokenizer, example.ids)
-    at = example.position
-    return "".join(pieces[:at]), pieces[at], "".join(pieces[at + 1 :])

@@ -1,7 +1,6 @@
 """Saliency: which earlier tokens made each generated one likely, with the test of that explanation."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -9,7 +8,7 @@ from glassformer.answers.answer import Answer, Array, Cell, Column, Progress, Ta
 from glassformer.explain import saliency as salient
 from glassformer.explain.faithfulness import Curves, agreement, faithfulness
 from glassformer.figures.color import magnitude, signed
-from glassformer.figures.labels import percent, visible_start
+from glassformer.figures.labels import number, percent, quoted
 from glassformer.figures.marks import Spec
 from glassformer.figures.specs import curves, panels, strip
 
@@ -31,62 +30,57 @@ class Saliency(Answer):
     shares: Array  # (N, T or words) sizes that add up to 1, below 0 for what makes the token less likely
     ends: Array  # (T or words,) how many tokens must have been read for a source to be there
     curves: Curves | None  # the test: probabilities while tokens are deleted and inserted
+    deletion: Array | None  # (N,) area under each curve, as a share of the full probability: lower is better
+    insertion: Array | None  # (N,) the same: higher is better
     agreement: dict[str, float]  # with the other methods: Spearman's correlation
 
-    def sources(self, number: int) -> list[int]:
+    def sources(self, target: int) -> list[int]:
         """The tokens (or words) that came before a generated token."""
-        there = np.flatnonzero(self.ends <= self.targets[number].position + 1)
+        there = np.flatnonzero(self.ends <= self.targets[target].position + 1)
         found: list[int] = there.tolist()
         return found
 
     def make_table(self) -> Table:
-        """The strongest sources of every generated token, with the test."""
+        """The strongest sources of every generated token; the test of a token is in the caption, once."""
         columns = [
             Column("position", "count", key=True),
             Column("token", "token", key=True),
-            Column("because of", "token", key=True),
+            Column("source", "token", key=True),
             Column("share", "signed"),
-            *(Column(name, format) for name, format, _ in self._tests()),
         ]
         rows: list[list[Cell]] = []
         for n, target in enumerate(self.targets):
-            tests = [float(values[n]) for _, _, values in self._tests()]
             strongest = sorted(self.sources(n), key=lambda at: -float(self.shares[n, at]))[:STRONGEST]
             for at in strongest:
                 share = float(self.shares[n, at])
-                rows.append([target.position + 1, self.target_words[n], self.tokens[at], share, *tests])
+                rows.append([target.position + 1, self.target_words[n], self.tokens[at], share])
         return Table(columns, rows)
 
-    def _tests(self) -> list[tuple[str, Any, Array]]:
-        found: list[tuple[str, Any, Array]] = []
-        if self.gaps is not None:
-            found.append(("gap", "number", self.gaps))
-        if self.curves is not None:
-            found.append(("deletion", "share", self.curves.deletion_area))
-            found.append(("insertion", "share", self.curves.insertion_area))
-        return found
-
     def every(self) -> Table:
-        """All sources of every generated token."""
+        """All sources of every generated token, in every row the tests of the token."""
+        tests = _tests(self.gaps, self.deletion, self.insertion)
         columns = [
             Column("position", "count", key=True),
             Column("token", "token", key=True),
-            Column("source", "count", key=True),
-            Column("because of", "token"),
+            Column("source position", "count", key=True),
+            Column("source", "token"),
             Column("share", "signed"),
+            *(Column(name, "number") for name in tests),
         ]
         rows: list[list[Cell]] = []
         for n, target in enumerate(self.targets):
+            tested = [float(values[n]) for values in tests.values()]
             for at in self.sources(n):
                 share = float(self.shares[n, at])
-                rows.append([target.position + 1, self.target_words[n], at, self.tokens[at], share])
+                rows.append([target.position + 1, self.target_words[n], at, self.tokens[at], share, *tested])
         return Table(columns, rows)
 
     def draw(self) -> Spec:
         """For every generated token its sources in colors, and how fast it falls when they are taken away."""
         most = float(np.abs(self.shares).max()) or 1.0
         against = bool((self.shares < 0).any())
-        scale = signed("share, for or against", most) if against else magnitude("share", most)
+        name = "share of the saliency"
+        scale = signed(f"{name}, against (−) or for (+)", most) if against else magnitude(name, most)
 
         shown = min(MOST_STRIPS, len(self.targets))
         parts = []
@@ -98,37 +92,39 @@ class Saliency(Answer):
         title = self.title_of_some("tokens", shown=shown, total=len(self.targets))
         return panels(parts, across=across, scale=scale, unit="percent") | title
 
-    def _draw_sources(self, number: int, scale: Spec) -> Spec:
-        sources = self.sources(number)
+    def _draw_sources(self, target: int, scale: Spec) -> Spec:
+        sources = self.sources(target)
         return strip(
             [self.tokens[at] for at in sources],
-            self.shares[number, sources],
+            self.shares[target, sources],
             scale=scale,
-            title=f"“{visible_start(self.target_words[number])}” because of",
+            title=f"sources of {quoted(self.target_words[target])}",
             unit="percent",
             legend=False,
             room=560,
         )
 
-    def _draw_test(self, number: int, tested: Curves) -> Spec:
-        both = {"deletion": tested.deletion[number], "insertion": tested.insertion[number]}
+    def _draw_test(self, target: int, tested: Curves) -> Spec:
+        both = {"deletion": tested.deletion[target], "insertion": tested.insertion[target]}
         high = max(float(values.max()) for values in both.values())
         return curves(
             [float(x) for x in tested.fractions],
             both,
+            title=f"test: deletion {_area(self.deletion, target)}, insertion {_area(self.insertion, target)}",
             height=60,
             width=300,
             low=0,
             high=max(1e-9, high),
             unit="percent",
             x_title="share of tokens, strongest first",
+            y_title=f"probability of {quoted(self.target_words[target])}",
         )
 
     def finding(self) -> str:
         """The strongest source of the first generated token."""
-        position, token, source, share, *_ = self.rows[0]
+        position, token, source, share = self.rows[0]
         share = percent(float(share or 0))
-        return f"{token!r} at position {position} is owed most to {source!r}, {share}"
+        return f"the strongest source of {token!r} at position {position} is {source!r}, {share}"
 
 
 def saliency(
@@ -158,8 +154,12 @@ def saliency(
     shares, sources, ends = _shares(before, found, by_word)
 
     target_words = text.labels[text.prompt :]
+    deletion = None if tests is None else tests.deletion_area
+    insertion = None if tests is None else tests.insertion_area
+    caption = _caption(text, method, other, agreed)
+    tested_by = _test_caption(_tests(found.gaps, deletion, insertion))
     return Saliency(
-        caption=_caption(text, method, other, agreed),
+        caption="\n".join(filter(None, (caption, tested_by))),
         tokens=sources if by_word else [*sources, target_words[-1]],
         method=method,
         targets=found.targets,
@@ -169,6 +169,8 @@ def saliency(
         shares=shares,
         ends=ends,
         curves=tests,
+        deletion=deletion,
+        insertion=insertion,
         agreement=agreed,
     )
 
@@ -204,18 +206,37 @@ def _caption(text: Text, method: str, foil: int | None, agreed: dict[str, float]
     caption = f"{text.name}: {method}"
     if foil is not None:
         (name,) = text.labels_of([foil])
-        caption += f", and not {name!r}"
+        caption += f", contrasted with {quoted(name)}"
     if agreed:
-        values = ", ".join(f"{name} {value:.2f}" for name, value in agreed.items())
-        caption += f"; agrees with {values}"
+        values = ", ".join(f"{name} {value:.2f}".replace("-", "−") for name, value in agreed.items())
+        caption += f"; rank correlation with {values}"
     return caption
+
+
+def _tests(gaps: Array | None, deletion: Array | None, insertion: Array | None) -> dict[str, Array]:
+    """The tests that were made, by name: one number for every generated token."""
+    every = {"completeness gap": gaps, "deletion": deletion, "insertion": insertion}
+    return {name: values for name, values in every.items() if values is not None}
+
+
+def _test_caption(tests: dict[str, Array]) -> str:
+    """The tests of one generated token, or their means over several."""
+    if not tests:
+        return ""
+    count = len(next(iter(tests.values())))
+    values = ", ".join(f"{name} {number(float(each.mean()))}" for name, each in tests.items())
+    return values if count == 1 else f"{values} (means of {count} tokens)"
+
+
+def _area(areas: Array | None, target: int) -> str:
+    return "–" if areas is None else number(float(areas[target]))
 
 
 def _parts_of(progress: Progress, count: int) -> Iterator[Progress]:
     """One progress for work of several parts."""
-    for number in range(count):
+    for n in range(count):
 
-        def part(done: int, total: int, *, number: int = number) -> None:
-            progress(round(100 * (number + done / max(1, total))), 100 * count)
+        def part(done: int, total: int, *, n: int = n) -> None:
+            progress(round(100 * (n + done / max(1, total))), 100 * count)
 
         yield part

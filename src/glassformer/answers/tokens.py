@@ -23,6 +23,7 @@ UNFILTERED = Options(temperature=1.0, top_k=0)
 MOST_PIECES = 1_000_000  # over all steps of one word, each of which holds all its pieces
 MOST_BOXES = 4_000  # pieces that a picture of merges shows
 MOST_STRIPS = 12  # tokens whose vectors a picture shows
+MOST_LETTERS = 14  # columns of a token's name beside its vectors: "+ position 999" needs as many
 MOST_CELLS = 800  # numbers of a vector that a picture shows side by side
 
 
@@ -41,7 +42,7 @@ class Candidate:
 
 @answer
 class Top(Answer, Sequence[Candidate]):
-    """The likeliest next tokens, and which of them may be drawn; also a sequence of `Candidate`."""
+    """The likeliest next tokens, and which of them may be sampled; also a sequence of `Candidate`."""
 
     kind = "top"
 
@@ -65,12 +66,12 @@ class Top(Answer, Sequence[Candidate]):
     __hash__ = None  # type: ignore[assignment]
 
     def make_table(self) -> Table:
-        """Rank, token, probability, and whether it may be drawn."""
+        """Rank, token, probability, and whether it may be sampled."""
         columns = [
             Column("rank", "rank", key=True),
             Column("token", "token", key=True),
             Column("probability", "share"),
-            Column("may be drawn", "bool"),
+            Column("may be sampled", "bool"),
         ]
         rows: list[list[Cell]] = []
         for n, name in enumerate(self.tokens):
@@ -83,12 +84,12 @@ class Top(Answer, Sequence[Candidate]):
         spec = bars(names(self.tokens), chances, unit="percent")
         count = sum(self.kept)
         if count < len(self.kept):
-            spec["cut"] = {"after": count, "label": f"cut: {self.settings}"}
+            spec["cut"] = {"after": count, "label": f"cut off by {self.settings}"}
         return spec
 
 
 def top(text: Text, *, k: int = 10, options: Options = UNFILTERED) -> Top:
-    """The likeliest next tokens, and which of them are cut off before one is drawn."""
+    """The likeliest next tokens, and which of them are cut off before one is sampled."""
     if type(k) is not int or k < 1:
         raise InputError(f"k must be a whole number of at least 1, not {k!r}")
 
@@ -104,9 +105,9 @@ def top(text: Text, *, k: int = 10, options: Options = UNFILTERED) -> Top:
         kept = distribution(logits[:known], options)[best] > 0
 
     settings = _without_seed(options)
-    caption = f"{text.name}: what may come after …{text.whole[-40:]!r}"
+    caption = f"{text.name}: the likeliest tokens after …{text.whole[-40:]!r}"
     if kept.all() and settings != _without_seed(UNFILTERED):
-        caption += f"; all {k} may be drawn ({settings})"
+        caption += f"; all {k} may be sampled ({settings})"
     return Top(
         caption=caption,
         tokens=text.labels_of(best.tolist(), after=text.ids[-1]),
@@ -157,7 +158,7 @@ class Tokens(Answer):
     def draw(self) -> Spec:
         """The tokens in the color of their length."""
         longest = float(max(self.sizes, default=1))
-        return strip(self.tokens, self.sizes, scale=magnitude("bytes of a token", longest))
+        return strip(self.tokens, self.sizes, scale=magnitude("bytes per token", longest))
 
     def finding(self) -> str:
         """How many there are, and the longest."""
@@ -301,18 +302,18 @@ class Embedding(Answer):
     sum: Array
 
     def make_table(self) -> Table:
-        """The lengths of the vectors."""
+        """The norms of the vectors."""
         columns = [
             Column("position", "count", key=True),
             Column("token", "token", key=True),
-            Column("length of its row", "number"),
-            Column("length of the position's", "number"),
-            Column("length of the sum", "number"),
+            Column("token norm", "number"),
+            Column("position norm", "number"),
+            Column("sum norm", "number"),
         ]
-        lengths = np.stack([np.linalg.norm(one, axis=1) for one in (self.token, self.position, self.sum)], 1)
-        rows: list[list[Cell]] = [
-            [at, name, *row] for at, (name, row) in enumerate(zip(self.tokens, lengths.tolist(), strict=True))
-        ]
+        norms = np.stack([np.linalg.norm(one, axis=1) for one in (self.token, self.position, self.sum)], 1)
+        rows: list[list[Cell]] = []
+        for at, row in enumerate(norms.tolist()):
+            rows.append([at, self.tokens[at], *row])
         return Table(columns, rows)
 
     def draw(self) -> Spec:
@@ -326,19 +327,19 @@ class Embedding(Answer):
 
         parts = []
         for at, name in enumerate(names(self.tokens)[:MOST_STRIPS]):
-            rows = [cut(name, 16), f"+ position {at}", "= input"]
             parts.append(
                 matrix(
-                    [row.rjust(16) for row in rows],
+                    [cut(name, MOST_LETTERS), f"+ position {at}", "= input"],
                     columns,
                     values=_strongest(vectors[at], by),
                     scale=signed("", most),
                     cell=[wide, 16.0],
+                    label_columns=MOST_LETTERS,
                     column_labels=False,
                     legend=False,
                 )
             )
-        what = "each number of a vector" if by == 1 else f"the strongest of every {by} numbers of a vector"
+        what = "each component" if by == 1 else f"the strongest of every {by} components"
         title = self.title_of_some("tokens", shown=len(parts), total=len(self.tokens))
         return panels(parts, gap=6, scale=signed(what, most)) | title
 
@@ -359,7 +360,7 @@ def embedding(text: Text) -> Embedding:
 
     token, position, whole = inputs(text.reading())
     return Embedding(
-        caption=f"{text.name}: token + position",
+        caption=f"{text.name}: token + position embeddings",
         tokens=text.labels,
         token=token,
         position=position,
@@ -367,12 +368,12 @@ def embedding(text: Text) -> Embedding:
     )
 
 
-# probabilities: how sure the model was
+# probabilities: how likely each generated token was
 
 
 @answer
 class Probabilities(Answer):
-    """How sure the model was of every token that it generated."""
+    """The probability of every generated token when it was chosen."""
 
     kind = "probabilities"
 
@@ -399,19 +400,19 @@ class Probabilities(Answer):
         return strip(self.tokens, self.probability, scale=magnitude("probability"), unit="percent")
 
     def finding(self) -> str:
-        """The tokens that it was least and most sure of."""
+        """The least and the most probable token."""
         low = self.table().largest("probability", lambda value: -value)
         high = self.table().largest("probability")
-        return f"least sure of {low[1]!r} ({percent(low[2])}), surest of {high[1]!r} ({percent(high[2])})"
+        return f"lowest for {low[1]!r} ({percent(low[2])}), highest for {high[1]!r} ({percent(high[2])})"
 
 
 def probabilities(text: Text) -> Probabilities:
-    """How sure the model was of every token that it generated."""
+    """The probability of every generated token when it was chosen."""
     if not text.generated or text.logprobs is None:
         raise InputError("nothing was generated")
     given = np.full(text.prompt, np.nan)
     return Probabilities(
-        caption=f"{text.name}: how sure it was",
+        caption=f"{text.name}: probability of every generated token",
         tokens=text.labels,
         prompt=text.prompt,
         probability=np.concatenate([given, np.exp(text.logprobs)]),

@@ -9,7 +9,7 @@ import numpy as np
 
 from glassformer.answers.answer import Answer, Array, Cell, Column, Table, Text, answer, labels
 from glassformer.errors import InputError, counted
-from glassformer.figures.labels import number, percent
+from glassformer.figures.labels import number, percent, quoted
 from glassformer.figures.marks import Spec
 from glassformer.figures.specs import bars, curves, names, panels
 from glassformer.files import read_json_lines
@@ -58,12 +58,12 @@ class Curve(Answer):
         title: Spec = {}
         if (both > limit).any():
             series = {name: np.where(losses > limit, np.nan, losses) for name, losses in series.items()}
-            title = {"title": f"{self.caption}; what lies above {number(limit)} is left out"}
+            title = {"title": f"{self.caption}; values above {number(limit)} are not shown"}
         return curves(
             self.millions_of_tokens,
             series,
             x_title="millions of tokens",
-            y_title="loss, nats a token",
+            y_title="loss, nats per token",
             height=260,
             **title,
         )
@@ -258,7 +258,9 @@ class Update(Answer):
     def draw(self) -> Spec:
         """Three panels: predict, error, and the prediction after the update."""
         words = names(self.words)
-        error = f"2 error: loss {number(self.loss)}, gradient norm {number(self.gradient_norm)}"
+        error = (
+            f"2 probability − target: loss {number(self.loss)}, gradient norm {number(self.gradient_norm)}"
+        )
         after = f"3 after the update: loss {number(self.loss_after)}"
         return panels(
             [
@@ -299,7 +301,7 @@ def update(text: Text, *, lr: float = 0.001, k: int = 5) -> Update:
         f"loss {found.loss:.3f} → {found.loss_after:.3f}, gradient norm {found.gradient_norm:.3f}, lr {lr:g}"
     )
     return Update(
-        caption=f"{text.name}: one update toward {label!r} after {given}: {how}",
+        caption=f"{text.name}: one update toward {quoted(label)} after {given}: {how}",
         tokens=text.labels,
         label=found.label,
         learning_rate=lr,

@@ -87,7 +87,10 @@ class Verification(Answer):
             [check.name for check in self.checks],
             ["as it is", "mutant"],
             values=[[float(check.holds), float(not check.bites)] for check in self.checks],
-            scale=magnitude("within the limit", 1.0),
+            scale=magnitude("within the limit"),
+            texts=[[_side(check.holds), _side(not check.bites)] for check in self.checks],
+            numeric=True,
+            legend=False,
         )
 
     def finding(self) -> str:
@@ -95,3 +98,8 @@ class Verification(Answer):
         if self.failed:
             return f"{', '.join(check.name for check in self.failed)} failed"
         return f"all {len(self.checks)} checks passed, and each caught its mutant"
+
+
+def _side(within: bool) -> str:
+    """On which side of its limit a measure is."""
+    return "within" if within else "exceeds"

@@ -46,6 +46,13 @@ VERBS = {
     "verify": Verb("verify", "prove on this machine what the package promises, check by check"),
     "env": Verb("env", "what this machine is and can do"),
 }
+GROUPS = {  # the verbs as `glass --help` and docs/cli.md list them
+    "Write": ("generate", "top"),
+    "Look inside": ("tokenize", "attention", "lens", "saliency", "neurons", "edit", "diff"),
+    "Train": ("train", "finetune", "eval"),
+    "Models": ("models", "show", "pull", "rm", "convert"),
+    "Machine": ("bench", "verify", "env"),
+}
 
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory")  # as torch says it, on a processor or a GPU
 
@@ -104,14 +111,15 @@ def run(arguments: list[str]) -> int:
 def overview() -> str:
     """The text of `glass --help`."""
     width = max(map(len, VERBS))
-    verbs = "\n".join(f"  {name:<{width}}  {verb.help}" for name, verb in VERBS.items())
+    lines = []
+    for group, names in GROUPS.items():
+        lines += [f"{group}:", *(f"  {name:<{width}}  {VERBS[name].help}" for name in names), ""]
+    verbs = "\n".join(lines)
     return f"""\
 Usage: glass VERB [ARGUMENTS]
        glass "a prompt of several words"     the same as: glass generate "…"
 
-Verbs:
 {verbs}
-
 `glass VERB --help` explains a verb with examples. Results go to stdout, progress and errors to stderr; --json
 gives results as data. Exit codes: 0 done, 1 failed, 2 bad input. A model is a shipped name (storyteller, the
 default), a folder, a name from `glass models`, or a hub id (gpt2, owner/name@revision).

@@ -183,5 +183,5 @@ def run_sweep(request: Request, changes: Changes, *, sweep: Sweep) -> "Answer":
     tokens = {"answer": sweep.answer, "foil": sweep.foil}
     with progress_bar("patching") as progress:
         return ask(
-            "sweep", request.lm, changes.source, broken=prompt, sites=sites, progress=progress, **tokens
+            "sweep", request.lm, changes.source, corrupted=prompt, sites=sites, progress=progress, **tokens
         )

@@ -47,7 +47,7 @@ def parse_number(text: str) -> float:
     return value
 
 
-class Number(click.ParamType):
+class Number(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.5 only
     """A number of a flag, parsed by one of the functions above."""
 
     def __init__(self, name: str, parse: Callable[[str], float]) -> None:

@@ -70,5 +70,7 @@ def _wrapped(stream: TextIO, kind: type[Messages]) -> TextIO:
     """The stream as one of this kind. What its encoding lacks is shown as "?"."""
     if not isinstance(stream, io.TextIOWrapper):
         return stream
-    encoding, by_line = stream.encoding, stream.line_buffering
-    return kind(stream.detach(), encoding=encoding, errors="replace", line_buffering=by_line)
+    encoding, by_line, at_once = stream.encoding, stream.line_buffering, stream.write_through
+    return kind(
+        stream.detach(), encoding=encoding, errors="replace", line_buffering=by_line, write_through=at_once
+    )

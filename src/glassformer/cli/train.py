@@ -233,7 +233,7 @@ def _recipe(path: Path | None, flags: dict[str, Any], base: str = "") -> tuple[R
 
 
 def _find(source: str, recipe: Path) -> str:
-    """A text that a recipe names: as it stands, beside the recipe, or in GLASSFORMER_DATA."""
+    """A text that a recipe names: as it is, beside the recipe, or in GLASSFORMER_DATA."""
     places = [
         Path(source).expanduser(),
         recipe.parent / source,

@@ -29,7 +29,7 @@ def verify(model: str, data: Path | None, pull: bool, picture: Picture) -> int:
     fails too. Exit code 1 if any check fails.
 
     The published figures should take about half an hour on two cores. They have not been tried on the real
-    weights yet: they are tested with stand-ins.
+    weights yet: they are tested with substitutes.
     """
     from glassformer.cli.progress import progress_bar
     from glassformer.verification.verify import verify as run

@@ -141,7 +141,7 @@ def prepare(
     """
     if tokenizer.end is None:
         raise InputError(
-            "training text needs a vocabulary with <|endoftext|>, which stands between documents"
+            "training text needs a vocabulary with <|endoftext|>, which separates documents"
         )
     if tokenizer.prefix_space:
         raise InputError(

@@ -59,7 +59,7 @@ class Positions:
     A source has no cache: whenever it is read, it is read as a whole.
     """
 
-    of_edits = True  # tells this hook from those that a user registers
+    of_edits = True  # distinguishes this hook from those that a user registers
 
     def __init__(self) -> None:
         self.now = torch.zeros(0, 0)  # (B or 1, T); padding lies below 0
@@ -286,39 +286,39 @@ def _along(reading: Reading, site: str) -> Tensor:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Which places carry the difference of two texts: patch one at a time, see how much of it comes back."""
+    """Which places carry the difference of two texts: patch one at a time, see how much of it is restored."""
 
     sites: list[str]
     clean: float  # the answer's lead on the clean text
-    broken: float  # and on the broken one
-    patched: Array  # (S, T) the lead on the broken text, with one place as in the clean one
+    corrupted: float  # and on the corrupted one
+    patched: Array  # (S, T) the lead on the corrupted text, with one place as in the clean one
 
     @property
     def restored(self) -> Array:
         """(S, T): 0 nothing, 1 all of the difference."""
-        gap = self.clean - self.broken
-        return (self.patched - self.broken) / (gap if gap else np.nan)
+        gap = self.clean - self.corrupted
+        return (self.patched - self.corrupted) / (gap if gap else np.nan)
 
 
 @torch.inference_mode()
 def sweep(
     clean: Reading,
-    broken: Reading,
+    corrupted: Reading,
     *,
     sites: Sequence[str],
     answer: int,
     foil: int,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> Sweep:
-    """Patch every site at every position from the clean text into the broken one.
+    """Patch every site at every position from the clean text into the corrupted one.
 
     Measured is the lead of the answer's logit over the foil's, after the last token.
     """
-    size = len(broken.ids)
+    size = len(corrupted.ids)
     if len(clean.ids) != size:
         raise InputError(f"the texts must have as many tokens as each other, not {len(clean.ids)} and {size}")
     for token in (answer, foil):
-        broken.check_token(token)
+        corrupted.check_token(token)
 
     def lead(seen: Tracer) -> Array:
         logits = seen["logits"][:, -1]  # (B, V)
@@ -331,11 +331,11 @@ def sweep(
         for start in range(0, size, ROWS):
             where = range(start, min(start + ROWS, size))
             edits = {site: partial(_put_in, given[site], where)}
-            seen = broken.run("logits", edits=edits, rows=len(where), last=last)
+            seen = corrupted.run("logits", edits=edits, rows=len(where), last=last)
             patched[number, where.start : where.stop] = lead(seen)
         progress(number + 1, len(sites))
 
-    ends = [lead(reading.run("logits")).item() for reading in (clean, broken)]
+    ends = [lead(reading.run("logits")).item() for reading in (clean, corrupted)]
     return Sweep(list(sites), ends[0], ends[1], patched)
 
 

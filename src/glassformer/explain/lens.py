@@ -170,9 +170,9 @@ class Residual:
     together.
     """
 
-    length: Array  # (S,) of the vector
-    added: Array  # (S,) length of what this stage added
-    kept: Array  # (S,) cosine between the vector and the one before
+    norm: Array  # (S,) of the vector
+    added: Array  # (S,) norm of what this stage added
+    cosine: Array  # (S,) between the vector and the one before
 
 
 @torch.inference_mode()

@@ -9,6 +9,9 @@ from glassformer.figures.marks import LABEL, SMALL, TEXT, Sheet, Spec, width_of
 
 DOTS = 64  # points of a line that are marked one by one, at most
 UPRIGHT = 13  # units that an upright label needs
+BELOW = (
+    14  # units from the end of the plot to what is written under it: a point on the axis reaches 9 of them
+)
 SMALLEST = 1e-12  # value on a logarithmic axis
 
 
@@ -154,7 +157,7 @@ def _on_axis(view: Spec, value: float, step: float) -> str:
 
 def _names_below(sheet: Sheet, view: Spec, axes: Axes) -> float:
     """The names of x, upright, as many as there is room for; where they end."""
-    foot = axes.tall + 8
+    foot = axes.tall + BELOW
     skip = max(1, math.ceil(len(view["x"]) * UPRIGHT / axes.wide))
     longest = 0.0
     for n in range(0, len(view["x"]), skip):
@@ -167,7 +170,7 @@ def _names_below(sheet: Sheet, view: Spec, axes: Axes) -> float:
 
 def _numbers_below(sheet: Sheet, axes: Axes) -> float:
     """Round numbers of x; where they end."""
-    foot = axes.tall + 8
+    foot = axes.tall + BELOW
     shown, step = ticks(axes.first, axes.last, count=6)
     for x in shown:
         sheet.note(axes.x(x), foot + 10, text=tick(x, step), anchor="middle")

@@ -54,7 +54,9 @@ def matrix(view: Spec, room: float) -> Sheet:
 
 
 def _label_width(view: Spec) -> float:
-    return _longest(view["rows"]) + 6
+    """Room for the names of rows; panels that ask for the same number of columns are in line."""
+    least = width_of("x" * view.get("label_columns", 0), TEXT)
+    return max(least, _longest(view["rows"])) + 6
 
 
 def _longest(labels: Iterable[str]) -> float:
@@ -86,6 +88,9 @@ def _window(view: Spec, fits: int) -> Window:
         return Window(0, 0, rows, columns)
 
     down, across = min(rows, DETAIL), min(columns, fits, DETAIL)
+    if view["rows"] == view["columns"]:
+        # A text beside itself: a square on the diagonal. Of a causal pattern, all above that is masked.
+        down = across = min(down, across)
     top, first = view.get("window", [rows, columns])
     top = _start(top, down, rows)
     first = _start(first, across, columns)

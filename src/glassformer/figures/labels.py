@@ -21,8 +21,13 @@ def visible(piece: str) -> str:
 
 
 def visible_start(piece: str) -> str:
-    """A token as `visible` has it, up to a length that no label needs; a token may have a million characters."""
+    """A token as `visible` has it, but no longer than a label needs: one may have a million characters."""
     return visible(piece) if len(piece) <= LONGEST else visible(piece[:LONGEST]) + "…"
+
+
+def quoted(piece: str) -> str:
+    """A token in a sentence: its blank is visible, so no line is broken between a quote and a word."""
+    return f"“{visible_start(piece)}”"
 
 
 def _visible(char: str) -> str:

@@ -116,10 +116,12 @@ def _legend(sheet: Sheet, view: Spec, room: float) -> None:
 
 def panels(view: Spec, room: float) -> Sheet:
     """Several drawings, as many beside each other as the view asks for, or as there is room for."""
-    gap = view.get("gap", 18)
+    gap, across = view.get("gap", 18), view.get("across", 1)
     parts = [_panel(one, n, room) for n, one in enumerate(view["panels"])]
-    for count in range(view.get("across", 1), 0, -1):
-        rows = [parts[at : at + count] for at in range(0, len(parts), count)]
+    # What the view puts in one row, as the heads of a layer, never shares a row with what comes after it.
+    together = [parts[at : at + across] for at in range(0, len(parts), across)]
+    for count in range(across, 0, -1):
+        rows = [group[at : at + count] for group in together for at in range(0, len(group), count)]
         widths = [_widest(rows, at) for at in range(count)]
         if sum(widths) + gap * (count - 1) <= room:
             break

@@ -30,7 +30,8 @@ __all__ = [
     "write",
 ]
 
-VERSION = 1  # of the JSON of a view; marks have their own
+VERSION = 2  # of the JSON of a view; marks have their own
+READS = (1, 2)  # version 2 added `label_columns`, so views of version 1 are drawn as they are
 PICTURES = (".svg", ".png", ".pdf", ".html")
 NUMBERS = (".json", ".csv")
 REQUIRED = {"kind", "title", "sentence", "caption", "table"}
@@ -131,9 +132,10 @@ class View:
             spec = spec["view"]  # the file is that of an answer, which holds its view
         if not isinstance(spec, dict) or not set(spec) >= REQUIRED or spec["kind"] not in KINDS:
             raise InputError(f"{path}: is not a view that this version can draw")
-        if spec.get("view") != VERSION:
+        if spec.get("view") not in READS:
+            known = " and ".join(map(str, READS))
             raise InputError(
-                f"{path}: is a view of version {spec.get('view')!r}; this one draws version {VERSION}"
+                f"{path}: is a view of version {spec.get('view')!r}; this Glassformer draws versions {known}"
             )
         return cls(spec)
 

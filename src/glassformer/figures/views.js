@@ -259,6 +259,8 @@ const STYLE = `
   color: var(--paper); background: var(--ink); font: 12px/1.5 ${MONO}; white-space: pre-wrap; overflow-wrap: anywhere; }
 .gf-view .gf-bar { display: flex; gap: 6px; padding: 4px 12px; flex-wrap: wrap; align-items: baseline; color: var(--soft); font-size: 12px; }
 .gf-view button { font: inherit; color: var(--ink); background: none; border: 1px solid var(--line); border-radius: 3px; padding: 1px 8px; cursor: pointer; }
+/* A wide table scrolls by itself: the page around it stays as wide as the screen. */
+.gf-view details { overflow-x: auto; }
 .gf-view table { border-collapse: collapse; margin: 6px 12px; font: 12px ${MONO}; } .gf-view caption { text-align: left; padding: 4px 0; }
 .gf-view th, .gf-view td { border: 1px solid var(--line); padding: 1px 6px; text-align: left; white-space: pre; }
 .gf-view .gf-hidden { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }`;

@@ -23,7 +23,7 @@ class Options:
     min_p: float = 0.0
     repetition_penalty: float = 1.0  # on the tokens of prompt and answer
     presence_penalty: float = 0.0  # on the tokens of the answer, once each
-    frequency_penalty: float = 0.0  # on the tokens of the answer, as often as they stand there
+    frequency_penalty: float = 0.0  # on the tokens of the answer, once for each time they occur
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int = 0  # a LanguageModel draws one where none is given
     num_return_sequences: int = 1
@@ -32,7 +32,7 @@ class Options:
     )
     length_penalty: float = 1.0
     early_stopping: bool | Literal["never"] = False
-    overflow: Overflow = "stop"  # at the edge of the context: stop, or slide on over the last half
+    overflow: Overflow = "stop"  # at the edge of the context: stop, or slide: continue with the last half
 
     @property
     def greedy(self) -> bool:

@@ -51,7 +51,7 @@ def end_token_ids(tokenizer: "Tokenizer | None") -> dict[str, int | None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """All that tells one family of models from another: sizes, files, names, vocabulary."""
+    """All that distinguishes one family of models from another: sizes, files, names, vocabulary."""
 
     kind: str  # our name of it, as in FAMILIES
     model_type: str  # its name in `config.json`

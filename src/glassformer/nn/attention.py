@@ -1,4 +1,4 @@
-"""Attention: every position has a query (q); every source has a key (k) and hands over its value (v)."""
+"""Attention: every position has a query (q); every source has a key (k) and a value (v)."""
 
 from collections.abc import Callable
 

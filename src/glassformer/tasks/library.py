@@ -151,7 +151,7 @@ def convert(source: Path, target: str | None, **how: Any) -> Path:
             raise InputError(f"{name!r} cannot be the name of a model")
         folder = found
     if folder.exists():
-        raise InputError(f"{folder} is there already; choose another name")
+        raise InputError(f"{folder} exists already; choose another name")
     dtype = how.pop("dtype", None)
     convert_file(source, folder, dtype=None if dtype is None else parse_dtype(dtype), **how)
     return folder

@@ -207,10 +207,6 @@ def find_device(name: str) -> "torch.device":
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).cpu()  # `meta` has no numbers to bring back
-    except (
-        RuntimeError,
-        AssertionError,
-        ImportError,
-    ):  # torch knows names for which this build has no module
+    except (RuntimeError, AssertionError, ImportError):  # torch knows names for which it has no module here
         raise InputError(f"device {name!r} is not available; cpu always is") from None
     return device

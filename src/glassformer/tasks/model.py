@@ -311,10 +311,10 @@ class Model:
         return cast("Diff", ask("diff", self, text, other=other))
 
     def sweep(
-        self, clean: Prompt, broken: Prompt, *, answer: str | int, foil: str | int, **how: Any
+        self, clean: Prompt, corrupted: Prompt, *, answer: str | int, foil: str | int, **how: Any
     ) -> "Sweep":
-        """Which `sites` and positions carry what tells two texts apart, by patching each of them."""
-        return cast("Sweep", ask("sweep", self, clean, broken=broken, answer=answer, foil=foil, **how))
+        """Which `sites` and positions make the difference between two texts, by patching each of them."""
+        return cast("Sweep", ask("sweep", self, clean, corrupted=corrupted, answer=answer, foil=foil, **how))
 
     def promotes(self, layer: int, neuron: int, *, k: int = 10) -> "Promotes":
         """The tokens that a neuron makes likelier when it fires."""

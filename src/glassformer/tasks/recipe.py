@@ -18,7 +18,7 @@ Strings = tuple[str, ...]
 Numbers = tuple[float, ...]
 
 DEFAULT_KIND = "gpt2"
-LARGEST = 1 << 63  # no number of a recipe is larger
+LARGEST = 1 << 63  # of a whole number
 # Fields of a family's Config that no recipe sets: the tokenizer or the other fields decide them.
 NOT_KEYS = {"vocab", "neurons", "activation", "norm_eps", "tied"}
 
@@ -300,12 +300,15 @@ def _checked(value: Any, kind: Any, where: str) -> Any:
     optional = [one for one in get_args(kind) if one is not NoneType]  # `int | None`: None is the default
     if optional:
         return value if value is None else _checked(value, optional[0], where)
-    if kind is float and type(value) is int:
-        value = float(value) if abs(value) < 1 << 1000 else math.inf
-    sized = type(value) not in (int, float) or -LARGEST < value < LARGEST  # which nan is not
-    if type(value) is not kind or not sized:
-        names = {int: "a whole number", float: "a finite number", str: "a text", bool: "true or false"}
+    if kind is float and type(value) is int and abs(value) < 1 << 1000:  # a larger one is infinite
+        return float(value)
+    if type(value) is not kind:
+        names = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
         raise InputError(f"{where} should be {names[kind]}, not {value!r}")
+    if kind is float and not math.isfinite(value):
+        raise InputError(f"{where} should be a finite number, not {value!r}")
+    if kind is int and not -LARGEST <= value < LARGEST:
+        raise InputError(f"{where} should be a whole number of 64 bits, not {value!r}")
     return value
 
 

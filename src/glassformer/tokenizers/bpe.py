@@ -22,7 +22,7 @@ Merge = tuple[str, str]
 
 
 def _byte_symbols() -> dict[str, int]:
-    """The printable character that stands for each byte in GPT-2's vocabulary files."""
+    """The printable character of each byte in GPT-2's vocabulary files."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
@@ -143,13 +143,13 @@ class ByteBPE(BPE):
     def __init__(
         self, vocab: Mapping[str, int], merges: Sequence[Merge], *, prefix_space: bool = False, **how: Any
     ) -> None:
-        """As `BPE`; with `prefix_space` a text is read as if a blank stood before it."""
+        """As `BPE`; with `prefix_space` a text is read as if it began with a space."""
         self.prefix_space = prefix_space
         self._bytes: dict[int, bytes] = {}  # of the tokens that were asked for
         super().__init__(vocab, merges, **how)
 
     def bytes_of(self, id: int, after: int | None = None) -> bytes:
-        """The bytes that one token stands for, whatever token it comes after."""
+        """The bytes of one token, whichever token it follows."""
         if id not in self._bytes:
             symbol = self._symbol(id)
             is_text = symbol in self.special

@@ -11,7 +11,7 @@ class Tokenizer(Protocol):
 
     merges: list[tuple[str, str]]  # pairs of symbols in order of rank
     special: dict[str, int]  # special tokens and their ids
-    prefix_space: bool  # whether a text is read as if a blank stood before it
+    prefix_space: bool  # whether a text is read as if it began with a space
     end_token: str  # the special token that ends a text, if `special` has it
 
     def __len__(self) -> int:

@@ -33,7 +33,7 @@ class WatchedWord:
 
 
 def watch_each(words: Sequence[str], watch: Callable[[str], WatchedWord]) -> list[WatchedWord]:
-    """Watch every word of a text; a word that comes again is the same object, since a text has many of them."""
+    """Watch every word of a text; a word that comes again, as most do, is the same object."""
     found = {word: watch(word) for word in dict.fromkeys(words)}
     return [found[word] for word in words]
 

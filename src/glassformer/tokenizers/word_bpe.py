@@ -65,7 +65,7 @@ class WordBPE(BPE):
     def _check(self) -> None:
         """Every way a vocabulary can be wrong, said in one sentence each."""
         if UNKNOWN not in self.special:
-            raise InputError(f"the vocabulary has no special token {UNKNOWN}, which stands for what it lacks")
+            raise InputError(f"the vocabulary has no special token {UNKNOWN}, for unknown ones")
         check_ids(self._ids, self.special)
         made = check_merges(self.merges, self._ids)
         multiple = (symbol for symbol in self._ids.keys() - made if len(symbol.removesuffix(END_OF_WORD)) > 1)

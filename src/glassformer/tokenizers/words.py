@@ -8,7 +8,7 @@ from itertools import accumulate
 # Scripts that are written without blanks: each character is a word of its own.
 DENSE = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYANMAR", "TIBETAN", "YI ")
 
-JOINERS = "\u200c\u200d"  # they change how their neighbours are drawn
+JOINERS = "\u200c\u200d"  # they change how their neighbors are drawn
 APOSTROPHES = "'’"  # letters between letters
 
 
