@@ -56,47 +56,60 @@ def attempt(seed: int, kind: str, number: int, root: Path) -> tuple[Case, Outcom
     return case, found, wrong
 
 
-def described(case: Case, found: Outcome, wrong: str) -> str:
+def described(case: Case, found: Outcome) -> str:
     """A case and its end, in a few lines."""
-    streams = f"stdin {case.stdin!r:.60}, stdout {case.stdout}, stderr {case.stderr}, {case.encoding}"
-    environment = {key: value[:60] for key, value in case.environment.items()}
-    lines = [
-        f"  glass {shlex.join(case.arguments)}"[:1000] if case.call is None else f"  {case.what}",
-        f"  {case.what + '; ' if case.call is None and case.what else ''}{streams}; interrupts {case.interrupts}; files up to {case.largest_file:,}; {environment}",
-        f"  exit code {found.code}, {found.seconds:.1f} s: {wrong or 'as it should be'}",
-    ]
-    tail = (found.trace or found.err).strip().splitlines()[-8:]
-    return "\n".join([*lines, *(f"  | {line[:300]}" for line in tail)]).encode("utf-8", "backslashreplace").decode()
+    lines = [f"glass {shlex.join(case.arguments)}"[:1000]] if case.call is None else []
+    lines += [case.what] if case.what else []
+    usual = vars(Case())
+    around = {
+        key: value
+        for key, value in vars(case).items()
+        if value != usual[key] and key not in ("arguments", "call", "what")
+    }
+    lines += [", ".join(f"{key} {value!r:.200}" for key, value in around.items())]
+    lines += [f"exit code {found.code} after {found.seconds:.1f} s"]
+    lines += [f"| {line[:300]}" for line in (found.trace or found.err).strip().splitlines()[-8:]]
+    return "".join(f"\n  {line}" for line in lines if line).encode("utf-8", "backslashreplace").decode()
 
 
-def main(seed: int, kinds: list[str], only: int | None) -> int:
-    """Run cases; returns how many of them went wrong."""
-    print(f"seed {seed}", flush=True)
-    preload()
-    root = Path(tempfile.mkdtemp(prefix="attack-"))
-    material.build(root / "sound")
+def run_kind(seed: int, kind: str, root: Path) -> int:
+    """Run all cases of a kind; how many of them went wrong."""
+    started = time.monotonic()
+    codes: Counter[str] = Counter()
     failures = 0
-    for kind in kinds:
-        started = time.monotonic()
-        codes: Counter[str] = Counter()
-        for number in range(KINDS[kind][1]) if only is None else [only]:
-            case, found, wrong = attempt(seed, kind, number, root)
-            codes["stopped" if found.stopped else str(found.code)] += 1
-            if wrong:
-                failures += 1
-                repeat = f"cd tests && {sys.executable} -m attack {seed} {kind} {number}"
-                print(f"\n{kind} {number}: {wrong}\n{described(case, found, wrong)}\n  repeat it: {repeat}", flush=True)
-            if only is not None:
-                print(f"{described(case, found, wrong)}\n{found.out}\n{found.err}\n{found.trace}\n{root}")
-            else:
-                shutil.rmtree(root / "cases" / kind / str(number), ignore_errors=True)
-        print(f"{kind}: {codes.total()} cases in {time.monotonic() - started:.0f} s, exit codes {dict(codes)}", flush=True)
-    if only is None:
-        shutil.rmtree(root, ignore_errors=True)
+    for number in range(KINDS[kind][1]):
+        case, found, wrong = attempt(seed, kind, number, root)
+        codes["stopped" if found.stopped else str(found.code)] += 1
+        if wrong:
+            failures += 1
+            repeat = f"cd tests && {sys.executable} -m attack {seed} {kind} {number}"
+            print(f"\n{kind} {number}: {wrong}{described(case, found)}\n  repeat it: {repeat}", flush=True)
+        shutil.rmtree(root / "cases", ignore_errors=True)
+    seconds = time.monotonic() - started
+    print(f"{kind}: {codes.total()} cases in {seconds:.0f} s, exit codes {dict(codes)}", flush=True)
     return failures
 
 
+def run_one(seed: int, kind: str, number: int, root: Path) -> int:
+    """Run one case and show everything."""
+    case, found, wrong = attempt(seed, kind, number, root)
+    print(f"{kind} {number}: {wrong or 'as it should be'}{described(case, found)}")
+    for name in ("out", "err", "trace"):
+        print(f"--- {name}\n{getattr(found, name)}".encode("utf-8", "backslashreplace").decode())
+    return bool(wrong)
+
+
+def main(seed: int, kind: str | None = None, number: str | None = None) -> int:
+    """Run cases; how many of them went wrong."""
+    print(f"seed {seed}", flush=True)
+    preload()
+    with tempfile.TemporaryDirectory(prefix="attack-", ignore_cleanup_errors=True) as name:
+        root = Path(name)
+        material.build(root / "sound")
+        if kind is not None and number is not None:
+            return run_one(seed, kind, int(number), root)
+        return sum(run_kind(seed, one, root) for one in ([kind] if kind else KINDS))
+
+
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    number = int(given[2]) if len(given) > 2 else None
-    sys.exit(1 if main(int(given[0]), given[1:2] or [*KINDS], number) else 0)
+    sys.exit(1 if main(int(sys.argv[1]), *sys.argv[2:]) else 0)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+
 from attack.draw import Draw
 from attack.material import make_strange, strange
 from attack.process import Case
-
 from glassformer.cli import VERBS, command_of
 
 # Verbs whose work may take long, and flags that ask for much of it.
@@ -30,8 +30,26 @@ SOUND: dict[str, tuple[str, ...]] = {  # values of flags and arguments that are 
     "field": ("text",), "position": ("-1", "cat"), "watch": (" mat",), "token": (" mat",), "foil": (" cat",), "answer": (" mat",), "weights": ("1",),
 }  # fmt: skip
 # Flags that make a training short; a flag that is given later overrides one of these.
-SHORT = "--data text.txt --layers 1 --heads 2 --width 16 --context 16 --vocab 270 --steps 2 --batch 2 --no-tensorboard".split()
-SHORT_FINETUNE = "--data text.txt --steps 2 --batch 2 --no-tensorboard".split()
+SHORT = [
+    "--data",
+    "text.txt",
+    "--layers",
+    "1",
+    "--heads",
+    "2",
+    "--width",
+    "16",
+    "--context",
+    "16",
+    "--vocab",
+    "270",
+    "--steps",
+    "2",
+    "--batch",
+    "2",
+    "--no-tensorboard",
+]
+SHORT_FINETUNE = ["--data", "text.txt", "--steps", "2", "--batch", "2", "--no-tensorboard"]
 
 # Whole commands that read a model, and that read other files.
 MODEL = (
@@ -40,7 +58,14 @@ MODEL = (
     "neurons -m {} the", "edit --zero blocks.0.mlp -m {} the", "diff {} other the", "eval {} text.txt --characters 200", "show --update the {}",
     "finetune {} --data text.txt --steps 1 --batch 2 -o new", "finetune {} --data text.txt --lora --steps 1 --batch 2 -o new", "convert {} kept", "rm -y {}",
 )  # fmt: skip
-RUN = ("train run", "train run --steps 17", "show --curve run", "show --curve --json run", "generate -n 3 -m run the", "show run")
+RUN = (
+    "train run",
+    "train run --steps 17",
+    "show --curve run",
+    "show --curve --json run",
+    "generate -n 3 -m run the",
+    "show run",
+)
 READERS: dict[str, tuple[str, ...]] = {
     "model/*": MODEL,
     "gpt3/*": MODEL,
@@ -77,7 +102,11 @@ def commands(draw: Draw, folder: Path) -> Case:
     if any(one.name == "model" for one in chosen) and "-m" not in words and draw.chance(0.9):
         words += ["-m", draw.choice(SOUND["model"])]
     arguments += [*words, *positional] if draw.chance(0.8) else [*positional, *words]
-    stdin = draw.text().encode("utf-8", "surrogatepass") if draw.chance(0.5) else draw.randbytes(draw.randint(0, 50))
+    stdin = (
+        draw.text().encode("utf-8", "surrogatepass")
+        if draw.chance(0.5)
+        else draw.randbytes(draw.randint(0, 50))
+    )
     return Case(arguments, stdin=stdin, is_long=verb in LONG_VERBS or hostility > 0.1)
 
 
@@ -144,7 +173,9 @@ WORDLIKE = ("the", "cat", "1", "main")
 def files(draw: Draw, folder: Path) -> Case:
     """A damaged file, and a command that reads it."""
     pattern = draw.choice([*READERS])
-    path = draw.choice(sorted(path for path in folder.glob(pattern) if path.is_file() and path.suffix != ".md"))
+    path = draw.choice(
+        sorted(path for path in folder.glob(pattern) if path.is_file() and path.suffix != ".md")
+    )
     command = draw.choice(READERS[pattern])
     if path.name == "ckpt.pt" and draw.chance(0.6):
         _put_pickle(draw, path)
@@ -157,7 +188,8 @@ def files(draw: Draw, folder: Path) -> Case:
         _seal(path)
     named = pattern.split("/")[0] if "/" in pattern else path.name
     name = str(folder / named) if draw.chance(0.1) else named
-    return Case([name if word == "{}" else word for word in shlex.split(command)], what=str(path.relative_to(folder)))
+    words = [name if word == "{}" else word for word in shlex.split(command)]
+    return Case(words, what=str(path.relative_to(folder)), is_long=words[0] in LONG_VERBS)
 
 
 def _put_pickle(draw: Draw, path: Path) -> None:
@@ -193,7 +225,18 @@ def _seal(path: Path) -> None:
 # Streams and environments
 
 
-PLACES = ("nowhere/x", "text.txt", "strange", "", "/dev/null", "/proc/1/x", "relative", "a" * 5000, "~no-such-user", "\udcff")
+PLACES = (
+    "nowhere/x",
+    "text.txt",
+    "strange",
+    "",
+    "/dev/null",
+    "/proc/1/x",
+    "relative",
+    "a" * 5000,
+    "~no-such-user",
+    "\udcff",
+)
 ENVIRONMENT: dict[str, tuple[str, ...]] = {
     "GLASSFORMER_HOME": PLACES, "GLASSFORMER_DATA": PLACES, "HF_HOME": PLACES, "HOME": PLACES, "TMPDIR": ("nowhere", "text.txt", ""), "XDG_CACHE_HOME": PLACES,
     "HF_HUB_OFFLINE": ("1", "yes"), "HF_TOKEN": ("x", "é", "a\nb"), "OMP_NUM_THREADS": ("0", "-1", "x", "٣", "99999999999", "3.5", ""),
@@ -217,8 +260,19 @@ def streams(draw: Draw, folder: Path) -> Case:
     case = Case(shlex.split(draw.choice(OFTEN if draw.chance(0.7) else WRITERS)))
     ways = ("file", "closed", "full", "pipe", "terminal", "null")
     case.stdout, case.stderr = (draw.choice(ways) if draw.chance(0.6) else "file" for _ in range(2))
-    case.stdin = draw.choice(("closed", "null", "pipe", "zeros", b"the cat\n1\n", b"\xff\n\n0\n9\n", b"\0" * 99, draw.text().encode("utf-8", "replace")))
-    case.encoding = draw.choice(("utf-8", "utf-8", "ascii", "latin-1", "utf-16"))
+    case.stdin = draw.choice(
+        (
+            "closed",
+            "null",
+            "pipe",
+            "zeros",
+            b"the cat\n1\n",
+            b"\xff\n\n0\n9\n",
+            b"\0" * 99,
+            draw.text().encode("utf-8", "replace"),
+        )
+    )
+    case.encoding = draw.choice(("utf-8", "utf-8", "ascii", "latin-1", "cp1252"))
     for name in draw.some([*ENVIRONMENT], 3):
         case.environment[name] = draw.choice(ENVIRONMENT[name])
     if draw.chance(0.15):
@@ -266,9 +320,16 @@ def values(draw: Draw, folder: Path) -> Case:
     elif which == "view file":
         (folder / "view.json").write_bytes(draw.damaged("view.json", (folder / "view.json").read_bytes()))
     elif which in ("options", "questions"):
-        given = {name: draw.value() for name in draw.some(OPTIONS if which == "options" else ("layer", "head", "k", "position"), 3)}
+        given = {
+            name: draw.value()
+            for name in draw.some(OPTIONS if which == "options" else ("layer", "head", "k", "position"), 3)
+        }
     elif which == "recipe":
-        sections = {"text": ("data", "vocab", "held_out"), "model": ("kind", "layers", "heads", "width"), "train": ("steps", "lr", "seed")}
+        sections = {
+            "text": ("data", "vocab", "held_out"),
+            "model": ("kind", "layers", "heads", "width"),
+            "train": ("steps", "lr", "seed"),
+        }
         given = {name: {key: draw.value() for key in draw.some(keys, 2)} for name, keys in sections.items()}
     return Case(call=lambda: _use(which, given, folder), what=f"{which} {given!r}"[:500])
 
@@ -302,7 +363,9 @@ def _use(which: str, given: Any, folder: Path) -> None:
     elif which == "ids":
         lm.top(given, 3)
     else:
-        lm.generate("the cat", max_new_tokens=2, seed=0).attention(**{key: given[key] for key in ("layer", "head") if key in given})
+        lm.generate("the cat", max_new_tokens=2, seed=0).attention(
+            **{key: given[key] for key in ("layer", "head") if key in given}
+        )
 
 
 # The engine
@@ -321,12 +384,12 @@ def engine(draw: Draw, folder: Path) -> Case:
 
 
 KINDS: dict[str, tuple[Callable[[Draw, Path], Case], int]] = {
-    "commands": (commands, 250),
-    "files": (files, 250),
-    "streams": (streams, 120),
-    "interrupts": (interrupts, 80),
-    "values": (values, 120),
-    "engine": (engine, 6),
+    "commands": (commands, 200),
+    "files": (files, 200),
+    "streams": (streams, 80),
+    "interrupts": (interrupts, 60),
+    "values": (values, 80),
+    "engine": (engine, 4),
 }
 
 

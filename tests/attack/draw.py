@@ -7,7 +7,17 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-WORDS = ("Once upon a time", "the", " cat", "sat on the mat", "dog's", "1, 2, 3", "blocks.0.attn", "gpt2", "x.json")
+WORDS = (
+    "Once upon a time",
+    "the",
+    " cat",
+    "sat on the mat",
+    "dog's",
+    "1, 2, 3",
+    "blocks.0.attn",
+    "gpt2",
+    "x.json",
+)
 HOSTILE = (
     "", " ", "-", "--", "---", "-1", "--json", "=", "\\", "'", '"', "`id`", "$(id)", "%s%n", "{0}", "[bold]x[/]", "[/]",
     "<script>", "<|endoftext|>", "]]>", "&lt;", "\t", "\n", "\r\n", "\x1b[2J", "\x07", "\x7f", "\x85", "\u2028", "\ufeff",
@@ -109,7 +119,9 @@ class Draw(random.Random):
             case 6:
                 whole[start:start] = self.randbytes(self.choice((1, 8, 1000)))
             case 7:
-                whole[:] = self.choice((b"", bytes(len(whole)), b"\xef\xbb\xbf" + whole, b"{}", b"[]", b"null", b"\n"))
+                whole[:] = self.choice(
+                    (b"", bytes(len(whole)), b"\xef\xbb\xbf" + whole, b"{}", b"[]", b"null", b"\n")
+                )
             case _:
                 whole[:] = content.decode("latin-1").encode(self.choice(("utf-16", "utf-8", "utf-32")))
         return bytes(whole)
@@ -145,7 +157,7 @@ class Draw(random.Random):
                 value[str(self.choice(PLAIN))[:50]] = value.pop(key)
             case 3 if isinstance(value, dict):
                 mark = f"raw {len(raw)} {self.random()}"
-                raw[mark] = f'{json.dumps(self.value())}, {json.dumps(key)}: {json.dumps(value[key])}'
+                raw[mark] = f"{json.dumps(self.value())}, {json.dumps(key)}: {json.dumps(value[key])}"
                 value[key] = mark
             case _:
                 value[key] = self._changed(value[key], raw)
@@ -163,7 +175,9 @@ class Draw(random.Random):
         """Another header, with its length or the former one."""
         size = int.from_bytes(content[:8], "little")
         header = self.damaged_json(content[8 : 8 + size])
-        length = len(header) if self.chance(0.8) else self.choice((size, 0, 2**63, 2**64 - 1, len(header) + 8, 1))
+        length = (
+            len(header) if self.chance(0.8) else self.choice((size, 0, 2**63, 2**64 - 1, len(header) + 8, 1))
+        )
         return length.to_bytes(8, "little") + header + content[8 + size :]
 
     def damaged_toml(self, content: bytes) -> bytes:
@@ -171,14 +185,27 @@ class Draw(random.Random):
         lines = content.decode().splitlines()
         at = self.randrange(len(lines))
         key = lines[at].partition("=")[0]
-        values = (*RAW, *NUMBERS, *map(repr, PLAIN), '"""', "2026-01-01", "[[", "{a={a=1}}", "inf", "-nan", '"\\ud800"')
+        values = (
+            *RAW,
+            *NUMBERS,
+            *map(repr, PLAIN),
+            '"""',
+            "2026-01-01",
+            "[[",
+            "{a={a=1}}",
+            "inf",
+            "-nan",
+            '"\\ud800"',
+        )
         match self.randint(0, 5):
             case 0:
                 del lines[at]
             case 1:
                 lines.insert(self.randrange(len(lines)), lines[at])
             case 2:
-                lines[at] = self.choice(("[model]", "[[model]]", "[other]", "[", "a.b.c = 1", '"" = 1', "[a.b]", "[" * 2000))
+                lines[at] = self.choice(
+                    ("[model]", "[[model]]", "[other]", "[", "a.b.c = 1", '"" = 1', "[a.b]", "[" * 2000)
+                )
             case _:
                 lines[at] = f"{key} = {self.choice(values)}"
         return "\n".join(lines).encode("utf-8", "surrogatepass")

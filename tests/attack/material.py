@@ -134,4 +134,6 @@ def make_strange(draw: Draw, path: Path) -> None:
                 os.fchdir(here)
                 os.close(here)
         case _:
-            path.write_bytes(draw.choice((TALES.encode(), EDITS.encode(), gzip.compress(TALES.encode(), mtime=0))))
+            path.write_bytes(
+                draw.choice((TALES.encode(), EDITS.encode(), gzip.compress(TALES.encode(), mtime=0)))
+            )

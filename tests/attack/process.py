@@ -5,6 +5,7 @@ the child its streams, its environment and its limits, and Ctrl-C in the middle 
 """
 
 import contextlib
+import json
 import os
 import re
 import resource
@@ -21,7 +22,8 @@ from typing import Any
 
 CODES = (0, 1, 2, 130)
 PATIENCE = 60.0  # seconds, for what takes one on a quiet machine
-LONG_ENOUGH = 6.0  # seconds of a command that was asked for more work than anybody waits for
+LONG_ENOUGH = 3.0  # seconds of a command that was asked for more work than anybody waits for
+WORKING = 0.03  # seconds of CPU within one, on a busy machine
 MEMORY = 6 << 30  # bytes that a case may take
 LONGEST_MESSAGE = 3000  # characters
 STOPPED = "glass: stopped"
@@ -54,7 +56,6 @@ class Outcome:
     err: str
     trace: str  # of an exception that nothing caught
     seconds: float
-    busy: float  # seconds of CPU until it was stopped, children included
     stopped: bool  # it took long and got Ctrl-C
     hung: bool  # and did not end then
 
@@ -63,44 +64,54 @@ def run(case: Case, folder: Path, logs: Path) -> Outcome:
     """Run a case in `folder`; what it prints is kept in `logs`."""
     logs.mkdir(parents=True)
     started = time.monotonic()
-    terminals = [os.openpty() if way == "terminal" else None for way in (case.stdin, case.stdout, case.stderr)]
+    terminals = [
+        os.openpty() if way == "terminal" else None for way in (case.stdin, case.stdout, case.stderr)
+    ]
     child = os.fork()
     if child == 0:
         _child(case, folder, logs, terminals)
 
     printed = bytearray()
-    stopped = hung = False
-    busy = 0.0
-    until = started + (LONG_ENOUGH if case.is_long else PATIENCE)
-    while True:
-        printed += _drain([one[0] for one in terminals if one is not None])
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            break
-        if time.monotonic() > until:
-            hung = stopped or not case.is_long
-            busy = busy or _busy(child)
-            os.kill(child, signal.SIGKILL if hung else signal.SIGINT)
-            stopped, until = True, time.monotonic() + PATIENCE
+    status, stopped, hung = _watch(case, child, [one[0] for one in terminals if one], printed)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)  # what it started and left behind
-    for one in terminals:
-        for descriptor in one or ():
-            os.close(descriptor)
+    for descriptor in [end for one in terminals if one for end in one]:
+        os.close(descriptor)
     return Outcome(
         code=os.waitstatus_to_exitcode(status),
         out=_text(logs / "out", case.encoding) or printed.decode("utf-8", "replace"),
         err=_text(logs / "err", case.encoding),
         trace=_text(logs / "trace"),
         seconds=time.monotonic() - started,
-        busy=busy,
         stopped=stopped,
         hung=hung,
     )
 
 
+def _watch(case: Case, child: int, masters: list[int], printed: bytearray) -> tuple[int, bool, bool]:
+    """Wait for the end: its status, whether Ctrl-C was needed, and whether only SIGKILL helped.
+
+    Who works may take long, and then gets Ctrl-C; who waits for something that never comes has hung.
+    """
+    until = time.monotonic() + (LONG_ENOUGH if case.is_long else PATIENCE)
+    busy: float | None = None
+    stopped = hung = False
+    while True:
+        printed += _drain(masters)
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status, stopped, hung
+        left = until - time.monotonic()
+        if busy is None and left < 1:
+            busy = _busy(child)
+        if left < 0:
+            hung = stopped or not case.is_long or _busy(child) - (busy or 0) < WORKING
+            os.kill(child, signal.SIGKILL if hung else signal.SIGINT)
+            stopped, until = True, time.monotonic() + PATIENCE
+
+
 def _text(path: Path, encoding: str = "utf-8") -> str:
-    return path.read_bytes()[: 1 << 20].decode(encoding, "replace") if path.is_file() else ""
+    return path.read_bytes()[: 1 << 24].decode(encoding, "replace") if path.is_file() else ""
 
 
 def _busy(group: int) -> float:
@@ -137,15 +148,26 @@ def fault(case: Case, found: Outcome) -> str:
         return f"ended by {signal.Signals(-found.code).name}"
     if found.code not in CODES:
         return f"exit code {found.code}"
-    if found.stopped and found.busy < LONG_ENOUGH / 20:
-        return f"a hang: it waited {found.seconds:.0f} seconds for something that never came"
     if re.search(r"(Warning: |Exception ignored|Fatal Python)", found.err):
         return "a warning of Python"
     if case.sound and found.code not in (0, 130):
         return f"exit code {found.code} of a sound command"
+    if "--json" in case.arguments and found.code == 0 and case.stdout == "file" and not _is_json(found.out):
+        return "--json printed something else"
     if found.code == 130 and not (found.stopped or case.interrupts):
         return "exit code 130 without Ctrl-C"
     return _fault_of_message(case, found) if case.stderr == "file" and case.call is None else ""
+
+
+def _is_json(text: str) -> bool:
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
+    try:
+        json.loads(text, parse_constant=refuse)
+    except ValueError:
+        return text.startswith("Usage: ")  # --help goes first
+    return True
 
 
 def _fault_of_message(case: Case, found: Outcome) -> str:
@@ -158,13 +180,17 @@ def _fault_of_message(case: Case, found: Outcome) -> str:
         return "more than one error"
     if found.code and len(lines[-1]) > LONGEST_MESSAGE:
         return f"a message of {len(lines[-1]):,} characters"
-    return "" if found.err.replace("\n", "").isprintable() or not found.code else "a message that is not printable"
+    return (
+        ""
+        if found.err.replace("\n", "").isprintable() or not found.code
+        else "a message that is not printable"
+    )
 
 
 # The child
 
 
-def _child(case: Case, folder: Path, logs: Path, terminals: list[tuple[int, int] | None]) -> None:
+def _child(case: Case, folder: Path, logs: Path, terminals: list[Any]) -> None:
     """Become the process of a case; never returns."""
     code = 70
     try:
@@ -173,14 +199,23 @@ def _child(case: Case, folder: Path, logs: Path, terminals: list[tuple[int, int]
         environment = _usual(folder) | case.environment
         os.environ.clear()
         os.environ.update(environment)
-        for name, limit in (("AS", _mapped() + MEMORY), ("FSIZE", case.largest_file), ("CORE", 0)):
-            resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (limit, limit))
-        _connect_all(case, logs, terminals)
         sys.argv = ["glass", *case.arguments]
-        code = _work(case, logs)
+        _connect_all(case, logs, terminals)
+        _limit(case.largest_file)
+        code = _work(case)
     except BaseException:
+        _limit(resource.RLIM_INFINITY)
         (logs / "trace").write_text(traceback.format_exc(), errors="replace")
-    os._exit(code)
+    finally:
+        os._exit(code)
+
+
+def _limit(largest_file: int) -> None:
+    """Bound memory and files; a crash leaves no image of its memory."""
+    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    limits = {"AS": mapped + MEMORY, "FSIZE": largest_file, "CORE": 0}
+    for name, value in limits.items():
+        resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (value, resource.RLIM_INFINITY))
 
 
 def _usual(folder: Path) -> dict[str, str]:
@@ -199,7 +234,7 @@ def _usual(folder: Path) -> dict[str, str]:
     }
 
 
-def _work(case: Case, logs: Path) -> int:
+def _work(case: Case) -> int:
     """Run the command or the function, and end as Python does."""
     from glassformer.errors import GlassError
 
@@ -249,14 +284,12 @@ def _is_deaf(frame: FrameType | None) -> bool:
     """Whether Python would drop an exception here, whatever the program does."""
     while frame is not None:
         name, file = frame.f_code.co_name, frame.f_code.co_filename
-        if name in ("__del__", "_remove", "callback", "remove") or file.endswith(("weakref.py", "_weakrefset.py")):
+        if name in ("__del__", "_remove", "callback", "remove") or file.endswith(
+            ("weakref.py", "_weakrefset.py")
+        ):
             return True
         frame = frame.f_back
     return False
-
-
-def _mapped() -> int:
-    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def _connect_all(case: Case, logs: Path, terminals: list[tuple[int, int] | None]) -> None:

@@ -172,6 +172,6 @@ def call(name: str, arguments: list[str]) -> int:
 
 def complain(message: str, code: int) -> int:
     """Report in one line on stderr what was wrong."""
-    shown = "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in message)
-    print(f"glass: {shown}", file=sys.stderr)
+    shown = (char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
+    print(f"glass: {''.join(shown)}", file=sys.stderr)
     return code

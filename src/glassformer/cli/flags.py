@@ -106,13 +106,17 @@ class Option(click.Option):
         return record
 
 
+HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # of characters, which Windows lets through; others are bytes
+
+
 class Text(click.types.StringParamType):
     """Text of an argument, which may be any bytes: those that are not UTF-8 become U+FFFD."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """As text that can be encoded."""
         text: str = super().convert(value, param, ctx)
-        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        whole = HALVES.sub("\ufffd", text)
+        return whole.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 TEXT = Text()
