@@ -7,6 +7,7 @@ import re
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from glassformer import machine
 from glassformer.errors import CheckpointError, InputError, NetworkError
@@ -169,14 +170,10 @@ def remove(name: str) -> int:
         size = _size(folder)
         shutil.rmtree(folder)
         return size
-    from huggingface_hub import scan_cache_dir
-    from huggingface_hub.errors import CacheNotFound
-
     repository, _, _ = _pinned(id, None)
-    try:
-        cache = scan_cache_dir()
-    except CacheNotFound:
-        raise InputError(f"there is no model {id} on this machine") from None
+    cache = _scan()
+    if cache is None:
+        raise InputError(f"there is no model {id} on this machine")
     # By hash alone another repository's copy of the same revision could be the one that goes.
     mine = frozenset(
         repo for repo in cache.repos if repo.repo_id in (repository, id) and repo.repo_type == "model"
@@ -244,13 +241,22 @@ def _is_whole(folder: Path) -> bool:
     )
 
 
-def _cached() -> list[Kept]:
+def _scan() -> Any:
+    """What the hub's cache holds; None where there is no cache."""
     from huggingface_hub import scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
 
     try:
-        cache = scan_cache_dir()
+        return scan_cache_dir()
     except CacheNotFound:
+        return None
+    except (OSError, RuntimeError, ValueError) as error:  # ~ of a user who does not exist, a file, no access
+        raise InputError(f"the hub's cache cannot be read ({error}); check HF_HOME") from None
+
+
+def _cached() -> list[Kept]:
+    cache = _scan()
+    if cache is None:
         return []
     found = []
     for repo in sorted(cache.repos, key=lambda repo: repo.repo_id):

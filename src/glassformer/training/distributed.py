@@ -47,14 +47,16 @@ class World:
     @classmethod
     def join(cls, device: str = "cpu", *, timeout: float = PEER_TIMEOUT) -> "World":
         """The world that `torchrun` describes in the environment; a world of one without it."""
-        size = int(os.environ.get("WORLD_SIZE", 1))
+        size = _count("WORLD_SIZE", 1)
         if size == 1:
             return cls(device=torch.device(device))
 
-        rank = int(os.environ.get("RANK", 0))
+        rank = _count("RANK", 0)
+        if not rank < size:
+            raise InputError(f"RANK {rank} is out of range (WORLD_SIZE is {size})")
         where = torch.device(device)
         if where.type == "cuda":
-            where = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+            where = torch.device("cuda", _count("LOCAL_RANK", 0))
             torch.cuda.set_device(where)
         _connect(rank, size, "nccl" if where.type == "cuda" else "gloo")
         # Joining may take an hour; from here on a rank that is silent for a minute is lost.
