@@ -102,9 +102,10 @@ def run_one(seed: int, kind: str, number: int, root: Path) -> int:
 def main(seed: int, kind: str | None = None, number: str | None = None) -> int:
     """Run cases; how many of them went wrong."""
     print(f"seed {seed}", flush=True)
-    preload()
     with tempfile.TemporaryDirectory(prefix="attack-", ignore_cleanup_errors=True) as name:
         root = Path(name)
+        os.environ |= {"HF_HOME": f"{name}/hub", "GLASSFORMER_HOME": f"{name}/home"}  # never the user's own
+        preload()
         material.build(root / "sound")
         if kind is not None and number is not None:
             return run_one(seed, kind, int(number), root)

@@ -241,7 +241,7 @@ ENVIRONMENT: dict[str, tuple[str, ...]] = {
     "GLASSFORMER_HOME": PLACES, "GLASSFORMER_DATA": PLACES, "HF_HOME": PLACES, "HOME": PLACES, "TMPDIR": ("nowhere", "text.txt", ""), "XDG_CACHE_HOME": PLACES,
     "HF_HUB_OFFLINE": ("1", "yes"), "HF_TOKEN": ("x", "é", "a\nb"), "OMP_NUM_THREADS": ("0", "-1", "x", "٣", "99999999999", "3.5", ""),
     "COLUMNS": ("0", "1", "-5", "x", "20", "99999999", "٣"), "LINES": ("0", "x", "-1"), "TERM": ("dumb", "", "xterm-256color", "\udcff"),
-    "NO_COLOR": ("1", ""), "FORCE_COLOR": ("1", "x"), "CLICOLOR_FORCE": ("1",), "COLORTERM": ("truecolor",), "WORLD_SIZE": ("2", "x", "0", "-1", "٣"),
+    "NO_COLOR": ("1", ""), "FORCE_COLOR": ("1", "x"), "CLICOLOR_FORCE": ("1",), "COLORTERM": ("truecolor",), "WORLD_SIZE": ("1", "x", "0", "-1", "٣"),
     "RANK": ("0", "1", "x", "-1"), "LOCAL_RANK": ("0", "x"), "MASTER_ADDR": ("127.0.0.1", "nowhere.invalid"), "MASTER_PORT": ("1", "x", "0", "99999"),
     "LANG": ("C", "tr_TR.UTF-8", "xx"), "LC_ALL": ("C", "POSIX"), "PYTHONHASHSEED": ("0",), "ONEDNN_MAX_CPU_ISA": ("x",), "TZ": ("x",), "PAGER": ("false",),
 }  # fmt: skip

@@ -307,7 +307,7 @@ def _connect_all(case: Case, logs: Path, terminals: list[tuple[int, int] | None]
         os.dup2(terminal[1] if terminal else _connect(way, path, reading=number == 0), number)
         mode = "w" if number else "r"
         errors = "backslashreplace" if number == 2 else "strict"
-        setattr(sys, name, open(number, mode, encoding=case.encoding, errors=errors, closefd=False))
+        setattr(sys, name, os.fdopen(number, mode, encoding=case.encoding, errors=errors, closefd=False))
     for number, way in enumerate(ways):
         if way == "closed":  # last: a file that is opened takes the lowest number that is free
             os.close(number)

@@ -93,7 +93,7 @@ def download(id: str, revision: str | None, *, offline: bool = False) -> Path:
     repository, revision, known = _pinned(id, revision)
     offline = offline or constants.HF_HUB_OFFLINE
     for place in dict.fromkeys((repository, id)):  # others may have kept a known model under its short name
-        with contextlib.suppress(LocalEntryNotFoundError, OSError):
+        with contextlib.suppress(LocalEntryNotFoundError, OSError, RuntimeError):  # or there is no such home
             folder = Path(
                 snapshot_download(place, revision=revision, allow_patterns=PATTERNS, local_files_only=True)
             )

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import TCPStore
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from glassformer.errors import GlassError
+from glassformer.errors import GlassError, InputError
 
 T = TypeVar("T")
 LOOPBACK = "127.0.0.1"
@@ -178,6 +178,15 @@ class World:
                 f"rank {self.rank}: another process of this training has gone;"
                 f" give the same command again to go on from the last checkpoint ({reason})"
             ) from None
+
+
+def _count(name: str, usual: int) -> int:
+    """A number that `torchrun` puts into the environment."""
+    text = os.environ.get(name, str(usual))
+    least = 1 if name == "WORLD_SIZE" else 0
+    if not (text.isascii() and text.isdecimal() and least <= int(text[:20]) < 1 << 31):
+        raise InputError(f"{name} must be a whole number, as torchrun sets it, not {text[:40]!r}")
+    return int(text)
 
 
 def _connect(rank: int, size: int, backend: str) -> None:
