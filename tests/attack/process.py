@@ -21,9 +21,10 @@ from types import FrameType
 from typing import Any
 
 CODES = (0, 1, 2, 130)
-PATIENCE = 60.0  # seconds, for what takes one on a quiet machine
-LONG_ENOUGH = 3.0  # seconds of a command that was asked for more work than anybody waits for
-WORKING = 0.03  # seconds of CPU within one, on a busy machine
+PATIENCE = 30.0  # seconds of CPU, for what takes one or two
+LONG_ENOUGH = 2.0  # seconds of CPU of a command that was asked for more work than a person waits for
+WORKING = 0.03  # seconds of CPU in a second: less is waiting
+IDLE = 10  # seconds of waiting
 MEMORY = 6 << 30  # bytes that a case may take
 LONGEST_MESSAGE = 3000  # characters
 STOPPED = "glass: stopped"
@@ -91,38 +92,42 @@ def run(case: Case, folder: Path, logs: Path) -> Outcome:
 def _watch(case: Case, child: int, masters: list[int], printed: bytearray) -> tuple[int, bool, bool]:
     """Wait for the end: its status, whether Ctrl-C was needed, and whether only SIGKILL helped.
 
-    Who works may take long, and then gets Ctrl-C; who waits for something that never comes has hung.
+    Measured in seconds of CPU, because the machine may be busy with other things. A case that works for long gets
+    Ctrl-C; one that waits for something that never comes has hung.
     """
-    until = time.monotonic() + (LONG_ENOUGH if case.is_long else PATIENCE)
-    busy: float | None = None
+    limit = LONG_ENOUGH if case.is_long else PATIENCE
+    busy, idle, looked = 0.0, 0, time.monotonic()
     stopped = hung = False
     while True:
         printed += _drain(masters)
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             return status, stopped, hung
-        left = until - time.monotonic()
-        if busy is None and left < 1:
-            busy = _busy(child)
-        if left < 0:
-            hung = stopped or not case.is_long or _busy(child) - (busy or 0) < WORKING
+        if time.monotonic() < looked + 1:
+            continue
+        looked = time.monotonic()
+        before, (busy, ready) = busy, _busy(child)
+        idle = 0 if ready or busy > before + WORKING else idle + 1
+        if idle > IDLE or busy > limit:
+            hung = stopped or not case.is_long or idle > IDLE
             os.kill(child, signal.SIGKILL if hung else signal.SIGINT)
-            stopped, until = True, time.monotonic() + PATIENCE
+            stopped, limit = True, busy + PATIENCE
 
 
 def _text(path: Path, encoding: str = "utf-8") -> str:
     return path.read_bytes()[: 1 << 24].decode(encoding, "replace") if path.is_file() else ""
 
 
-def _busy(group: int) -> float:
-    """Seconds of CPU that the processes of a group have used."""
-    ticks = 0
+def _busy(group: int) -> tuple[float, bool]:
+    """Seconds of CPU that the processes of a group have used, and whether one of them has something to do."""
+    ticks, ready = 0, False
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has ended
             fields = path.read_text().rpartition(")")[2].split()
             if int(fields[2]) == group:
                 ticks += sum(map(int, fields[11:15]))
-    return ticks / os.sysconf("SC_CLK_TCK")
+                ready = ready or fields[0] in "RD"
+    return ticks / os.sysconf("SC_CLK_TCK"), ready
 
 
 def _drain(masters: list[int]) -> bytes:
@@ -143,7 +148,7 @@ def fault(case: Case, found: Outcome) -> str:
     if found.trace or "Traceback (most recent call last)" in found.err:
         return "a traceback"
     if found.hung:
-        return f"a hang: not ended after {found.seconds:.0f} seconds"
+        return f"a hang: did not end within {found.seconds:.0f} seconds"
     if found.code < 0:
         return f"ended by {signal.Signals(-found.code).name}"
     if found.code not in CODES:
