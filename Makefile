@@ -7,7 +7,7 @@ GLASS  := $(BIN)/glass
 ENGINE := hatch_build.py $(wildcard src/glassformer/engine/build.py src/glassformer/engine/core/*)  # installing compiles it
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench peers docs gallery clean
+.PHONY: help demo test test-slow attack lint format bench peers docs gallery clean
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/:/' | column -t -s:
@@ -24,6 +24,9 @@ test: $(VENV)/.ready-dev  ## the quick tests, offline (about two minutes on 2 co
 
 test-slow: $(VENV)/.ready-dev  ## the slow checks: true sizes, long runs (see tests/README.md)
 	@$(BIN)/python -m pytest -m slow
+
+attack: $(VENV)/.ready-dev  ## hundreds of hostile uses of the package, a new seed each time; SEED=7 repeats one
+	@GLASSFORMER_ATTACK_SEED=$(SEED) $(BIN)/python -m pytest -m attack -s tests/test_attack.py
 
 lint: $(VENV)/.ready-dev  ## ruff, format and mypy; the types of views.js where npm is
 	@$(BIN)/ruff check .

@@ -9,7 +9,7 @@ import sys
 from types import FrameType
 
 IMPORTING = "<frozen importlib._bootstrap>"  # the code that runs every import
-WORKING = ("glassformer.cli", "run")  # the function that does what is asked, and whose errors are all reported
+WORKING = ("glassformer.cli", "run")  # the function that runs a command; what it raises is reported
 
 
 def install() -> None:
@@ -25,7 +25,7 @@ def is_command() -> bool:
 
 
 def stop(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt where it is handled; anywhere else there is nothing to clean up: exit at once."""
+    """Raise KeyboardInterrupt where it is handled; elsewhere there is nothing to clean up: exit at once."""
     if is_handled(frame):
         raise KeyboardInterrupt
     os.write(2, b"glass: stopped\n")

@@ -1,5 +1,6 @@
 """Kinds of attack: each draws a case from a seeded generator, and puts its files into a folder."""
 
+import json
 import shlex
 from collections.abc import Callable
 from functools import cache
@@ -203,8 +204,6 @@ def _put_pickle(draw: Draw, path: Path) -> None:
 
 def _seal(path: Path) -> None:
     """Make a damaged file of a checkpoint one that its manifest describes: what is behind the hashes is attacked."""
-    import json
-
     from glassformer.durable import SEAL, hash_file, write_sealed
 
     folder = path.parent
@@ -299,73 +298,101 @@ def interrupts(draw: Draw, folder: Path) -> Case:
 
 # Values that Python code hands over
 
+OPTIONS = (
+    "max_new_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "stop", "num_beams", "logit_bias", "num_return_sequences",
+    "repetition_penalty", "edits", "special", "overflow", "nonsense",
+)  # fmt: skip
+KEYS = {
+    "text": ("data", "vocab", "held_out"),
+    "model": ("kind", "layers", "heads", "width"),
+    "train": ("steps", "lr", "seed"),
+}
+
 
 def values(draw: Draw, folder: Path) -> Case:
     """Edits, views, options, recipes and prompts as JSON has them, damaged or invented."""
-    import json
-
-    def near(name: str) -> Any:
-        """What a sound file holds, with some damage, as far as it is still JSON."""
-        try:
-            return json.loads(draw.damaged_json((folder / name).read_bytes()))
-        except (ValueError, RecursionError):
-            return draw.value()
-
-    which = draw.choice(("edits", "view", "view file", "options", "recipe", "ids", "questions"))
-    given: Any = draw.value()
-    if which == "edits" and draw.chance(0.8):
-        given = near("edits.json")
-    elif which == "view":
-        given = near("view.json")
-    elif which == "view file":
-        (folder / "view.json").write_bytes(draw.damaged("view.json", (folder / "view.json").read_bytes()))
-    elif which in ("options", "questions"):
-        given = {
-            name: draw.value()
-            for name in draw.some(OPTIONS if which == "options" else ("layer", "head", "k", "position"), 3)
-        }
-    elif which == "recipe":
-        sections = {
-            "text": ("data", "vocab", "held_out"),
-            "model": ("kind", "layers", "heads", "width"),
-            "train": ("steps", "lr", "seed"),
-        }
-        given = {name: {key: draw.value() for key in draw.some(keys, 2)} for name, keys in sections.items()}
-    return Case(call=lambda: _use(which, given, folder), what=f"{which} {given!r}"[:500])
+    which = draw.choice([*VALUES])
+    make, use = VALUES[which]
+    given = make(draw, folder)
+    return Case(call=lambda: use(given, folder), what=f"{which} {given!r}"[:500])
 
 
-OPTIONS = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "stop", "num_beams", "logit_bias", "num_return_sequences", "repetition_penalty", "edits", "special", "overflow", "nonsense")  # fmt: skip
+def _edits(draw: Draw, folder: Path) -> Any:
+    try:
+        return json.loads(draw.damaged_json((folder / "edits.json").read_bytes()))
+    except (ValueError, RecursionError):
+        return draw.value()
 
 
-def _use(which: str, given: Any, folder: Path) -> None:
-    """Hand a value over."""
+def _use_edits(given: Any, folder: Path) -> None:
+    lm = _model(folder)
+    with lm.edit(given):
+        lm.top("the cat", 3)
+
+
+def _view(draw: Draw, folder: Path) -> bytes:
+    return draw.damaged("view.json", (folder / "view.json").read_bytes())
+
+
+def _use_view(given: bytes, folder: Path) -> None:
     from glassformer.figures.view import View
-    from glassformer.tasks.load import load
+
+    (folder / "view.json").write_bytes(given)
+    view = View.load(folder / "view.json")
+    view.to_svg()
+    view.to_text()
+    view.to_html()
+    view.to_numpy()
+
+
+def _options(draw: Draw, folder: Path) -> dict[str, Any]:
+    return {name: draw.value() for name in draw.some(OPTIONS, 3)}
+
+
+def _use_options(given: dict[str, Any], folder: Path) -> None:
+    _model(folder).generate("the cat", **{"max_new_tokens": 3} | given)
+
+
+def _recipe(draw: Draw, folder: Path) -> dict[str, Any]:
+    return {name: {key: draw.value() for key in draw.some(keys, 2)} for name, keys in KEYS.items()}
+
+
+def _use_recipe(given: dict[str, Any], folder: Path) -> None:
     from glassformer.tasks.recipe import Recipe
 
-    if which == "view file" or which == "view":
-        if which == "view":
-            import json
+    Recipe.of(given).to_toml()
 
-            (folder / "view.json").write_text(json.dumps(given))
-        view = View.load(folder / "view.json")
-        view.to_svg(), view.to_text(), view.to_html(), view.to_numpy()
-        return
-    if which == "recipe":
-        Recipe.of(given).to_toml()
-        return
-    lm = load(str(folder / "model"), engine="torch")
-    if which == "edits":
-        with lm.edit(given):
-            lm.top("the cat", 3)
-    elif which == "options":
-        lm.generate("the cat", **{"max_new_tokens": 3} | given)
-    elif which == "ids":
-        lm.top(given, 3)
-    else:
-        lm.generate("the cat", max_new_tokens=2, seed=0).attention(
-            **{key: given[key] for key in ("layer", "head") if key in given}
-        )
+
+def _prompt(draw: Draw, folder: Path) -> Any:
+    return draw.value()
+
+
+def _use_prompt(given: Any, folder: Path) -> None:
+    _model(folder).top(given, 3)
+
+
+def _place(draw: Draw, folder: Path) -> dict[str, Any]:
+    return {name: draw.value() for name in draw.some(("layer", "head"), 2)}
+
+
+def _use_place(given: dict[str, Any], folder: Path) -> None:
+    _model(folder).generate("the cat", max_new_tokens=2, seed=0).attention(**given)
+
+
+def _model(folder: Path) -> Any:
+    from glassformer.tasks.load import load
+
+    return load(str(folder / "model"), engine="torch")
+
+
+VALUES: dict[str, tuple[Callable[[Draw, Path], Any], Callable[[Any, Path], object]]] = {
+    "edits": (_edits, _use_edits),
+    "view": (_view, _use_view),
+    "options": (_options, _use_options),
+    "recipe": (_recipe, _use_recipe),
+    "prompt": (_prompt, _use_prompt),
+    "place": (_place, _use_place),
+}
 
 
 # The engine

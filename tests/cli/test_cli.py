@@ -57,6 +57,8 @@ BAD = [
     (["generate", "--temperature", "warm", "x"], "temperature"),
     (["generate", "--temperature", "1_0", "x"], "'1_0' is not a finite number"),
     (["generate", "--temperature", "\u0661", "x"], "is not a finite number"),
+    (["a\nb\x1b"], r"generate a\nb\x1b"),
+    (["show", "./new\nline"], r"new\nline"),
     (["generate", "-n", "1_0", "x"], "'1_0' is not a whole number"),
     (["generate", "--logit-bias", "\u0661=1", "x"], "--logit-bias"),
     (["generate", "--logit-bias", "1=1_0", "x"], "--logit-bias"),

@@ -381,3 +381,15 @@ def test_no_hostile_name_is_the_place_of_a_new_model(world: World, monkeypatch: 
             assert path or name == "", ascii(name[:50])  # for no name at all, that of the file
             assert not path or folder == Path(os.path.expanduser(name))
     assert convert(world.work / "x.pt", "new") == world.models / "new"
+
+
+@pytest.mark.parametrize("place", ["~no-such-user/hub", "a" * 5000])
+def test_a_cache_that_cannot_be(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """HF_HOME may hold anything: the sentence names it."""
+    for module in (_cache_manager, huggingface_hub.constants):
+        monkeypatch.setattr(module, "HF_HUB_CACHE", place, raising=False)
+    for use in (kept, lambda: remove("gpt2")):
+        with pytest.raises(InputError, match=r"^the hub's cache cannot be read \(.*\); check HF_HOME$"):
+            use()
+    with pytest.raises(GlassError, match=r"^openai-community/gpt2 is not in the cache"):
+        locate("gpt2", offline=True)

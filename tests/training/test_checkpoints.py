@@ -12,15 +12,18 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import crash
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
-from glassformer.durable import read_sealed
+from glassformer.durable import hash_file, read_sealed, write_sealed
 from glassformer.errors import CheckpointError
 from glassformer.training.checkpoints import CheckpointManager, State, Trainee, find_fault
 from glassformer.training.distributed import World
@@ -38,7 +41,7 @@ ROTATE = ["rename step old-step", *(f"remove {name}" for name in FILES), "rmdir 
 # Every one of a load, which changes nothing: it finds, checks, and reads.
 LOAD = [
     "list checkpoints", "list checkpoints", *(f"read {name}" for name in FILES), "read state.json", "read state.json",
-    "load weights.safetensors", "load training.safetensors",
+    "read weights.safetensors", "read training.safetensors", "load weights.safetensors", "load training.safetensors",
 ]  # fmt: skip
 CHANGES = re.compile("mkdir step|(save|write|fsync|rename|remove|rmdir) .*")
 
@@ -486,6 +489,67 @@ def test_a_key_that_an_earlier_version_did_not_know(tmp_path: Path) -> None:
     assert same.restore(trainee, seed=0).step == 1
     with pytest.raises(CheckpointError, match="was made with kind = gpt2, now it is gpt3"):
         CheckpointManager(tmp_path, {"lr": 1.0, "kind": "gpt3"}, defaults).restore(trainee, seed=0)
+
+
+def sealed_again(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the notes of a checkpoint as a program would, with new hashes."""
+    notes = read_sealed(folder / "state.json")
+    change(notes)
+    write_sealed(folder / "state.json", notes)
+    files = read_sealed(folder / "manifest.json")["files"]
+    described = {name: {"size": 0, "sha256": hash_file(folder / name)} for name in files}
+    write_sealed(folder / "manifest.json", {"files": described})
+
+
+def tiny_checkpoint(folder: Path) -> tuple[Trainee, CheckpointManager]:
+    """A trainee and its only checkpoint."""
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(3)).sum().backward()
+    optimizer.step()
+    trainee = Trainee(model=model, optimizer=optimizer, batches=SimpleNamespace(cursor=[0]), world=World())
+    checkpoints = CheckpointManager(folder, report=len)
+    checkpoints.save(trainee, State(step=1))
+    return trainee, checkpoints
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("step", "1"), ("step", -1), ("tokens", None), ("best", "low"), ("stopped", 1), ("cursor", [0, 0]), ("cursor", "00"), ("cursor", [-1]),
+     ("scalars", {"step of weight": "x"}), ("scalars", {"step of nothing": 1}), ("random", {}), ("random", {"python": [3, [1], None], "numpy": []})],
+    ids=str,
+)  # fmt: skip
+def test_notes_that_another_program_wrote(tmp_path: Path, key: str, value: Any) -> None:
+    """With their own hashes, so that they are not damaged: one sentence all the same."""
+    trainee, checkpoints = tiny_checkpoint(tmp_path)
+    sealed_again(checkpoints.path(1), len)
+    assert checkpoints.restore(trainee, seed=0).step == 1
+    sealed_again(checkpoints.path(1), lambda notes: notes.update({key: value}))
+    with pytest.raises(CheckpointError, match="not one that this program writes"):
+        checkpoints.restore(trainee, seed=0)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"weight": torch.ones(2, 2)}, {"bias": torch.ones(2, dtype=torch.int64)}, {"another": torch.ones(2)}, {"exp_avg of another": torch.ones(2)}],
+    ids=str,
+)  # fmt: skip
+def test_tensors_that_another_program_wrote(tmp_path: Path, changed: dict[str, torch.Tensor]) -> None:
+    """Of other shapes, types and names."""
+    trainee, checkpoints = tiny_checkpoint(tmp_path)
+    path = checkpoints.path(1) / "weights.safetensors"
+    save_file(load_file(path) | changed, path)
+    sealed_again(checkpoints.path(1), len)
+    with pytest.raises(CheckpointError, match="not one that this program writes"):
+        checkpoints.restore(trainee, seed=0)
+
+
+def test_a_header_that_another_program_wrote(tmp_path: Path) -> None:
+    """No safetensors file, although its hash is right: damaged."""
+    _, checkpoints = tiny_checkpoint(tmp_path)
+    (checkpoints.path(1) / "weights.safetensors").write_bytes(b"\x02" + bytes(7) + b"{}more")
+    sealed_again(checkpoints.path(1), len)
+    assert "longer than its header says" in (find_fault(checkpoints.path(1)) or "")
 
 
 def test_a_damaged_best_is_replaced_by_the_newest(tmp_path: Path, text: str) -> None:

@@ -17,6 +17,9 @@ import crash
 import numpy as np
 import pytest
 
+from glassformer.errors import InputError
+from glassformer.training.distributed import World
+
 HOW: dict[str, Any] = {
     "dropout": 0.0,
     "precision": "float64",
@@ -104,6 +107,20 @@ def test_resumed_ranks_have_the_same_bits(tmp_path: Path, text: str) -> None:
     assert "another process of this training has gone" in log_of(out)
     assert crash.run_ranks(out, 2, **how) == [0, 0], log_of(out)
     assert crash.results(out) == crash.results(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("size", "rank", "words"),
+    [("x", "0", "WORLD_SIZE must be"), ("0", "0", "WORLD_SIZE must be"), ("-1", "0", "WORLD_SIZE must be"), ("\u0663", "0", "WORLD_SIZE must be"),
+     ("9" * 5000, "0", "WORLD_SIZE must be"), ("2", "x", "RANK must be"), ("2", "-1", "RANK must be"), ("2", "2", "RANK 2 is out of range")],
+    ids=lambda text: text[:8],
+)  # fmt: skip
+def test_a_world_that_cannot_be(monkeypatch: pytest.MonkeyPatch, size: str, rank: str, words: str) -> None:
+    """What torchrun would never put into the environment is refused by name."""
+    monkeypatch.setenv("WORLD_SIZE", size)
+    monkeypatch.setenv("RANK", rank)
+    with pytest.raises(InputError, match=f"^{words}"):
+        World.join()
 
 
 def test_rows_must_be_divisible(tmp_path: Path, text: str) -> None:

@@ -106,7 +106,8 @@ class Option(click.Option):
         return record
 
 
-HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # of characters, which Windows lets through; others are bytes
+# Halves of characters, which Windows lets through; the other ones stand for bytes that are not UTF-8.
+HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 
 class Text(click.types.StringParamType):
