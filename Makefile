@@ -19,7 +19,7 @@ demo: $(VENV)/.ready  ## a new story from the model that ships, and a look at ho
 	echo; echo "The tokens that sentence is made of:"; echo "$$ glass tokenize \"$$first\""; $(GLASS) tokenize -- "$$first"
 	@echo; echo "Go on: source $(BIN)/activate, then: glass generate \"One day\""
 
-test: $(VENV)/.ready-dev  ## the quick tests, offline (about two minutes on 2 cores)
+test: $(VENV)/.ready-dev  ## the quick tests, offline (about five minutes on 2 cores)
 	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-slow: $(VENV)/.ready-dev  ## the slow checks: true sizes, long runs (see tests/README.md)

@@ -177,7 +177,7 @@ answer = out.neurons().factors(4)
 out = lm.generate("<user><name>Barack</name><dob>1961</dob>", max_new_tokens=6, temperature=0)
 answer = out.neurons().factors(4)
 """,
-        "The storyteller has seen no XML; the factors tell brackets from what stands between them.",
+        "The storyteller has seen no XML; the factors separate brackets from what is between them.",
     ),
     Picture(
         "neurons",

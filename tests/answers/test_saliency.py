@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import glassformer as gf
+from glassformer.figures.labels import number
 from glassformer.tasks.complete import LanguageModel
 
 
@@ -41,3 +42,31 @@ def test_why_explains_what_was_written(lm: LanguageModel) -> None:
     assert embedded.grad is not None
     right = (embedded.grad * embedded)[0].norm(dim=-1).detach().numpy()
     np.testing.assert_allclose(shares[0, : len(right)], right / right.sum(), rtol=1e-4)
+
+
+def test_the_test_of_a_token_is_said_once(lm: LanguageModel) -> None:
+    """Not in every row: in the caption, as a mean of several tokens; values and CSV have each."""
+    found = lm.generate("Once upon a", max_new_tokens=2, temperature=0).saliency(
+        "integrated_gradients", steps=4
+    )
+    assert found.columns == ["position", "token", "source", "share"]
+    assert found.curves is not None
+    np.testing.assert_array_equal(found.deletion, found.curves.deletion_area)
+    np.testing.assert_array_equal(found.insertion, found.curves.insertion_area)
+
+    values = found.to_dict()["values"]
+    tests = {
+        "completeness gap": values["gaps"],
+        "deletion": values["deletion"],
+        "insertion": values["insertion"],
+    }
+    means = ", ".join(f"{name} {number(float(np.mean(each)))}" for name, each in tests.items())
+    assert found.caption.partition("\n")[2] == f"{means} (means of 2 tokens)"
+    assert means in found.view().spec["caption"]
+    for row in csv.DictReader(io.StringIO(found.to_csv())):
+        n = int(row["position"]) - 3
+        assert [float(row[name]) for name in tests] == pytest.approx([each[n] for each in tests.values()])
+
+    titles = [one["title"] for one in found.view().spec["panels"]]
+    deletion, insertion = (number(values[name][1]) for name in ("deletion", "insertion"))
+    assert titles[3] == f"its probability: deletion {deletion}, insertion {insertion}"

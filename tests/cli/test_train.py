@@ -182,7 +182,7 @@ def test_only_completions_are_learned(tmp_path: Path, capsys: pytest.CaptureFixt
         (["--data", "{text}", "--context=100000", "--vocab=280"], "data 1: 7,456 tokens of text are too few"),
         (["--data", "{text}", "--tokenizer=nonsense/../x"], "neither a folder nor a model's name"),
         (["nothing.toml"], "nothing.toml: cannot be read"),
-        (["{text}"], "not a TOML file"),
+        (["{text}"], "is not a recipe (.toml) or a run's folder; to train on it, give --data"),
         (["{folder}"], "holds no recipe.toml"),
         (["--data", "{text}", "--steps=many"], "steps"),
         (["--stride=4"], "no such option --stride; kind gpt3 has it: see `glass train --kind gpt3 --help`"),
@@ -314,3 +314,18 @@ def test_tensorboard(text: str, tmp_path: Path) -> None:
         [line["loss"] for line in lines if "loss" in line]
     )
     assert len(found.Scalars("held_out")) == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--targets", "mlp.up"], "--targets belongs to LoRA: give --lora too"),
+        (["--lora-dropout", "0.1"], "--lora-dropout belongs to LoRA"),
+        (["--lora", "--rank", "0"], "--lora and --rank 0 contradict each other"),
+    ],
+)
+def test_flags_of_lora_need_it(said, model: str, tmp_path: Path, flags: list[str], message: str) -> None:
+    """They are never ignored without a word."""
+    text = tmp_path / "text.txt"
+    text.write_text("a few words")
+    assert message in said("finetune", model, "--data", str(text), *flags, code=2)

@@ -417,3 +417,11 @@ def test_a_corpus_is_texts_and_files(tmp_path: Path) -> None:
     assert [next(found) for _ in range(4)] == ["nothing.txt", "one", "two", "three"]
     with pytest.raises(InputError, match="nowhere: there is no such file"):
         next(found)
+
+
+def test_the_last_word_of_a_file_stays_in_its_document(tmp_path: Path) -> None:
+    """A file is streamed in pieces that end between words; the end of one is no document of its own."""
+    text = "Lily had a big red ball. The dog ra"
+    put(tmp_path / "a.txt", text)
+    put(tmp_path / "b.jsonl", lines({"prompt": "two and ", "completion": "three"}))
+    assert list(read_corpus([tmp_path])) == [text, "two and three"]

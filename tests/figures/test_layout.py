@@ -347,6 +347,71 @@ def test_a_query_of_a_long_text_is_in_sight(storyteller: LanguageModel) -> None:
     assert any("rows 21–60" in mark.get("text", "") for mark in marks(spec))
 
 
+def test_what_belongs_together_starts_a_row() -> None:
+    """Where fewer panels fit than the view asks for, no row has panels of two groups."""
+    cell = {"kind": "matrix", "rows": ["r"], "columns": ["c"], "values": [[1.0]], "scale": magnitude("x")}
+    small = {**cell, "cell": [90.0, 9.0], "row_labels": False, "column_labels": False, "legend": False}
+    spec = {**PLAIN, "kind": "panels", "panels": [small] * 8, "across": 4, "gap": 0}
+    places = [(mark["x"], mark["y"]) for mark in figure(spec, 320.0).marks if mark["mark"] == "grid"]
+    lefts = [x for x, _ in places]
+    assert lefts == [lefts[n] for n in (0, 1, 2, 0)] * 2  # three and one, twice
+    assert len({y for _, y in places}) == 4
+
+
+def test_a_text_beside_itself_is_seen_on_the_diagonal() -> None:
+    """A narrow window is a square; between two texts it is as tall as it can be."""
+    names = [f"t{n}" for n in range(200)]
+    spec = {**PLAIN, "kind": "matrix", "values": np.eye(200).tolist(), "scale": magnitude("x")}
+
+    def window(rows: list[str]) -> list[int]:
+        sheet = figure(spec | {"rows": rows, "columns": names}, 360.0)
+        (grid,) = (mark for mark in sheet.marks if mark["mark"] == "grid")
+        return list(grid["window"])
+
+    top, first, down, across = window(names)
+    assert (top, down) == (first, across)
+    assert across < 40
+    assert window([f"s{n}" for n in range(200)])[2:] == [40, across]
+
+
+def test_panels_that_ask_for_it_are_in_line() -> None:
+    """`label_columns` is room for the names of rows, at least; a longer name takes more."""
+    part = {"kind": "matrix", "columns": ["c"], "values": [[1.0]], "scale": magnitude("x"), "legend": False}
+    parts = [{**part, "rows": [name], "label_columns": 6} for name in ("a", "abc", "abcdefgh")]
+    spec = json.loads(json.dumps({"view": 2, **PLAIN, "kind": "panels", "panels": parts}))
+    assert not list(jsonschema.Draft202012Validator(SCHEMA).iter_errors(spec))
+    lefts = [mark["x"] for mark in figure(spec).marks if mark["mark"] == "grid"]
+    assert lefts[0] == lefts[1] < lefts[2]
+
+
+def test_names_below_curves_touch_no_point() -> None:
+    """Whatever lies on the axis: its point ends above the names and numbers under it."""
+    for x in (["embed", "0.mid"], [0.0, 1.0]):
+        series = [{"name": "", "values": [1.0, 0.0]}]
+        seen = marks({**PLAIN, "kind": "lines", "x": x, "series": series, "height": 60})
+        point = max(mark["y"] + mark["h"] for mark in seen if "x1" in mark.get("keys", ()))
+        upright = [mark["y"] for mark in seen if mark.get("turn")]
+        level = [mark["y"] - mark["size"] * 0.75 for mark in seen if mark.get("anchor") == "middle"]
+        assert bool(upright) == isinstance(x[0], str) != bool(level)
+        assert min(upright + level) >= point + 2
+
+
+def test_the_reason_of_a_cut_stays_inside() -> None:
+    """However long it is, and the labels beside it."""
+    spec = {
+        **PLAIN,
+        "kind": "bars",
+        "labels": ["an internationalized label", "b"],
+        "series": [{"name": "", "values": [0.6, 0.4]}],
+        "cut": {"after": 1, "label": "cut off by temperature 0.7, top-k 40, top-p 0.95, min-p 0.05"},
+    }
+    assert figure(spec, 360.0).width <= 360
+    shown = " ".join(
+        mark["text"] for mark in marks(spec, 360.0) if mark.get("fill") == "mark" and "text" in mark
+    )
+    assert shown == spec["cut"]["label"]
+
+
 def test_a_prompt_does_not_look_unlikely(looks: dict[str, Look]) -> None:
     """What was given has no box; what was written has one, however unlikely it was."""
     rects = [
@@ -366,6 +431,8 @@ def test_a_prompt_does_not_look_unlikely(looks: dict[str, Look]) -> None:
         ("机器人", False),
         ("…−·", False),
         ("👩", True),
+        ("␣👩", True),
+        ("family👩", False),
         ("शब्द", True),
         ("الروبوت", False),
     ],

@@ -70,7 +70,7 @@ class Lens(Answer, lensing.Lens):
 
     def draw_rank(self) -> Spec:
         """Colored by the rank of the token that came next."""
-        return self._draw(1 / self.ranks, magnitude("1 ÷ rank of the next token"))
+        return self._draw(1 / self.ranks, magnitude("reciprocal rank of the next token"))
 
     def draw_entropy(self) -> Spec:
         """Colored by entropy."""
@@ -157,7 +157,7 @@ class Rankings(Answer):
             stage_names(self.stages[::-1]),
             names(self.tokens),
             values=1 / (1 + np.log10(ranks)),
-            scale=magnitude("1 ÷ (1 + log₁₀ rank)"),
+            scale=magnitude("color = 1 ÷ (1 + log₁₀ rank)"),
             texts=[[f"{rank:,}" for rank in row] for row in ranks.tolist()],
             numeric=True,
         )
@@ -322,7 +322,7 @@ class Residual(Answer, lensing.Residual):
         share = magnitude("")
         return matrix(
             stage_names(self.stages[::-1]),
-            ["norm", "added", "cosine", "likeliest", "prob."],
+            ["norm", "added", "cosine", "predicts", "prob."],
             values=values,
             scale=share,
             scales=[magnitude("", longest), magnitude("", longest), share, share, share],

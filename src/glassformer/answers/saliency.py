@@ -107,17 +107,17 @@ class Saliency(Answer):
     def _draw_test(self, target: int, tested: Curves) -> Spec:
         both = {"deletion": tested.deletion[target], "insertion": tested.insertion[target]}
         high = max(float(values.max()) for values in both.values())
+        deletion, insertion = (float(one[target]) for one in (tested.deletion_area, tested.insertion_area))
         return curves(
             [float(x) for x in tested.fractions],
             both,
-            title=f"test: deletion {_area(self.deletion, target)}, insertion {_area(self.insertion, target)}",
+            title=f"its probability: deletion {number(deletion)}, insertion {number(insertion)}",
             height=60,
             width=300,
             low=0,
             high=max(1e-9, high),
             unit="percent",
             x_title="share of tokens, strongest first",
-            y_title=f"probability of {quoted(self.target_words[target])}",
         )
 
     def finding(self) -> str:
@@ -226,10 +226,6 @@ def _test_caption(tests: dict[str, Array]) -> str:
     count = len(next(iter(tests.values())))
     values = ", ".join(f"{name} {number(float(each.mean()))}" for name, each in tests.items())
     return values if count == 1 else f"{values} (means of {count} tokens)"
-
-
-def _area(areas: Array | None, target: int) -> str:
-    return "–" if areas is None else number(float(areas[target]))
 
 
 def _parts_of(progress: Progress, count: int) -> Iterator[Progress]:

@@ -48,7 +48,7 @@ def top(
     picture: Picture,
     **mode: Any,
 ) -> None:
-    """The likeliest next tokens, and which of them may be drawn.
+    """The likeliest next tokens, and which of them may be sampled.
 
     \b
     glass top "Once upon a"                  ten tokens with bars

@@ -125,9 +125,14 @@ def finetune_by_recipe(model: str, recipe: Path | None, *, lora: bool, run: Run,
     PEFT's layout, which names its base; `glass generate -m FOLDER` runs it. Gentle defaults: a learning rate
     of 1e-4 (LoRA: 1e-3), 500 steps.
     """
+    if lora and given.get("rank") == 0:
+        raise InputError("--lora and --rank 0 contradict each other: rank 0 means no LoRA")
     if lora and not given.get("rank"):
         given["rank"] = DEFAULT_RANK
     chosen, _ = _recipe(recipe, given, base=model)
+    unused = [key for key in ("alpha", "lora_dropout", "targets") if given.get(key) not in (None, ())]
+    if unused and not chosen.lora.rank:
+        raise InputError(f"--{unused[0].replace('_', '-')} belongs to LoRA: give --lora too")
     name = f"{Path(model).name}-{_name(recipe, chosen)}"
     _run(chosen, run.out or Path("runs") / name, run)
 
@@ -215,6 +220,11 @@ def _recipe(path: Path | None, flags: dict[str, Any], base: str = "") -> tuple[R
     folder = path if path is not None and path.is_dir() else None
     if folder is not None and not (folder / "recipe.toml").is_file():
         raise InputError(f"{folder}: holds no recipe.toml, so it is not the folder of a run")
+
+    if path is not None and folder is None and path.is_file() and path.suffix != ".toml":
+        raise InputError(
+            f"{path} is not a recipe (.toml) or a run's folder; to train on it, give --data {path}"
+        )
 
     given = {key: value for key, value in flags.items() if value not in (None, ())}
     recipe = Recipe()

@@ -140,9 +140,7 @@ def prepare(
     that, the end of the row is.
     """
     if tokenizer.end is None:
-        raise InputError(
-            "training text needs a vocabulary with <|endoftext|>, which separates documents"
-        )
+        raise InputError("training text needs a vocabulary with <|endoftext|>, which separates documents")
     if tokenizer.prefix_space:
         raise InputError(
             "training text cannot have a vocabulary that puts a space before every text (add_prefix_space)"

@@ -80,8 +80,15 @@ def read_corpus(sources: Iterable[str | Path]) -> Iterator[str]:
             yield source
             continue
         for file in find_files(source):
+            waiting = ""
             for piece in read_pieces(file):
-                yield piece.text
+                # A text is streamed in pieces that end between words: the last may be a single word. It
+                # stays with the piece before it, or the model would read it without its context.
+                if piece.last:
+                    yield waiting + piece.text
+                elif waiting:
+                    yield waiting
+                waiting = "" if piece.last else piece.text
 
 
 def _read_text(file: BinaryIO, path: Path) -> Iterator[Piece]:

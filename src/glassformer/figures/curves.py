@@ -9,9 +9,7 @@ from glassformer.figures.marks import LABEL, SMALL, TEXT, Sheet, Spec, width_of
 
 DOTS = 64  # points of a line that are marked one by one, at most
 UPRIGHT = 13  # units that an upright label needs
-BELOW = (
-    14  # units from the end of the plot to what is written under it: a point on the axis reaches 9 of them
-)
+BELOW = 14  # units from a plot to what is written under it: a point on the axis reaches 9 of them
 SMALLEST = 1e-12  # value on a logarithmic axis
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from glassformer.figures.color import PALETTES, Color, Scale
-from glassformer.figures.labels import MARKS, cells, is_wide
+from glassformer.figures.labels import MARKS, cells, is_wide, width
 
 Mark = dict[str, Any]
 Spec = dict[str, Any]  # a view, as JSON has it
@@ -31,15 +31,18 @@ def press(text: str, size: float) -> float:
     """The width into which a monospaced text is pressed; 0 where it fits in any font.
 
     Some scripts come from a font that the reader's machine chose, whose letters may be wider than planned,
-    and are set to the planned width. That would also stretch what is narrower, so it is done only where it
-    may be needed: European, Hebrew and Arabic letters fit into one column, East Asian ones into two.
+    and are set to the planned width. That would also stretch what is narrower, and the plain letters beside
+    them, so it is done only where at least half of the text may need it. One emoji in a word takes a little
+    of the space around the word.
     """
-    sure = all(ord(char) < 0x900 or char in MONOSPACED or _is_east_asian(char) for char in text)
-    return 0.0 if sure else tenth(width_of(text, size))
+    unsure = sum(width(char) for char in text if not _fits(char))
+    return tenth(width_of(text, size)) if unsure and 2 * unsure >= cells(text) else 0.0
 
 
-def _is_east_asian(char: str) -> bool:
-    return is_wide(char) and not 0x1F300 <= ord(char) <= 0x1FAFF  # emoji are wider than two columns
+def _fits(char: str) -> bool:
+    """European, Hebrew and Arabic letters fit into one column, East Asian ones into two, emoji do not."""
+    emoji = 0x1F300 <= ord(char) <= 0x1FAFF
+    return ord(char) < 0x900 or char in MONOSPACED or (is_wide(char) and not emoji)
 
 
 def tenth(value: float) -> float:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from glassformer.figures import color
-from glassformer.figures.labels import cut, quantity
+from glassformer.figures.labels import cut, quantity, wrap
 from glassformer.figures.marks import LABEL, SMALL, TEXT, Point, Sheet, Spec, ink_over, shade, width_of
 
 SIZE = 12.0  # of a token's text
@@ -76,10 +76,7 @@ def bars(view: Spec, room: float) -> Sheet:
     for at, label in enumerate(labels):
         faint = at >= after
         if at == after:
-            right = ruler.left + ruler.long + 60
-            sheet.line([[0, y + 2], [right, y + 2]], "mark", dash=True)
-            sheet.note(ruler.left, y + 13, text=view["cut"]["label"], fill="mark")
-            y += 16
+            y = _cut(sheet, view["cut"]["label"], ruler, y=y, room=room)
         ink = "soft" if faint else "ink"
         middle = y + deep / 2
         sheet.text(ruler.left - 6, middle + 2, text=label, anchor="end", mono=True, fill=ink)
@@ -91,6 +88,18 @@ def bars(view: Spec, room: float) -> Sheet:
         sheet.line([[ruler.zero, 0], [ruler.zero, y]], "ink")
     sheet.reach(0, y)
     return sheet
+
+
+def _cut(sheet: Sheet, reason: str, ruler: Ruler, *, y: float, room: float) -> float:
+    """A line above what is left out, and why it is; where that ends."""
+    right = min(room, ruler.left + ruler.long + 60)
+    sheet.line([[0, y + 2], [right, y + 2]], "mark", dash=True)
+    for line in wrap(reason, int(right / width_of("x", SMALL))):
+        # Under the bars; further left where the labels are long and the reason would not fit there.
+        x = max(0.0, min(ruler.left, right - width_of(line, SMALL)))
+        sheet.note(x, y + 13, text=line, fill="mark")
+        y += 13
+    return y + 3
 
 
 def _ruler(view: Spec, labels: list[str], room: float) -> Ruler:

@@ -118,8 +118,8 @@ def download(id: str, revision: str | None, *, offline: bool = False) -> Path:
         ) from None
     except Exception as error:  # transport errors share no base class across versions of the hub's client
         raise NetworkError(
-            f"{repository} could not be downloaded from {constants.ENDPOINT} ({_root(error)});"
-            " check the network and run it again, or copy a model's folder here and give its path"
+            f"{id} is not a folder here, nor a model of this machine (see `glass models`), and could not be"
+            f" downloaded from {constants.ENDPOINT} ({_root(error)}); check the name and the network"
         ) from None
     verify(folder, known)
     if not _is_whole(folder):

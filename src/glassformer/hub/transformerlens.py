@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from glassformer.errors import UnknownSite
+from glassformer.errors import UnknownSite, counted
 
 if TYPE_CHECKING:
     from glassformer.trace import Tracer
@@ -50,11 +50,18 @@ class Activations(Mapping[str, Tensor]):
 
     def __getitem__(self, key: "str | tuple[str, int]") -> Tensor:
         if isinstance(key, tuple):
-            layers = {int(site.split(".")[1]) for site in self.seen if site.startswith("blocks.")}
-            key = f"blocks.{key[1] % (max(layers) + 1) if layers else key[1]}.{_long(key[0])}"
+            key = f"blocks.{self._layer(key[1])}.{_long(key[0])}"
         site = our_site(key)
         theirs = site != key and site.partition(".")[2].partition(".")[2] in POSITIONS_FIRST
         return self.seen[site].transpose(-3, -2) if theirs else self.seen[site]
+
+    def _layer(self, layer: int) -> int:
+        """A layer of the run; one below 0 is counted from the end."""
+        layers = [int(site.split(".")[1]) for site in self.seen if site.startswith("blocks.")]
+        count = max(layers, default=-1) + 1
+        if not -count <= layer < count:
+            raise UnknownSite(f"layer {layer} is out of range: the trace holds {counted(count, 'layer')}")
+        return layer % count
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.seen)
