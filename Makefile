@@ -25,8 +25,8 @@ test: $(VENV)/.ready-dev  ## the quick tests, offline (about five minutes on 2 c
 test-slow: $(VENV)/.ready-dev  ## the slow checks: true sizes, long runs (see tests/README.md)
 	@$(BIN)/python -m pytest -m slow
 
-attack: $(VENV)/.ready-dev  ## hundreds of hostile uses of the package, a new seed each time; SEED=7 repeats one
-	@GLASSFORMER_ATTACK_SEED=$(SEED) $(BIN)/python -m pytest -m attack -s tests/test_attack.py
+attack: $(VENV)/.ready-dev  ## hundreds of hostile uses from a new seed; SEED=7 repeats a run, CASES=50 makes it short
+	@ATTACK_SEED=$(SEED) ATTACK_CASES=$(CASES) $(BIN)/python -m pytest -m attack -s tests/test_attack.py
 
 lint: $(VENV)/.ready-dev  ## ruff, format and mypy; the types of views.js where npm is
 	@$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""The sound files that an attack damages, and files that are none."""
+"""The valid files that the attack damages, and unusual files: pipes, sockets, links, devices."""
 
 import gzip
 import os
@@ -22,7 +22,7 @@ EDITS = """[{"site": "blocks.0.attn.mix[1]", "do": "zero"},
 
 
 def build(folder: Path) -> None:
-    """Every kind of file that the package reads, all small and sound."""
+    """Every kind of file that the package reads, all small and valid."""
     from bad_files import tiny_folder
 
     from glassformer.verification.crash import TEXT
@@ -76,9 +76,16 @@ def _checkpoint(path: Path) -> None:
 
     sizes = {"n_layer": 1, "n_head": 2, "n_embd": 8, "vocab_size": 280, "block_size": 16, "bias": True}
     shapes = {
-        "wte": (280, 8), "wpe": (16, 8), "h.0.ln_1": (8,), "h.0.ln_2": (8,), "ln_f": (8,), "h.0.attn.c_attn": (24, 8),
-        "h.0.attn.c_proj": (8, 8), "h.0.mlp.c_fc": (32, 8), "h.0.mlp.c_proj": (8, 32),
-    }  # fmt: skip
+        "wte": (280, 8),
+        "wpe": (16, 8),
+        "h.0.ln_1": (8,),
+        "h.0.ln_2": (8,),
+        "ln_f": (8,),
+        "h.0.attn.c_attn": (24, 8),
+        "h.0.attn.c_proj": (8, 8),
+        "h.0.mlp.c_fc": (32, 8),
+        "h.0.mlp.c_proj": (8, 32),
+    }
     weights = {}
     for name, shape in shapes.items():
         weights[f"transformer.{name}.weight"] = torch.full(shape, 0.1)
@@ -88,28 +95,28 @@ def _checkpoint(path: Path) -> None:
     torch.save({"model": weights, "model_args": sizes}, path)
 
 
-# What is no file, or none that anybody would want to read
+# Unusual files
 
 SUFFIXES = ("", ".txt", ".json", ".jsonl", ".toml", ".pt", ".gz", ".safetensors")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/stdin", "/dev/fd/77", "/dev/tty", "/proc/self/mem")
 OTHERS = (".", "..", "model", "run", "lora", "ckpt.pt", "nowhere", "nowhere/x", "text.txt/x", "model/")
 
 
-def strange(draw: Draw, folder: Path) -> str:
-    """A path that a command would rather not get, made for this case."""
+def unusual(draw: Draw, folder: Path) -> str:
+    """The path of an unusual file, made for this case."""
     if draw.chance(0.2):
         return draw.choice(DEVICES + OTHERS)
     suffix = draw.choice(SUFFIXES)
     if draw.chance(0.05):
         return "a" * draw.choice((255, 256, 5000)) + suffix
-    name = draw.choice(("strange", "strange", "new\nline", "\x1b[1m", os.fsdecode(b"\xff\xfe")))
+    name = draw.choice(("unusual", "unusual", "new\nline", "\x1b[1m", os.fsdecode(b"\xff\xfe")))
     path = folder / f"{name}{len(os.listdir(folder))}{suffix}"
-    make_strange(draw, path)
+    make_unusual(draw, path)
     return draw.choice((path.name, str(path), f"./{path.name}"))
 
 
-def make_strange(draw: Draw, path: Path) -> None:
-    """A pipe, a socket, a folder, a link to nowhere, to itself or to a device, zeros, nothing, noise, another format."""
+def make_unusual(draw: Draw, path: Path) -> None:
+    """A pipe, socket, folder, broken or circular link, device, empty or huge file, noise, another format."""
     match draw.randint(0, 10):
         case 0:
             os.mkfifo(path)
@@ -129,7 +136,7 @@ def make_strange(draw: Draw, path: Path) -> None:
         case 7:
             with socket.socket(socket.AF_UNIX) as listener:
                 here = os.open(".", os.O_RDONLY)
-                os.chdir(path.parent)  # the name of a socket may be short only
+                os.chdir(path.parent)  # the path of a socket is at most 107 bytes long
                 listener.bind(path.name)
                 os.fchdir(here)
                 os.close(here)

@@ -1,7 +1,7 @@
-"""One case in a forked process of its own, and what must not come of it.
+"""Run one case in a forked process, and judge how it ended.
 
-A fork costs a few hundredths of a second, because everything is imported already. It stands in for a shell: it gives
-the child its streams, its environment and its limits, and Ctrl-C in the middle of the work.
+A fork costs a few hundredths of a second, because everything is imported already. As a shell would, it gives
+the child its streams, environment and limits; it can also send Ctrl-C in the middle of the work.
 """
 
 import contextlib
@@ -20,45 +20,45 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-CODES = (0, 1, 2, 130)
-PATIENCE = 30.0  # seconds of CPU, for what takes one or two
-LONG_ENOUGH = 2.0  # seconds of CPU of a command that was asked for more work than a person waits for
-WORKING = 0.03  # seconds of CPU in a second: less is waiting
-IDLE = 10  # seconds of waiting
-MEMORY = 6 << 30  # bytes that a case may take
+CPU_LIMIT = 30.0  # seconds of CPU until a case counts as hung; the usual ones take one or two
+LONG_LIMIT = 2.0  # seconds of CPU until a long case gets Ctrl-C
+WORKING = 0.03  # a case that uses fewer seconds of CPU in a second waits
+IDLE_LIMIT = 10  # seconds of waiting until a case counts as hung
+MEMORY = 6 << 30  # bytes that a case may allocate
 LONGEST_MESSAGE = 3000  # characters
-STOPPED = "glass: stopped"
+INTERRUPTED = 130  # the exit code after Ctrl-C
+STOPPED = ("glass: stopped", "Stopped after step")  # what it prints then
 
 
 @dataclass
 class Case:
-    """A command line, or a function, and what is around it."""
+    """A command line or a function, with its streams, environment and limits."""
 
     arguments: list[str] = field(default_factory=list)
     call: Callable[[], object] | None = None  # instead of a command line
-    what: str = ""  # shown beside the command line
-    stdin: bytes | str = b""  # content, or a way of `_connect`
-    stdout: str = "file"  # a way of `_connect`
+    note: str = ""  # shown beside the command line
+    stdin: bytes | str = b""  # its content, or a kind of stream for `_connect`
+    stdout: str = "file"  # a kind of stream for `_connect`
     stderr: str = "file"
     encoding: str = "utf-8"
-    environment: dict[str, str] = field(default_factory=dict)  # beside the usual one
+    environment: dict[str, str] = field(default_factory=dict)  # added to the usual one
     interrupts: tuple[int, ...] = ()  # function calls until Ctrl-C, and from there to the next one
     largest_file: int = 1 << 28
-    is_long: bool = False  # it may be real work that takes its time: stopped by Ctrl-C then
-    sound: bool = False  # nothing is wrong with it, so that it must not be refused
+    is_long: bool = False  # it may be minutes of valid work, and gets Ctrl-C then
+    expected: tuple[int, ...] = (0, 1, 2)  # exit codes; 130 as well after Ctrl-C
 
 
 @dataclass
 class Outcome:
     """How a case ended."""
 
-    code: int  # negative: by that signal
+    code: int  # negative: killed by that signal
     out: str
     err: str
-    trace: str  # of an exception that nothing caught
+    trace: str  # of an exception that was not caught
     seconds: float
     stopped: bool  # it took long and got Ctrl-C
-    hung: bool  # and did not end then
+    hung: bool  # it had to be killed
 
 
 def run(case: Case, folder: Path, logs: Path) -> Outcome:
@@ -66,7 +66,7 @@ def run(case: Case, folder: Path, logs: Path) -> Outcome:
     logs.mkdir(parents=True)
     started = time.monotonic()
     terminals = [
-        os.openpty() if way == "terminal" else None for way in (case.stdin, case.stdout, case.stderr)
+        os.openpty() if kind == "terminal" else None for kind in (case.stdin, case.stdout, case.stderr)
     ]
     child = os.fork()
     if child == 0:
@@ -75,7 +75,7 @@ def run(case: Case, folder: Path, logs: Path) -> Outcome:
     printed = bytearray()
     status, stopped, hung = _watch(case, child, [one[0] for one in terminals if one], printed)
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)  # what it started and left behind
+        os.killpg(child, signal.SIGKILL)  # processes that it started and did not end
     for descriptor in [end for one in terminals if one for end in one]:
         os.close(descriptor)
     return Outcome(
@@ -90,12 +90,12 @@ def run(case: Case, folder: Path, logs: Path) -> Outcome:
 
 
 def _watch(case: Case, child: int, masters: list[int], printed: bytearray) -> tuple[int, bool, bool]:
-    """Wait for the end: its status, whether Ctrl-C was needed, and whether only SIGKILL helped.
+    """Wait for the end: the status, whether Ctrl-C was needed, and whether SIGKILL was needed.
 
-    Measured in seconds of CPU, because the machine may be busy with other things. A case that works for long gets
-    Ctrl-C; one that waits for something that never comes has hung.
+    Time is measured in seconds of CPU, because the machine may be busy. A long case gets Ctrl-C; a case that waits
+    without using the CPU has hung.
     """
-    limit = LONG_ENOUGH if case.is_long else PATIENCE
+    limit = LONG_LIMIT if case.is_long else CPU_LIMIT
     busy, idle, looked = 0.0, 0, time.monotonic()
     stopped = hung = False
     while True:
@@ -108,10 +108,10 @@ def _watch(case: Case, child: int, masters: list[int], printed: bytearray) -> tu
         looked = time.monotonic()
         before, (busy, ready) = busy, _busy(child)
         idle = 0 if ready or busy > before + WORKING else idle + 1
-        if idle > IDLE or busy > limit:
-            hung = stopped or not case.is_long or idle > IDLE
+        if idle > IDLE_LIMIT or busy > limit:
+            hung = stopped or not case.is_long or idle > IDLE_LIMIT
             os.kill(child, signal.SIGKILL if hung else signal.SIGINT)
-            stopped, limit = True, busy + PATIENCE
+            stopped, limit = True, busy + CPU_LIMIT
 
 
 def _text(path: Path, encoding: str = "utf-8") -> str:
@@ -119,7 +119,7 @@ def _text(path: Path, encoding: str = "utf-8") -> str:
 
 
 def _busy(group: int) -> tuple[float, bool]:
-    """Seconds of CPU that the processes of a group have used, and whether one of them has something to do."""
+    """Seconds of CPU that a process group has used, and whether one of its processes is running."""
     ticks, ready = 0, False
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has ended
@@ -131,16 +131,16 @@ def _busy(group: int) -> tuple[float, bool]:
 
 
 def _drain(masters: list[int]) -> bytes:
-    """What a terminal shows; waits a moment."""
+    """What was printed to terminals; waits for a few milliseconds."""
     ready, _, _ = select.select(masters, [], [], 0.005)
     shown = b""
     for master in ready:
-        with contextlib.suppress(OSError):  # its other end was closed
+        with contextlib.suppress(OSError):  # the other end is closed
             shown += os.read(master, 1 << 16)
     return shown
 
 
-# What must not come of it
+# Judging
 
 
 def fault(case: Case, found: Outcome) -> str:
@@ -148,20 +148,19 @@ def fault(case: Case, found: Outcome) -> str:
     if found.trace or "Traceback (most recent call last)" in found.err:
         return "a traceback"
     if found.hung:
-        return f"a hang: did not end within {found.seconds:.0f} seconds"
+        return f"a hang: it did not end within {found.seconds:.0f} seconds"
     if found.code < 0:
-        return f"ended by {signal.Signals(-found.code).name}"
-    if found.code not in CODES:
-        return f"exit code {found.code}"
+        return f"killed by {signal.Signals(-found.code).name}"
+    interrupted = found.stopped or bool(case.interrupts)
+    if found.code not in case.expected and not (interrupted and found.code == INTERRUPTED):
+        return f"exit code {found.code}, expected {' or '.join(map(str, case.expected))}"
     if re.search(r"(Warning: |Exception ignored|Fatal Python)", found.err):
-        return "a warning of Python"
-    if case.sound and found.code not in (0, 130):
-        return f"exit code {found.code} of a sound command"
+        return "a warning from Python"
     if "--json" in case.arguments and found.code == 0 and case.stdout == "file" and not _is_json(found.out):
         return "--json printed something else"
-    if found.code == 130 and not (found.stopped or case.interrupts):
-        return "exit code 130 without Ctrl-C"
-    return _fault_of_message(case, found) if case.stderr == "file" and case.call is None else ""
+    if found.code and case.stderr == "file" and case.call is None:
+        return _fault_of_message(case, found)
+    return ""
 
 
 def _is_json(text: str) -> bool:
@@ -176,30 +175,32 @@ def _is_json(text: str) -> bool:
 
 
 def _fault_of_message(case: Case, found: Outcome) -> str:
-    """An error is one line on stderr, the last one."""
+    """An error is one line, the last one on stderr."""
     lines = found.err.rstrip("\n").split("\n")
-    errors = [line for line in lines if line.startswith("glass: ")]
-    if found.code and (not errors or not lines[-1].startswith("glass: ")):
-        return f"exit code {found.code} without a message" if not errors else "an error of more than one line"
-    if found.code and len(errors) > 1 and set(errors) != {STOPPED} and "--interactive" not in case.arguments:
+    starts = STOPPED if found.code == INTERRUPTED else "glass: "
+    errors = [line for line in lines if line.startswith(starts)]
+    if not errors:
+        return f"exit code {found.code} without a message"
+    if errors[-1] != lines[-1]:
+        return "an error of more than one line"
+    # After each of several Ctrl-C, and in answer to each line of a dialog, there may be one.
+    if len(errors) > 1 and found.code != INTERRUPTED and "--interactive" not in case.arguments:
         return "more than one error"
-    if found.code and len(lines[-1]) > LONGEST_MESSAGE:
+    if len(lines[-1]) > LONGEST_MESSAGE:
         return f"a message of {len(lines[-1]):,} characters"
-    return (
-        ""
-        if found.err.replace("\n", "").isprintable() or not found.code
-        else "a message that is not printable"
-    )
+    if not found.err.replace("\n", "").isprintable():
+        return "a message that is not printable"
+    return ""
 
 
 # The child
 
 
 def _child(case: Case, folder: Path, logs: Path, terminals: list[Any]) -> None:
-    """Become the process of a case; never returns."""
+    """Run a case in the child process; never returns."""
     code = 70
     try:
-        os.setsid()  # so that what it starts can be ended with it
+        os.setsid()  # the processes that it starts can be killed with it
         os.chdir(folder)
         environment = _usual(folder) | case.environment
         os.environ.clear()
@@ -216,7 +217,7 @@ def _child(case: Case, folder: Path, logs: Path, terminals: list[Any]) -> None:
 
 
 def _limit(largest_file: int) -> None:
-    """Bound memory and files; a crash leaves no image of its memory."""
+    """Limit memory and the size of files; write no core dump."""
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     limits = {"AS": mapped + MEMORY, "FSIZE": largest_file, "CORE": 0}
     for name, value in limits.items():
@@ -240,7 +241,7 @@ def _usual(folder: Path) -> dict[str, str]:
 
 
 def _work(case: Case) -> int:
-    """Run the command or the function, and end as Python does."""
+    """Run the command or the function; the exit code that Python would give."""
     from glassformer.errors import GlassError
 
     if case.call is not None:
@@ -265,13 +266,13 @@ def _work(case: Case) -> int:
             for stream in (sys.stdout, sys.stderr):
                 stream.flush()
         except Exception:
-            return 120  # as Python has it
+            return 120  # as Python does
         return int(end.code or 0)
     return 0
 
 
 class Interrupts:
-    """Ctrl-C after a number of function calls: a random moment that comes again with the same seed."""
+    """Ctrl-C after a number of function calls: a random moment that a seed repeats."""
 
     def __init__(self, counts: tuple[int, ...]) -> None:
         self.counts = list(counts)
@@ -280,18 +281,18 @@ class Interrupts:
         if event != "call" or not self.counts:
             return
         self.counts[0] -= 1
-        if self.counts[0] <= 0 and not _is_deaf(frame):
+        if self.counts[0] <= 0 and not _ignores_exceptions(frame):
             del self.counts[0]
             signal.raise_signal(signal.SIGINT)
 
 
-def _is_deaf(frame: FrameType | None) -> bool:
-    """Whether Python would drop an exception here, whatever the program does."""
+def _ignores_exceptions(frame: FrameType | None) -> bool:
+    """Whether Python drops every exception here: in destructors and callbacks of weak references."""
     while frame is not None:
         name, file = frame.f_code.co_name, frame.f_code.co_filename
-        if name in ("__del__", "_remove", "callback", "remove") or file.endswith(
-            ("weakref.py", "_weakrefset.py")
-        ):
+        if name in ("__del__", "_remove", "callback", "remove"):
+            return True
+        if file.endswith(("weakref.py", "_weakrefset.py")):
             return True
         frame = frame.f_back
     return False
@@ -302,28 +303,28 @@ def _connect_all(case: Case, logs: Path, terminals: list[tuple[int, int] | None]
     if isinstance(given, bytes):
         (logs / "in").write_bytes(given)
         given = "file"
-    ways = (given, case.stdout, case.stderr)
-    for number, (name, way) in enumerate(zip(("stdin", "stdout", "stderr"), ways, strict=True)):
-        if way == "closed":
-            setattr(sys, name, None)  # as Python has it
+    kinds = (given, case.stdout, case.stderr)
+    for number, (name, kind) in enumerate(zip(("stdin", "stdout", "stderr"), kinds, strict=True)):
+        if kind == "closed":
+            setattr(sys, name, None)  # as Python does
             continue
         terminal = terminals[number]
         path = str(logs / ("in", "out", "err")[number])
-        os.dup2(terminal[1] if terminal else _connect(way, path, reading=number == 0), number)
+        os.dup2(terminal[1] if terminal else _connect(kind, path, reading=number == 0), number)
         mode = "w" if number else "r"
         errors = "backslashreplace" if number == 2 else "strict"
         setattr(sys, name, os.fdopen(number, mode, encoding=case.encoding, errors=errors, closefd=False))
-    for number, way in enumerate(ways):
-        if way == "closed":  # last: a file that is opened takes the lowest number that is free
+    for number, kind in enumerate(kinds):
+        if kind == "closed":  # at the end, because opening a file takes the lowest free number
             os.close(number)
 
 
-def _connect(way: str, path: str, *, reading: bool) -> int:
-    """The descriptor of a stream."""
-    if way == "pipe":  # whose other end is closed
+def _connect(kind: str, path: str, *, reading: bool) -> int:
+    """The file descriptor of a stream of this kind."""
+    if kind == "pipe":  # its other end is closed
         ends = os.pipe()
         os.close(ends[1] if reading else ends[0])
         return ends[0] if reading else ends[1]
     places = {"file": path, "full": "/dev/full", "null": "/dev/null", "zeros": "/dev/zero"}
     flags = os.O_RDONLY if reading else os.O_WRONLY | os.O_CREAT
-    return os.open(places[way], flags)
+    return os.open(places[kind], flags)

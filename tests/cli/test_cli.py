@@ -59,6 +59,8 @@ BAD = [
     (["generate", "--temperature", "\u0661", "x"], "is not a finite number"),
     (["a\nb\x1b"], r"generate a\nb\x1b"),
     (["show", "./new\nline"], r"new\nline"),
+    (["é" * 5000], f"{'é' * 999} … {'é' * 1000}\n"),
+    (["neurons", "-o", "a" * 5000, "x"], f"{'a' * 1000} … a"),
     (["generate", "-n", "1_0", "x"], "'1_0' is not a whole number"),
     (["generate", "--logit-bias", "\u0661=1", "x"], "--logit-bias"),
     (["generate", "--logit-bias", "1=1_0", "x"], "--logit-bias"),

@@ -54,6 +54,7 @@ GROUPS = {  # the verbs as `glass --help` and docs/cli.md list them
     "Machine": ("bench", "verify", "env"),
 }
 
+LONGEST_MESSAGE = 2000  # characters; a name that was typed may have any number
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory")  # as torch says it, on a processor or a GPU
 
 WELCOME = """\
@@ -171,7 +172,9 @@ def call(name: str, arguments: list[str]) -> int:
 
 
 def complain(message: str, code: int) -> int:
-    """Report in one line on stderr what was wrong."""
+    """Report in one line on stderr what was wrong; the middle of a long message is left out."""
+    if len(message) > LONGEST_MESSAGE:
+        message = f"{message[: LONGEST_MESSAGE // 2]} … {message[-LONGEST_MESSAGE // 2 :]}"
     shown = (char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
     print(f"glass: {''.join(shown)}", file=sys.stderr)
     return code
