@@ -1,4 +1,4 @@
-"""Malicious pickles: each would make a file of its own, a canary, in whoever unpickles it without care."""
+"""Malicious pickles: each would make a file, a canary, when it is unpickled without care."""
 
 import importlib
 import marshal
@@ -17,7 +17,7 @@ import torch
 
 
 class Call:
-    """Pickled as a call: whoever unpickles it without care makes the call."""
+    """Pickled as a call: unpickling it without care makes the call."""
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
         self.reduced = (function, arguments)
@@ -26,7 +26,7 @@ class Call:
         return self.reduced
 
     def __call__(self) -> None:
-        """A pickler wants what it writes as a function to be one."""
+        """A pickler requires that what it writes as a function is callable."""
 
 
 def calls(canary: str, script: str) -> dict[str, Any]:

@@ -93,8 +93,8 @@ def test_what_has_no_seal_of_its_own(content: object, message: str, tmp_path: Pa
         read_sealed(path)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    """Is an error of the system, to be told from a harmed one."""
+def test_a_missing_file(tmp_path: Path) -> None:
+    """Is an OSError, unlike a damaged one."""
     with pytest.raises(FileNotFoundError):
         read_sealed(tmp_path / "a.json")
 
@@ -126,7 +126,7 @@ def test_the_hash_of_plain_data() -> None:
 
 
 def test_the_hash_of_a_file(tmp_path: Path) -> None:
-    """Is the sha256 that anybody would find."""
+    """Is that of hashlib."""
     path = tmp_path / "a"
     path.write_bytes(b"abc" * 100_000)
     assert hash_file(path) == hashlib.sha256(b"abc" * 100_000).hexdigest()

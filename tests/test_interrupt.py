@@ -7,7 +7,7 @@ import pytest
 
 from glassformer import cli, interrupt
 
-# Sends Ctrl-C to itself when a module is looked for, which no pause of so many milliseconds would hit.
+# Sends Ctrl-C to itself when a module is looked for, which no pause in milliseconds would hit.
 INTERRUPTED = """
 import os, signal, sys
 
@@ -33,7 +33,7 @@ def test_while_it_imports(module: str) -> None:
 
 
 def test_a_program_that_imports_the_package_keeps_its_own_handler() -> None:
-    """It is asked by name who imports."""
+    """Only the command installs one; it is recognized by its name."""
     code = "import signal, glassformer; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 

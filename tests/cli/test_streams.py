@@ -17,14 +17,14 @@ def shell(command: str) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize(
-    ("streams", "is_said"),
+    ("streams", "is_shown"),
     [("<&-", True), (">&-", True), ("2>&-", False), ("<&- >&- 2>&-", False), ("2>/dev/full", False)],
 )
-def test_an_error_keeps_its_code(streams: str, is_said: bool) -> None:
+def test_an_error_keeps_its_code(streams: str, is_shown: bool) -> None:
     """A message goes to stderr or nowhere, never into the results."""
     code, out, err = shell(f"{GLASS} genrate {streams}")
     assert (code, out) == (2, "")
-    assert err.startswith("glass: 'genrate' is not a verb; did you mean") if is_said else err == ""
+    assert err.startswith("glass: 'genrate' is not a verb; did you mean") if is_shown else err == ""
 
 
 def test_results_that_cannot_be_written() -> None:

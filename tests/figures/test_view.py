@@ -18,7 +18,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures"
 
 
 def test_every_form(looks: dict[str, Look], tmp_path: Path) -> None:
-    """Each file is what its name says."""
+    """Each file has the format of its name."""
     for kind in ("attention", "lens", "steps", "saliency"):
         look = looks[kind]
         csv = look.to_csv().encode()[:20]

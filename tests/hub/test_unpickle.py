@@ -117,23 +117,23 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_no_malicious_pickle_runs_in_the_child(corpus: Path, sound: Path, tmp_path: Path) -> None:
-    """The child that reads pickles refuses every one of them, runs none, reaches nobody, and still reads a
-    sound one.
+    """The child that reads pickles refuses every one of them, runs none, reaches no network, and still reads a
+    valid one.
     """
     assert len(files(corpus)) >= 40
     shutil.copy(sound, corpus / "sound.pt")
     with socket.create_server(("127.0.0.1", 0)) as server:
-        told = in_child(CAREFUL, corpus, tmp_path, server.getsockname()[1])
+        found = in_child(CAREFUL, corpus, tmp_path, server.getsockname()[1])
     (corpus / "sound.pt").unlink()
     assert canaries(corpus) == []
-    assert told["passed"] == ["sound.pt"]
+    assert found["passed"] == ["sound.pt"]
     assert (
         load_file(tmp_path / "tensors.safetensors").keys()
         == load_file(sound.parent / "model" / WEIGHTS).keys()
     )
     assert json.loads((tmp_path / "facts.json").read_text())["model_args"] == {"n_head": 2}
-    assert told["reached"] is not told["allowed"]
-    assert all(0 < limit < 2**33 for limit in told["limits"])
+    assert found["reached"] is not found["allowed"]
+    assert all(0 < limit < 2**33 for limit in found["limits"])
 
 
 def test_no_malicious_pickle_runs_by_its_name(corpus: Path) -> None:

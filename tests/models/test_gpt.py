@@ -130,7 +130,7 @@ def mutated(file: str, old: str, new: str) -> types.ModuleType:
     for name in ("nn/attention.py", "nn/feedforward.py", "models/gpt.py"):
         source = (SOURCE / name).read_text()
         if name == file:
-            assert source.count(old) == 1, f"{old!r} stands {source.count(old)} times in {name}"
+            assert source.count(old) == 1, f"{old!r} occurs {source.count(old)} times in {name}"
             source = source.replace(old, new)
         module = types.ModuleType(f"mutant_{Path(name).stem}")
         module.__dict__["__name__"] = "glassformer.models.gpt"  # dataclasses look their module up
@@ -284,7 +284,7 @@ def test_the_edge_of_the_context() -> None:
     ({"layers": 0}, "layers"), ({"heads": 5}, "heads"), ({"width": -8}, "width"), ({"activation": "swish"}, "swish"),
 ])  # fmt: skip
 def test_impossible_configurations(changes: dict[str, object], word: str) -> None:
-    """A configuration that cannot be built says which number is wrong."""
+    """The error of a configuration that cannot be built names the wrong number."""
     with pytest.raises(InputError, match=word):
         small_config(**changes)
 
@@ -398,7 +398,7 @@ def test_banded_layers_equal_dense_ones_with_a_mask(
         assert (one - other).abs().max() <= tolerance * other.abs().max()
 
 
-def test_stride_and_window_say_who_sees_what() -> None:
+def test_stride_and_window_define_the_mask() -> None:
     """Every second layer sees five positions, the others all; a stride of 1 is a GPT-2."""
     model, ids = small_gpt3(), random_ids(1, 20)
     with trace(model, "blocks.*.attn.pattern") as seen:

@@ -57,7 +57,7 @@ def named(pair: object) -> str:
 
 @pytest.fixture(scope="module")
 def whole(shared: Path, text: str) -> Path:
-    """A run that nobody disturbed."""
+    """A run without an interruption."""
     os.environ["GLASSFORMER_HOME"] = str(shared / "home")
     assert crash.run(shared / "whole", data=[text]) == 0
     return shared / "whole"
@@ -263,7 +263,7 @@ def test_damage_is_always_seen(whole: Path, tmp_path: Path) -> None:
     "file", ["weights.safetensors", "training.safetensors", "state.json", "manifest.json"]
 )
 def test_a_damaged_checkpoint_is_skipped(file: str, tmp_path: Path, text: str, whole: Path) -> None:
-    """The one before it is taken, that is said, and the end is the same."""
+    """The one before it is loaded, that is reported, and the end is the same."""
     out = tmp_path / "run"
     assert crash.run(out, data=[text], crash="saved:4") == -signal.SIGKILL
     newest = sorted((out / "checkpoints").glob("step-*"))[-1]
@@ -375,7 +375,7 @@ def test_a_checkpoint_of_another_training(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
 def test_asked_to_stop(sign: signal.Signals, tmp_path: Path, text: str) -> None:
-    """SIGTERM and Ctrl-C: it saves, says how to go on, and exits as a program does that was asked to."""
+    """SIGTERM and Ctrl-C: it saves, prints how to go on, and exits with the usual code."""
     out, log = tmp_path / "run", tmp_path / "log"
     flags = [
         f"--{name.replace('_', '-')}={value}"
@@ -401,13 +401,13 @@ def test_asked_to_stop(sign: signal.Signals, tmp_path: Path, text: str) -> None:
     os.kill(process.pid, sign)
     process.join(30)
     assert process.exitcode == 128 + sign
-    said = re.search(
+    printed = re.search(
         rf"Stopped after step ([\d,]+) and saved. Go on:  glass train {re.escape(str(out))}", log.read_text()
     )
-    assert said is not None, log.read_text()
-    assert (out / "checkpoints" / f"step-{int(said[1].replace(',', '')):08d}").is_dir()
+    assert printed is not None, log.read_text()
+    assert (out / "checkpoints" / f"step-{int(printed[1].replace(',', '')):08d}").is_dir()
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    assert max(line["step"] for line in lines) == int(said[1].replace(",", ""))
+    assert max(line["step"] for line in lines) == int(printed[1].replace(",", ""))
 
 
 ORDER = """
@@ -474,7 +474,7 @@ def test_rotation_never_counts_damaged_ones(tmp_path: Path) -> None:
     assert find_fault(checkpoints.path(350)) is None
 
 
-def test_a_key_that_an_earlier_version_did_not_know(tmp_path: Path) -> None:
+def test_a_key_that_an_earlier_version_did_not_have(tmp_path: Path) -> None:
     """A checkpoint without it had its default; any other value is another training."""
     model = torch.nn.Linear(3, 2)
     trainee = Trainee(
@@ -554,7 +554,7 @@ def test_a_header_that_another_program_wrote(tmp_path: Path) -> None:
 
 def test_a_damaged_best_is_replaced_by_the_newest(tmp_path: Path, text: str) -> None:
     """A training that gets worse, and then loses its best checkpoint: the newest becomes the model, and that
-    is said.
+    is reported.
     """
     out = tmp_path / "run"
     wild = {"lr": 2.0, "lr_end": 2.0, "schedule": "constant", "warmup": 12}

@@ -1,4 +1,4 @@
-"""Several processes train one model together: the same numbers as one alone, and nobody listens beyond this
+"""Several processes train one model together: the same numbers as one alone, and no port is open beyond this
 machine.
 """
 
@@ -124,7 +124,7 @@ def test_a_world_that_cannot_be(monkeypatch: pytest.MonkeyPatch, size: str, rank
 
 
 def test_rows_must_be_divisible(tmp_path: Path, text: str) -> None:
-    """Three rows cannot be shared by two; all ranks say so and end."""
+    """Three rows cannot be shared by two; all ranks report it and end."""
     assert crash.run_ranks(tmp_path / "run", 2, data=[text], batch=3) == [2, 2]
     assert "batch must be a multiple of the 2 processes" in log_of(tmp_path / "run")
 
@@ -197,7 +197,7 @@ def children(pid: int) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_the_same_command_under_torchrun(parallel: str, tmp_path: Path, text: str, alone: Path) -> None:
-    """`torchrun … -m glassformer train …`: nobody listens beyond loopback, torchrun included; the losses are
+    """`torchrun … -m glassformer train …`: no port is open beyond loopback, torchrun's included; the losses are
     those of one.
     """
     out = tmp_path / "run"
@@ -223,9 +223,9 @@ def test_the_same_command_under_torchrun(parallel: str, tmp_path: Path, text: st
         with contextlib.suppress(OSError):  # one of them has just gone
             seen |= listening(children(run.pid))
         time.sleep(0.05)
-    said, log = run.communicate()
+    printed, log = run.communicate()
     assert run.returncode == 0, log
-    assert json.loads(said)["step"] == 100
+    assert json.loads(printed)["step"] == 100
     assert seen == {"0100007F"}
     np.testing.assert_allclose(losses(out), losses(alone), rtol=1e-9, atol=0)
 

@@ -173,8 +173,13 @@ def call(name: str, arguments: list[str]) -> int:
 
 def complain(message: str, code: int) -> int:
     """Report in one line on stderr what was wrong; the middle of a long message is left out."""
-    if len(message) > LONGEST_MESSAGE:
-        message = f"{message[: LONGEST_MESSAGE // 2]} … {message[-LONGEST_MESSAGE // 2 :]}"
-    shown = (char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
-    print(f"glass: {''.join(shown)}", file=sys.stderr)
+    shown = "".join(char if char.isprintable() else _escaped(char) for char in message)
+    if len(shown) > LONGEST_MESSAGE:
+        half = LONGEST_MESSAGE // 2
+        shown = f"{shown[:half]} … {shown[-half:]}"
+    print(f"glass: {shown}", file=sys.stderr)
     return code
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode()

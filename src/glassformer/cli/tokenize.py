@@ -57,6 +57,7 @@ def tokenize(loading: Loading, picture: Picture, which: Which, **given: Any) -> 
     from glassformer.tasks.tokenize import load_tokenizer
 
     if given["train"]:
+        flags.allow_only("train", "vocab_size", "output")
         train(list(given["train"]), given["vocab_size"], folder=picture.output)
         return
     picture.check_format()
