@@ -51,10 +51,11 @@ def test_what_is_the_command(name: str, is_command: bool, monkeypatch: pytest.Mo
 def test_at_work_it_is_an_exception(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that what is open is closed, and what is half printed ends with a line; before and after, it is the end."""
     seen = []
-    monkeypatch.setattr(cli, "overview", lambda: seen.append(interrupt.is_handled(sys._getframe())))
+    work = cli.run.__code__
+    monkeypatch.setattr(cli, "overview", lambda: seen.append(interrupt.is_handled(sys._getframe(), work)))
     cli.run(["--help"])
     assert seen == [True]
-    assert not interrupt.is_handled(sys._getframe())
+    assert not interrupt.is_handled(sys._getframe(), work)
 
 
 @pytest.mark.parametrize("where", ["streams.prepare", "interrupt.install", "sys.stdout.flush"])
@@ -69,7 +70,7 @@ sys.argv = ["glass", "--version"]
 if {where!r} == "sys.stdout.flush":
     streams.prepare()
     streams.prepare = lambda: None
-{where} = lambda: os.kill(os.getpid(), signal.SIGINT)
+{where} = lambda *_: os.kill(os.getpid(), signal.SIGINT)
 cli.main()
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

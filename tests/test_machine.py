@@ -94,7 +94,9 @@ def test_a_home_that_cannot_be_written_to(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert machine.bf16() == "safe"
 
 
-def test_a_home_of_a_missing_user(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_home_of_a_missing_user(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """One sentence where it is needed; the package is imported all the same."""
     monkeypatch.setenv("GLASSFORMER_HOME", "~no-such-user/x")
     assert run(["tokenize", "a text"]) == 2

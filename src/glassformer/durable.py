@@ -7,8 +7,9 @@ import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 SEAL = "sha256 of the rest"
 
@@ -92,7 +93,7 @@ def remove_leftovers(target: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _open(path: Path) -> BinaryIO:
+def _open(path: Path) -> BufferedReader:
     """A regular file, opened for reading; to open a pipe would wait for a writer."""
     if not stat.S_ISREG(path.stat().st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file", str(path))

@@ -1,6 +1,7 @@
 """Kinds of cases: each function draws a case from a seeded generator and puts its files into a folder."""
 
 import json
+import re
 import shlex
 from collections.abc import Callable
 from functools import cache
@@ -48,7 +49,14 @@ def commands(draw: Draw, folder: Path) -> Case:
     stdin = draw.randbytes(draw.randint(0, 50))
     if draw.chance(0.5):
         stdin = draw.text().encode("utf-8", "surrogatepass")
-    return Case(arguments, stdin=stdin, is_long=verb in LONG_VERBS or hostility > 0.1)
+    return Case(arguments, stdin=stdin, is_long=verb in LONG_VERBS or _is_much(arguments, folder))
+
+
+def _is_much(arguments: list[str], folder: Path) -> bool:
+    """Whether a command may need minutes: it has a large number, a long text or a huge file."""
+    if any(len(word) > 1000 or re.search(r"\d{4}|e\d", word) for word in arguments):
+        return True
+    return any(path.lstat().st_size > 1 << 20 for path in folder.iterdir())
 
 
 def _mistyped(draw: Draw) -> list[str]:

@@ -263,7 +263,9 @@ def test_pictures(tmp_path: Path, printed) -> None:
         assert (tmp_path / name).stat().st_size > 200, name
 
 
-def test_a_model_that_lacks_what_a_verb_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed) -> None:
+def test_a_model_that_lacks_what_a_verb_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed
+) -> None:
     """One sentence, which names the verb that was asked for and what the model lacks."""
     for net in (WithoutAttention, Encoder):
         add_family(monkeypatch, net)

@@ -45,7 +45,9 @@ def test_interactive_top_starts_from_a_file(glass, model: str, tmp_path: Path) -
 
 def test_the_next_token_as_it_would_be_drawn(printed) -> None:
     """Temperature, cut and data are the same as in words."""
-    cold = json.loads(printed("top", "--json", "--temperature", "0.2", "--top-k", "2", "-k", "4", TEXT))["next"]
+    cold = json.loads(printed("top", "--json", "--temperature", "0.2", "--top-k", "2", "-k", "4", TEXT))[
+        "next"
+    ]
     warm = json.loads(printed("top", "--json", "-k", "4", TEXT))["next"]
     assert cold[0]["probability"] > warm[0]["probability"]
     assert [one["kept"] for one in cold] == [True, True, False, False]

@@ -392,9 +392,7 @@ def test_moving_through_a_long_text(page: Any, long: dict[str, Look], tmp_path: 
     compare(page, spec | {"window": [489, 189]}, "dark")  # the reader stays where they went
 
 
-def test_moving_across_drawings_beside_each_other(
-    page: Any, long: dict[str, Look], tmp_path: Path
-) -> None:
+def test_moving_across_drawings_beside_each_other(page: Any, long: dict[str, Look], tmp_path: Path) -> None:
     """A click on one overview moves the windows of all."""
     look = next(look for name, look in long.items() if name.endswith("steps"))
     show(page, look, tmp_path)

@@ -67,7 +67,7 @@ Glassformer, the language model you can see through. Try:
 
 def main() -> None:
     """The command `glass`."""
-    interrupt.install()
+    interrupt.install(run)
     streams.prepare()
     try:
         code = run(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""A view: plain data that says what a picture shows. It can be drawn, shown and saved."""
+"""A view: plain data that describes a picture. It can be drawn, shown and saved."""
 
 import csv
 import io
@@ -138,7 +138,7 @@ class View:
                 f"{path}: is a view of version {spec.get('view')!r}; this Glassformer draws versions {known}"
             )
         view = cls(spec)
-        try:  # drawn once here: whoever draws it later gets no error about some key deep inside
+        try:  # drawn once here, so that a later drawing cannot fail on some key deep inside
             view.to_svg(), view.to_text(), view.to_numpy()
         except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
             raise InputError(f"{path}: is not a view that this version can draw ({error!r:.200})") from None
@@ -173,7 +173,7 @@ def frame(columns: list[str], rows: list[list[Any]]) -> Any:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file, or say why not."""
+    """Write a file, or raise an error with the reason."""
     try:
         path.write_bytes(data)
     except OSError as error:
