@@ -182,7 +182,7 @@ def write_config(config: ToyConfig) -> dict[str, Any]:
     return {"architectures": ["MarianMTModel"], "model_type": "marian"} | sizes | heads | switches
 
 
-def token_ids(tokenizer: Tokenizer | None) -> dict[str, int | None]:
+def token_ids(tokenizer: Tokenizer | None = None, config: Any = None) -> dict[str, int | None]:
     """Marian begins a text with its padding."""
     return {"bos_token_id": None, "eos_token_id": 0, "pad_token_id": 49, "decoder_start_token_id": 49}
 
@@ -209,7 +209,7 @@ def toy(seed: int = 0, **changes: Any) -> Toy:
 
 def hugging_face_marian(seed: int = 0) -> MarianMTModel:
     """A Marian of the same sizes from the `transformers` library, whose every number is random."""
-    config = write_config(ToyConfig()) | token_ids(None)
+    config = write_config(ToyConfig()) | token_ids()
     model = MarianMTModel(MarianConfig(**config))
     shake(model, seed)
     model.final_logits_bias.normal_(generator=torch.Generator().manual_seed(seed))

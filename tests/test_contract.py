@@ -23,8 +23,17 @@ MODELS: dict[str, dict[str, Any]] = {
     "gpt2": {},
     "gpt1": {},
     "gpt3": {"layers": 3, "window": 4, "head_width": 5},
+    "transformer": {
+        "decoder_layers": 3,
+        "source_vocab": 50,
+        "pad": 49,
+        "layout": "halves",
+        "head_bias": True,
+        "dropout": 0.0,
+    },
+    "seq2seq": {"decoder_width": 20, "source_vocab": 50, "pad": 49, "bidirectional": True},
 }
-EVERY_MODEL_HAS = {"embed", "final", "logits", "blocks.0.in", "blocks.0.out"}
+SOURCE = 9  # tokens of the source, for a model that reads one
 ATTENTION_HAS = {f"attn.{name}" for name in ("q", "k", "v", "scores", "pattern", "mix", "out")}
 
 
@@ -41,6 +50,24 @@ def make(kind: str, **changes: Any) -> Net:
 @pytest.fixture
 def model(request: pytest.FixtureRequest) -> Net:
     return make(request.param)
+
+
+def sources(rows: int) -> Tensor:
+    """A source for each row, the same for the same row."""
+    return torch.randint(0, 49, (3, SOURCE), generator=torch.Generator().manual_seed(1))[:rows]
+
+
+def run(model: Net, ids: Tensor, cache: Any = None, *, row: int | None = None) -> Tensor:
+    """Logits (B, T, V), whether the model reads one text or two; or those of one `row` alone, (1, T, V)."""
+    if "source" not in model.capabilities:
+        return model(ids, cache)
+    source = sources(len(ids)) if row is None else sources(3)[row : row + 1]
+    return model(source, ids, cache)
+
+
+def stepper(model: Net) -> Any:
+    """What generation steps through: the model, bound to sources if it reads any."""
+    return model.given(sources(3).tolist()) if "source" in model.capabilities else model
 
 
 @pytest.fixture
@@ -76,25 +103,29 @@ def test_a_model_has_its_parts(model: Net, ids: Tensor) -> None:
 def test_sites_have_the_common_names(model: Net, ids: Tensor) -> None:
     """The same value has the same name in every model."""
     with trace(model) as seen:
-        model(ids)
-    assert set(seen) >= EVERY_MODEL_HAS
+        run(model, ids)
+    assert set(seen) >= {"final", "logits"}
     for stack in model.stacks:
+        length = SOURCE if stack.source else 12
+        assert seen[f"{stack.prefix}embed"].shape == (3, length, model.tokens.embedding_dim)
         for layer in range(stack.layers):
+            assert {stack.site(layer, "in"), stack.site(layer, "out")} <= set(seen)
             neurons = seen[stack.site(layer, "mlp.neurons")]
-            assert neurons.shape == (3, 12, stack.neurons)
+            assert neurons.shape == (3, length, stack.neurons)
 
 
 @models_that("attends")
 def test_attention_has_the_common_names_and_shapes(model: Net, ids: Tensor) -> None:
     """Heads come third from the right, and a pattern sums to 1."""
     with trace(model) as seen:
-        model(ids)
+        run(model, ids)
     for stack in model.stacks:
         for layer in range(stack.layers):
             assert {stack.site(layer, name) for name in ATTENTION_HAS} <= set(seen)
             pattern = seen[stack.site(layer, "attn.pattern")]
-            assert pattern.shape == (3, stack.heads, 12, 12)
-            assert torch.allclose(pattern.sum(-1), torch.ones(3, stack.heads, 12))
+            length = SOURCE if stack.source else 12
+            assert pattern.shape == (3, stack.heads, length, length)
+            assert torch.allclose(pattern.sum(-1), torch.ones(3, stack.heads, length))
             assert not stack.causal or torch.all(pattern.triu(1) == 0)
 
 
@@ -102,8 +133,8 @@ def test_attention_has_the_common_names_and_shapes(model: Net, ids: Tensor) -> N
 def test_reading_changes_no_bit(model: Net, ids: Tensor) -> None:
     """Watched or not, the output is the same."""
     with trace(model):
-        watched = model(ids)
-    assert torch.equal(model(ids), watched)
+        watched = run(model, ids)
+    assert torch.equal(run(model, ids), watched)
 
 
 @models_that("writes")
@@ -116,9 +147,9 @@ def test_reading_behind_a_cache_changes_no_bit(model: Net, ids: Tensor) -> None:
         for part in ids.split([9, 1, 2], dim=1):
             if watched:
                 with trace(model):
-                    steps.append(model(part, cache))
+                    steps.append(run(model, part, cache))
             else:
-                steps.append(model(part, cache))
+                steps.append(run(model, part, cache))
         runs.append(torch.cat(steps, 1))
     assert torch.equal(*runs)
 
@@ -126,9 +157,9 @@ def test_reading_behind_a_cache_changes_no_bit(model: Net, ids: Tensor) -> None:
 @models_that("attends")
 def test_an_edit_of_nothing_changes_nothing(model: Net, ids: Tensor) -> None:
     """The explicit route is within 1e-5 of the fused one."""
-    plain = model(ids)
-    with trace(model, edits={"blocks.*.attn.pattern": lambda pattern: pattern}):
-        explicit = model(ids)
+    plain = run(model, ids)
+    with trace(model, edits={"*blocks.*.attn.pattern": lambda pattern: pattern}):
+        explicit = run(model, ids)
     assert (explicit - plain).abs().max() <= 1e-5 * plain.abs().max()
 
 
@@ -137,7 +168,7 @@ def test_the_stream_is_what_its_parts_make(model: Net, ids: Tensor) -> None:
     """Each part is added; a model that norms its stream names the norm."""
     model = model.double()
     with trace(model) as seen:
-        model(ids)
+        run(model, ids)
     for stack in model.stacks:
         for layer in range(stack.layers):
             before = "in"
@@ -150,15 +181,16 @@ def test_the_stream_is_what_its_parts_make(model: Net, ids: Tensor) -> None:
                 assert torch.allclose(stream, seen[site], rtol=0, atol=1e-9 * seen[site].abs().max().item())
 
 
-@models_that()
+@models_that("attends")
 def test_parts_add_up_unless_the_stream_is_normed(model: Net, ids: Tensor) -> None:
     """What the parts write is what the stream holds at the end, exactly where there is no norm between."""
     model = model.double()
     with trace(model) as seen:
-        model(ids)
+        run(model, ids)
     stack = model.stacks[-1]
     last = stack.site(stack.layers - 1, "out")
-    parts = [seen["embed"], *(seen[site] for site in seen if site.endswith(("attn.out", "mlp.out")))]
+    places = [stack.site(layer, f"{part.name}.out") for layer in range(stack.layers) for part in stack.parts]
+    parts = [seen[f"{stack.prefix}embed"], *(seen[site] for site in places)]
     additive = all(model.stream_norm(site) is None for site in seen)
     close = torch.allclose(sum(parts), seen[last], rtol=0, atol=1e-9 * seen[last].abs().max().item())
     assert close == additive
@@ -168,9 +200,9 @@ def test_parts_add_up_unless_the_stream_is_normed(model: Net, ids: Tensor) -> No
 def test_unembedding_the_end_gives_the_logits(model: Net, ids: Tensor) -> None:
     """The last block's output, unembedded, is the model's output; `norm` is a norm or nothing."""
     with trace(model) as seen:
-        logits = model(ids)
-    stack = model.stacks[-1]
-    assert torch.equal(model.unembed(seen[stack.site(stack.layers - 1, "out")]), logits)
+        logits = run(model, ids)
+    ends = [stack.site(stack.layers - 1, "out") for stack in model.stacks] or ["final"]
+    assert torch.equal(model.unembed(seen[ends[-1]]), logits)
     assert isinstance(model.norm, nn.LayerNorm | nn.Identity)
 
 
@@ -179,7 +211,7 @@ def test_the_future_cannot_be_seen(model: Net, ids: Tensor) -> None:
     """Changing a token changes nothing before it, and something at it."""
     other = ids.clone()
     other[:, 7] = (other[:, 7] + 1) % model.vocab
-    before, after = model(ids), model(other)
+    before, after = run(model, ids), run(model, other)
     assert torch.allclose(before[:, :7], after[:, :7], rtol=0, atol=1e-6)
     assert not torch.allclose(before[:, 7], after[:, 7])
 
@@ -187,19 +219,19 @@ def test_the_future_cannot_be_seen(model: Net, ids: Tensor) -> None:
 @models_that("writes")
 def test_step_is_the_last_row_of_forward(model: Net, ids: Tensor) -> None:
     """Generation sees the model's output: float32 NumPy, one row per sequence."""
-    logits = model.step(ids.numpy(), model.new_cache(3, 12))
+    logits = stepper(model).step(ids.numpy(), stepper(model).new_cache(3, 12))
     assert isinstance(logits, np.ndarray)
     assert logits.dtype == np.float32
     assert logits.shape == (3, model.vocab)
-    np.testing.assert_allclose(logits, model(ids)[:, -1].detach().numpy(), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(logits, run(model, ids)[:, -1].detach().numpy(), rtol=1e-4, atol=1e-4)
 
 
 @models_that("writes")
 def test_a_step_has_sums_for_its_probabilities(model: Net, ids: Tensor) -> None:
     """A logit minus the sum is a log-probability."""
-    logits = model.step(ids.numpy(), model.new_cache(3, 12))
+    logits = stepper(model).step(ids.numpy(), stepper(model).new_cache(3, 12))
     right = torch.from_numpy(logits).double().logsumexp(-1)
-    assert model.log_sums(logits) == pytest.approx(right.tolist(), rel=1e-6)
+    assert stepper(model).log_sums(logits) == pytest.approx(right.tolist(), rel=1e-6)
 
 
 @models_that("writes")
@@ -208,30 +240,35 @@ def test_cache_equals_no_cache(model: Net, ids: Tensor, chunks: list[int]) -> No
     """Read in any chunks, every position has the logits it has when read at once."""
     model = model.double()
     cache = model.new_cache(3, 12)
-    parts = torch.cat([model(part, cache) for part in ids.split(chunks, dim=1)], 1)
-    whole = model(ids)
+    parts = torch.cat([run(model, part, cache) for part in ids.split(chunks, dim=1)], 1)
+    whole = run(model, ids)
     assert (parts - whole).abs().max() <= 1e-9 * whole.abs().max()
-    assert model.cache_size(3, 12) == cache.keys.nbytes + cache.values.nbytes
+    recurrent = "recurrent" in model.capabilities
+    kept = [tensor for state in cache.states for tensor in state] if recurrent else [cache.keys, cache.values]
+    assert model.cache_size(3, 12) == sum(tensor.nbytes for tensor in kept)
 
 
-@models_that("writes")
+@models_that("writes", "attends")
 def test_padded_rows_do_not_mix(model: Net, ids: Tensor) -> None:
     """A row behind its padding gives the logits that it gives alone, also in later steps."""
     model = model.double()
     padding = np.array([0, 3, 9])
     cache = model.new_cache(3, 14, padding=padding)
-    together = torch.cat([model(ids, cache), model(ids[:, :1], cache), model(ids[:, 1:2], cache)], 1)
+    together = torch.cat(
+        [run(model, ids, cache), run(model, ids[:, :1], cache), run(model, ids[:, 1:2], cache)], 1
+    )
     for row, void in enumerate(padding):
-        alone = model(torch.cat([ids[row, void:], ids[row, :2]])[None])
+        alone = run(model, torch.cat([ids[row, void:], ids[row, :2]])[None], row=row)
         assert (together[row, void:] - alone[0]).abs().max() <= 1e-9 * alone.abs().max()
 
 
 @models_that()
 def test_rows_of_a_batch_do_not_mix(model: Net, ids: Tensor) -> None:
     """A row alone and in a batch gives the same."""
-    together = model(ids)
+    together = run(model, ids)
     for row in range(3):
-        assert torch.allclose(model(ids[row : row + 1]), together[row : row + 1], rtol=1e-4, atol=1e-4)
+        alone = run(model, ids[row : row + 1], row=row)
+        assert torch.allclose(alone, together[row : row + 1], rtol=1e-4, atol=1e-4)
 
 
 @models_that()
@@ -267,7 +304,7 @@ def test_a_model_learns(model: Net, ids: Tensor) -> None:
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
     losses = []
     for _ in range(12):
-        logits = net(ids[:, :-1])
+        logits = run(net, ids[:, :-1])
         loss = F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

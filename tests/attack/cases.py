@@ -132,7 +132,7 @@ def refusals(draw: Draw, folder: Path) -> Case:
         elif one.type.name in ("integer", "float") and one.nargs == 1:
             mistakes.append([name, draw.choice(NO_NUMBERS)])
         elif one.name in ("model", "file", "corpus", "recipe"):
-            mistakes.append([name, draw.choice(("./nowhere", "text.txt/x", "./nowhere/x.json"))])
+            mistakes.append([name, draw.choice(("./nowhere", "./text.txt/x", "./nowhere/x.json"))])
     return Case([verb, *words, *draw.choice(mistakes)], expected=(2,), stdin=b"the\n1\n")
 
 
@@ -147,7 +147,7 @@ def files(draw: Draw, folder: Path) -> Case:
     command = draw.choice(READ[pattern])
     if path.name == "ckpt.pt" and draw.chance(0.6):
         _put_pickle(draw, path)
-    elif draw.chance(0.06):
+    elif draw.chance(0.12):
         path.unlink()
         make_unusual(draw, path)
     else:

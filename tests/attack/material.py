@@ -117,8 +117,8 @@ def unusual(draw: Draw, folder: Path) -> str:
 
 def make_unusual(draw: Draw, path: Path) -> None:
     """A pipe, socket, folder, broken or circular link, device, empty or huge file, noise, another format."""
-    match draw.randint(0, 10):
-        case 0:
+    match draw.randint(-1, 10):
+        case -1 | 0:
             os.mkfifo(path)
         case 1:
             path.mkdir()

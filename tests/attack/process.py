@@ -27,7 +27,7 @@ IDLE_LIMIT = 10  # seconds of waiting until a case counts as hung
 MEMORY = 6 << 30  # bytes that a case may allocate
 LONGEST_MESSAGE = 3000  # characters
 INTERRUPTED = 130  # the exit code after Ctrl-C
-STOPPED = ("glass: stopped", "Stopped after step")  # what it prints then
+STOPPED = ("glass: stopped", "Stopped ")  # the last line then
 
 
 @dataclass

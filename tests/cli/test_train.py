@@ -263,6 +263,15 @@ def test_the_flags_of_a_kind(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--stride" in capsys.readouterr().err
 
 
+def test_a_preview_with_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A model may generate any bytes: they are shown by their numbers."""
+    from glassformer.tasks.train import Preview
+
+    follower = panel.Follower(tmp_path)
+    follower.show(Preview(1, "a\x1b[2Jb\nc\x0e"))
+    assert capsys.readouterr().err == "  a‹U+001B›[2Jb\n  c‹U+000E›\n"
+
+
 def test_the_panel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """On a terminal one panel shows step, loss, held-out loss, learning rate, speed and time left."""
     from glassformer.tasks.train import Evaluated, Preview, Started, Stepped

@@ -188,11 +188,11 @@ class ToyTranslator(Toy):
         ),
     )
 
-    def forward(self, ids: Tensor, *, source: Tensor, last: bool = False) -> Tensor:
+    def forward(self, source: Tensor, ids: Tensor, *, last: bool = False) -> Tensor:
         return self.read_out(self.decoder(self.embed(ids), self.encoder(self.embed(source))), last=last)
 
-    def given(self, source: list[int]) -> "Bound":
-        return Bound(self, self.encoder(self.embed(torch.tensor([source]))))
+    def given(self, sources: list[list[int]]) -> "Bound":
+        return Bound(self, self.encoder(self.embed(torch.tensor(sources))))
 
 
 class PreNormTranslator(ToyTranslator):

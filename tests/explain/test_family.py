@@ -41,8 +41,8 @@ def reading(request: pytest.FixtureRequest) -> Reading:
 
 def run(net: Any) -> Tensor:
     """A plain forward pass of what the readings here read."""
-    source = {"source": torch.tensor([SOURCE])} if len(net.stacks) > 1 else {}
-    return net(torch.tensor([IDS]), **source)  # type: ignore[no-any-return]
+    source = [torch.tensor([SOURCE])] if len(net.stacks) > 1 else []
+    return net(*source, torch.tensor([IDS]))  # type: ignore[no-any-return]
 
 
 def logits(net: Any) -> Tensor:

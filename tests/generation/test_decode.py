@@ -257,10 +257,10 @@ def test_choices_differ_and_stay_the_same_in_any_batch(model: Any) -> None:
 
 
 def test_the_prompt_is_read_once_for_all_its_choices() -> None:
-    """Ten choices of two equal prompts read one row first, and then twenty."""
+    """Ten choices of two prompts read two rows first, and then twenty; each prompt may have its own source."""
     model = Mock()
     list(run(model, [[1, 2, 3], [1, 2, 3]], Options(num_return_sequences=10, max_new_tokens=3)))
-    assert model.steps == [(1, 3), (20, 1), (20, 1)]
+    assert model.steps == [(2, 3), (20, 1), (20, 1)]
 
 
 def test_the_seed_decides(model: Any) -> None:

@@ -34,6 +34,12 @@ BAD: list[tuple[str, Any]] = [
     *(("logit_bias", {5: bias}) for bias in (NAN, INF, -INF, 1e308, -1e308, 10**400, None, "1", True, [1.0])),
     *(("logit_bias", value) for value in (None, 5, [1.0], [(5, 1.0)], "5", {5})),
     *(("do_sample", value) for value in (None, 0, 1, "no", "false", [])),
+    *(
+        ("bad_words_ids", value)
+        for value in (None, 5, "5", [5], [[]], [[1.5]], [[-1]], [[True]], {5: 1}, ["ab"])
+    ),
+    *(("forced_eos_token_id", value) for value in (-1, 1.5, True, "0", [0])),
+    *(("renormalize_logits", value) for value in (None, 0, 1, "no", [])),
     *(("early_stopping", value) for value in (None, 0, 1, 2, "always", "True", "", [], 1.0)),
     *(("overflow", value) for value in (None, True, "", "Slide", "truncate", [], 0)),
 ]
@@ -74,6 +80,9 @@ GOOD: list[tuple[str, Any]] = [
     *(("presence_penalty", value) for value in (-100, -100.0, 0, 100.0, 100)),
     *(("frequency_penalty", value) for value in (-100, -100.0, 0, 100.0, 100)),
     *(("logit_bias", value) for value in ({}, {0: 0}, {0: -100.0, 1: 100.0}, {50256: 1, 2**40: -1.5})),
+    *(("bad_words_ids", value) for value in ((), [], [[0]], ((5, 7), [2**40]))),
+    *(("forced_eos_token_id", value) for value in (None, 0, 2**40)),
+    *(("renormalize_logits", value) for value in (True, False)),
     *(("seed", value) for value in (0, 1, 2**63, 2**64 - 1)),
     *(("num_return_sequences", value) for value in (1, 2, MAX_CHOICES)),
     *(("num_beams", value) for value in (1, 2, MAX_CHOICES)),

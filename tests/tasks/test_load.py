@@ -13,6 +13,7 @@ from glassformer.errors import InputError
 from glassformer.generation.decode import generate
 from glassformer.generation.options import Options
 from glassformer.hub.folder import save_folder
+from glassformer.tasks import translate
 from glassformer.tasks.complete import LanguageModel
 from glassformer.tasks.load import HANDLES, handle_for
 from glassformer.tasks.model import Model
@@ -38,7 +39,8 @@ def test_a_model_that_writes_is_a_language_model(tmp_path: Path) -> None:
     for engine in ("auto", "torch"):
         assert type(gf.load(str(tmp_path / "m"), engine=engine)) is LanguageModel
     assert handle_for(frozenset({"writes", "recurrent"})) is LanguageModel
-    assert handle_for(frozenset({"writes", "source"})) is Model  # not what continues a text alone
+    assert handle_for(frozenset({"writes", "source"})) is translate.Translator
+    assert handle_for(frozenset({"encodes", "source"})) is Model
 
 
 def test_a_model_that_only_reads_answers_what_it_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +71,6 @@ def test_a_new_handle_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """A model that reads a source: its handle generates behind it, with edits, as GPT does behind both texts."""
     add_family(monkeypatch, Translating)
     folder = toy_folder(tmp_path / "toy", Translating)
-    assert type(gf.load(folder, engine="torch")) is Model
     monkeypatch.setitem(HANDLES, frozenset({"writes", "source"}), f"{__name__}.Translator")
     found = gf.load(folder, engine="torch").expect(Translator)
 

@@ -52,7 +52,7 @@ COUNTS = {name: st.integers(1, 2**40) for name in ("steps", "batch", "window", "
 }
 RATES: dict[str, st.SearchStrategy[Any]] = {
     "lr": st.floats(1e-3, 1e300), "lr_end": st.floats(0, 1e-4) | st.just(1e-4), "schedule": st.sampled_from(SCHEDULES),
-    "weight_decay": st.floats(0, 10), "clip": st.floats(0, 1e9), "beta1": st.floats(0, 0.999), "beta2": st.floats(0, 0.999),
+    "weight_decay": st.floats(0, 10), "label_smoothing": st.floats(0, 0.999), "clip": st.floats(0, 1e9), "beta1": st.floats(0, 0.999), "beta2": st.floats(0, 0.999),
     "precision": st.just("bf16"), "parallel": st.just("fsdp"), "optimizer": st.sampled_from(OPTIMIZERS),
 }  # fmt: skip
 RECIPES = st.builds(

@@ -24,6 +24,7 @@ class Verb(NamedTuple):
 
 VERBS = {
     "generate": Verb("generate", "continue a prompt, or generate without one"),
+    "translate": Verb("translate", "translate a text, or a file line by line"),
     "top": Verb("top", QUESTIONS["top"].help),
     "tokenize": Verb("tokenize", "the tokens of a text, and the merges that make them"),
     "attention": Verb(
@@ -47,7 +48,7 @@ VERBS = {
     "env": Verb("env", "what this machine is and can do"),
 }
 GROUPS = {  # the verbs as `glass --help` and docs/cli.md list them
-    "Write": ("generate", "top"),
+    "Write": ("generate", "translate", "top"),
     "Look inside": ("tokenize", "attention", "lens", "saliency", "neurons", "edit", "diff"),
     "Train": ("train", "finetune", "eval"),
     "Models": ("models", "show", "pull", "rm", "convert"),

@@ -52,10 +52,17 @@ def read_pieces(
     path: Path, *, field: str = "text", watch: Callable[[bytes], object] | None = None
 ) -> Iterator[Piece]:
     """The documents of one file. `watch` is handed the raw bytes of the file as they are read."""
+    with _opened(path, watch) as file:
+        lines = path.name.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl")
+        yield from _read_lines(file, path, field) if lines else _read_text(file, path)
+
+
+@contextlib.contextmanager
+def _opened(path: Path, watch: Callable[[bytes], object] | None = None) -> Iterator[BinaryIO]:
+    """The unpacked content of a file; what goes wrong with it becomes one sentence."""
     try:
         with path.open("rb") as raw, _unpacked(_Watched(raw, watch), path) as file:
-            lines = path.name.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl")
-            yield from _read_lines(file, path, field) if lines else _read_text(file, path)
+            yield file
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"{path} is damaged, or not packed by gzip: {error}") from None
     except OSError as error:
@@ -89,6 +96,22 @@ def read_corpus(sources: Iterable[str | Path]) -> Iterator[str]:
                 elif waiting:
                     yield waiting
                 waiting = "" if piece.last else piece.text
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """The lines of a text file, packed or not, without their ends; a file that is missing is refused."""
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    with _opened(path) as file:
+        number = 0
+        while line := file.readline(MAX_LINE):
+            number += 1
+            try:
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise InputError(
+                    f"{path}, line {number}: not UTF-8 text ({error.reason} at byte {error.start})"
+                ) from None
 
 
 def _read_text(file: BinaryIO, path: Path) -> Iterator[Piece]:

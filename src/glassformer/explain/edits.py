@@ -68,8 +68,9 @@ class Positions:
         self.longest = {False: 0, True: 0}  # the most positions that a text had, and that a source had
 
     def __call__(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        ids = given[0]
-        cache = given[1] if len(given) > 1 else named.get("cache")
+        ids = [one for one in given if isinstance(one, Tensor)][-1]  # a source, if there is one, comes first
+        others = [one for one in given if not isinstance(one, Tensor)]
+        cache = others[0] if others else named.get("cache")
         start = 0 if cache is None else cache.length
         self.now = torch.arange(start, start + ids.shape[1], device=ids.device)[None]
         if cache is not None and cache.padding is not None:
@@ -168,7 +169,7 @@ def edited(net: Readable, edits: Sequence[Edit]) -> Iterator[EditSession]:
 def sites(net: Readable) -> Tracer:
     """All sites of a model, as one token meets them."""
     one = torch.tensor([[0]], device=net.device)
-    return sites_of(module_of(net), one, **({"source": one} if reads_source(net) else {}))
+    return sites_of(module_of(net), *[one, one] if reads_source(net) else [one])
 
 
 def _apply(edit: Edit, positions: Positions, source: bool, value: Tensor) -> Tensor:

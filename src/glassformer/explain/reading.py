@@ -48,7 +48,9 @@ class Readable(Protocol):
     @property
     def device(self) -> torch.device: ...
 
-    def __call__(self, ids: Tensor, **how: Any) -> Tensor: ...  # last=, and source= where it reads two texts
+    def __call__(
+        self, *ids: Tensor, last: bool = False
+    ) -> Tensor: ...  # the source first, if it reads two texts
     def embed(self, ids: Tensor) -> Tensor: ...
     def unembed(self, x: Tensor) -> Tensor: ...
     def stream_norm(self, site: str) -> nn.LayerNorm | None: ...
@@ -103,14 +105,14 @@ class Reading:
         """What the model makes of its inputs, without a trace of its own: (rows, 1, V), or (rows, T, V)."""
         if self.source is None:
             return self.net(self.batch(rows), last=last)
-        return self.net(self.batch(rows), source=self._tensor(self.source, rows), last=last)
+        return self.net(self._tensor(self.source, rows), self.batch(rows), last=last)
 
     def stepper(self) -> Any:
         """What reads the text token by token: the model, bound to the source if there is one."""
         if self.source is None:
             return self.net
         with self.lock, torch.inference_mode():
-            return cast(Any, self.net).given(self.source)
+            return cast(Any, self.net).given([self.source])
 
     def batch(self, rows: int = 1) -> Tensor:
         """The ids as a tensor (rows, T) on the model's device."""

@@ -1,15 +1,14 @@
 """Beam search: keep the best few beginnings, not only the best one. Results equal Hugging Face's."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from glassformer.generation.decode import Continuation, check_prompts, prefill
 from glassformer.generation.options import Options
-from glassformer.generation.sampling import adjust, log_softmax, restrict
-from glassformer.generation.stepper import Ids, Logits, Stepper
+from glassformer.generation.sampling import Rules, best, log_softmax
+from glassformer.generation.stepper import Cache, Logits, Stepper
 
 NOWHERE = np.float32(-1e9)  # the total of a beam that no real one loses against
 
@@ -33,98 +32,155 @@ def beam_search(
     options: Options,
     ends: Collection[int] = (),
     known: int | None = None,
+    forbidden: Collection[int] = (),
     cancelled: Callable[[], bool] | None = None,
 ) -> Iterator[list[Beam]]:
-    """For each prompt the `num_return_sequences` best continuations, best first.
+    """For each prompt the `num_return_sequences` best continuations, best first; all prompts at once.
 
     Once `cancelled`, those found so far.
     Options and prompts are checked now, before the first result is asked for.
     """
     rooms = check_prompts(model, prompts, options=options)
-    search = _Search(model, options, frozenset(ends), known)
-    return (search.run(prompt, room, cancelled) for prompt, room in zip(prompts, rooms, strict=True))
+    rules = Rules(options, frozenset(ends), known, frozenset(forbidden))
+    searches = [
+        _Search(number, prompt, room, options, rules)
+        for number, (prompt, room) in enumerate(zip(prompts, rooms, strict=True))
+    ]
+    return _run(model, searches, cancelled or (lambda: False))
 
 
-@dataclass(frozen=True)
+def _run(
+    model: Stepper, searches: Sequence["_Search"], cancelled: Callable[[], bool]
+) -> Iterator[list[Beam]]:
+    """All searches together, each step one batch; results in the order of the prompts."""
+    alive = [search for search in searches if not search.done]
+    logits, cache = _begin(model, alive) if alive else (None, None)
+    while alive and logits is not None and cache is not None:
+        if cancelled():
+            for search in alive:
+                search.cancel()
+            break
+        totals = model.log_sums(logits)
+        rows = []
+        for place, search in enumerate(alive):
+            mine = slice(place * search.width, (place + 1) * search.width)
+            search.advance(logits[mine], totals[mine])
+            rows += [] if search.done else [mine.start + beam.row for beam in search.running]
+        alive = [search for search in alive if not search.done]
+        if alive:
+            cache = cache.select(rows)
+            last = [[beam.tokens[-1]] for search in alive for beam in search.running]
+            logits = model.step(np.array(last, dtype=np.int64), cache)
+    yield from (search.results() for search in searches)
+
+
+def _begin(model: Stepper, searches: Sequence["_Search"]) -> tuple[Logits, Cache]:
+    """Read all prompts, and give every beam a row of its own."""
+    start = [Continuation(search.number, 0, search.prompt) for search in searches]
+    longest = max(search.options.max_new_tokens for search in searches)
+    logits, cache = prefill(model, start, max_new_tokens=longest)
+    rows = [row for row, search in enumerate(searches) for _ in range(search.width)]
+    return logits[rows], cache.select(rows)
+
+
+@dataclass
 class _Search:
-    """What stays the same during one call of `beam_search`."""
+    """The search of one prompt: beams that are running, and beams that have ended."""
 
-    model: Stepper
+    number: int
+    prompt: Sequence[int]
+    room: int
     options: Options
-    ends: frozenset[int]
-    known: int | None
+    rules: Rules
+    running: list[Beam] = field(default_factory=list)
+    ended: list[Beam] = field(default_factory=list)
+    length: int = 0
+    done: bool = False  # nothing better can be found
 
-    def run(self, prompt: Sequence[int], room: int, cancelled: Callable[[], bool] | None) -> list[Beam]:
-        width, wanted = self.options.num_beams, self.options.num_return_sequences
-        if room == 0:
-            return [Beam((), (), np.float32(0), score=0.0, finish="length")] * wanted
-        start = [Continuation(0, 0, prompt)]
-        logits, cache = prefill(self.model, start, max_new_tokens=self.options.max_new_tokens)
-        logits, cache = logits.repeat(width, axis=0), cache.select([0] * width)
+    def __post_init__(self) -> None:
         # All beams begin alike, so only the first may be continued in the first step.
-        running = [Beam((), (), np.float32(0) if beam == 0 else NOWHERE) for beam in range(width)]
-        finished: list[Beam] = []
-        for length in range(1, room + 1):
-            if cancelled is not None and cancelled():
-                found = [*finished, *running][:wanted]
-                return [replace(beam, finish=beam.finish or "cancelled") for beam in found]
-            candidates = self._extensions(logits, running, prompt)
-            ended = [beam for beam in candidates[:width] if self._ends(beam) or length == room]
-            finished = _best([*finished, *map(self._finish, ended)], width)
-            running = [beam for beam in candidates if not self._ends(beam)][:width]
-            if length == room or self._settled(running, finished, room):
-                break
-            cache = cache.select([beam.row for beam in running])
-            last: Ids = np.array([[beam.tokens[-1]] for beam in running], dtype=np.int64)
-            logits = self.model.step(last, cache)
-        return finished[:wanted]
+        totals = [np.float32(0), *[NOWHERE] * (self.width - 1)]
+        self.running = [Beam((), (), total) for total in totals]
+        if self.room == 0:
+            self.done = True
+            self.ended = [Beam((), (), np.float32(0), score=0.0, finish="length")] * self.width
+
+    @property
+    def width(self) -> int:
+        """How many beams there are."""
+        return self.options.num_beams
+
+    @property
+    def left(self) -> int:
+        """How many tokens may still follow, that of this step included."""
+        return 1 + self.room - self.length
+
+    def results(self) -> list[Beam]:
+        """The best, as many as were asked for."""
+        return self.ended[: self.options.num_return_sequences]
+
+    def cancel(self) -> None:
+        """End here, with what was found so far."""
+        found = [*self.ended, *self.running]
+        self.ended = [replace(beam, finish=beam.finish or "cancelled") for beam in found]
+        self.done = True
+
+    def advance(self, logits: Logits, totals: Sequence[float]) -> None:
+        """One token more for every beam: logits (beams, V), and the log of the sum of e^logit of each."""
+        self.length += 1
+        candidates = self._extensions(logits, totals)
+        at_edge = self.left == 1
+        ended = [beam for beam in candidates[: self.width] if self._ends(beam) or at_edge]
+        self.ended = _best([*self.ended, *map(self._finish, ended)], self.width)
+        self.running = [beam for beam in candidates if not self._ends(beam)][: self.width]
+        self.done = at_edge or self._settled()
 
     def _ends(self, beam: Beam) -> bool:
-        return beam.tokens[-1] in self.ends
+        return beam.tokens[-1] in self.rules.ends
 
-    def _extensions(self, logits: Logits, running: list[Beam], prompt: Sequence[int]) -> list[Beam]:
+    def _extensions(self, logits: Logits, totals: Sequence[float]) -> list[Beam]:
         """The best ways to go on: enough of them, even if all that can end do so here."""
         options = self.options
-        rows = []
-        for beam, row in zip(running, logits, strict=True):
-            too_early = len(beam.tokens) < options.min_new_tokens
-            allowed = restrict(row, known=self.known, forbidden=self.ends if too_early else ())
+        count = max(2, 1 + len(self.rules.ends)) * options.num_beams
+        found: list[tuple[np.float32, int, int]] = []  # the new total, the beam, the token
+        for row, (beam, scores, total) in enumerate(zip(self.running, logits, totals, strict=True)):
             # Masked tokens keep their share in the normalization, as they do in Hugging Face's search.
-            logp = np.where(np.isneginf(allowed), -np.inf, log_softmax(row)).astype(np.float32)
-            rows.append(adjust(logp, options, prompt=prompt, answer=beam.tokens) + beam.total)
-        totals: np.ndarray[Any, np.dtype[np.float32]] = np.concatenate(rows)
-        count = max(2, 1 + len(self.ends)) * options.num_beams
-        best = np.argsort(-totals, kind="stable")[:count]
+            logp = (scores - np.float32(total)).astype(np.float32)
+            logp = self.rules.apply(logp, prompt=self.prompt, answer=beam.tokens, room=self.left)
+            if options.renormalize_logits:
+                logp = log_softmax(logp).astype(np.float32)
+            # No beam can have more than `count` of the best: the others of its row need no order.
+            found += [(logp[token] + beam.total, row, int(token)) for token in best(logp, count)]
+        found.sort(key=lambda one: (-one[0], one[1], one[2]))
 
-        vocab = logits.shape[1]
-        places = [divmod(int(place), vocab) for place in best]
-        raw = {row: log_softmax(logits[row]) for row in {row for row, _ in places}}
         extended = []
-        for row, token in places:
-            beam = running[row]
-            logprobs = (*beam.logprobs, float(raw[row][token]))
-            extended.append(Beam((*beam.tokens, token), logprobs, totals[row * vocab + token], row))
+        for reached, row, token in found[:count]:
+            beam = self.running[row]
+            logprobs = (*beam.logprobs, float(logits[row, token]) - totals[row])
+            extended.append(Beam((*beam.tokens, token), logprobs, reached, row))
         return extended
 
     def _finish(self, beam: Beam) -> Beam:
         """A finished beam with its score: total / length ** length_penalty."""
         score = float(beam.total) / len(beam.tokens) ** self.options.length_penalty
         if self._ends(beam):
-            return Beam(beam.tokens[:-1], beam.logprobs[:-1], beam.total, beam.row, score, "stop")
+            forced = self.rules.forces_end(self.left)
+            finish = "length" if forced else "stop"
+            return Beam(beam.tokens[:-1], beam.logprobs[:-1], beam.total, beam.row, score, finish)
         return Beam(beam.tokens, beam.logprobs, beam.total, beam.row, score, "length")
 
-    def _settled(self, running: list[Beam], finished: list[Beam], room: int) -> bool:
+    def _settled(self) -> bool:
         """Whether to end: enough beams finished, and the best that runs cannot beat the worst of them."""
         options = self.options
-        if len(finished) < options.num_beams:
+        if len(self.ended) < options.num_beams:
             return False
         if options.early_stopping is True:
             return True
         # With "never" and a positive penalty, a running beam is judged by the longest it may still become.
         longest = options.early_stopping == "never" and options.length_penalty > 0
-        length = room if longest else len(running[0].tokens)
-        hopeful = float(running[0].total) / length**options.length_penalty
-        return bool(hopeful <= finished[-1].score)
+        length = self.room if longest else len(self.running[0].tokens)
+        hopeful = float(self.running[0].total) / length**options.length_penalty
+        return bool(hopeful <= self.ended[-1].score)
 
 
 def _best(beams: list[Beam], width: int) -> list[Beam]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from glassformer.errors import InputError
 from glassformer.generation.options import Options
-from glassformer.generation.sampling import adjust, choose, restrict
+from glassformer.generation.sampling import Rules, choose
 from glassformer.generation.stepper import Cache, Ids, Logits, Stepper
 
 
@@ -67,12 +67,14 @@ def generate(
     options: Options,
     ends: Collection[int] = (),
     known: int | None = None,
+    forbidden: Collection[int] = (),
     cancelled: Callable[[], bool] | None = None,
 ) -> Iterator[Event]:
     """Continue every prompt `num_return_sequences` times, all at once; yields tokens as they are chosen.
 
-    Any token of `ends` ends a continuation (and is not part of it); ids from `known` on are never chosen;
-    `cancelled` is asked before every step. The consumer ends a continuation by `event.continuation.stop()`.
+    Any token of `ends` ends a continuation (and is not part of it); ids from `known` on, and `forbidden`
+    ones, are never chosen; `cancelled` is asked before every step. The consumer ends a continuation by
+    `event.continuation.stop()`.
     Options and prompts are checked now, before the first token is asked for.
     """
     rooms = check_prompts(model, prompts, options=options)
@@ -81,14 +83,16 @@ def generate(
         for which, prompt in enumerate(prompts)
         for choice in range(options.num_return_sequences)
     ]
-    return _Loop(model, options, frozenset(ends), known).run(continuations, rooms, cancelled)
+    rules = Rules(options, frozenset(ends), known, frozenset(forbidden))
+    return _Loop(model, options, rules).run(continuations, rooms, cancelled)
 
 
 def check_prompts(model: Stepper, prompts: Sequence[Sequence[int]], *, options: Options) -> list[int]:
     """How many tokens may follow each prompt; one that is empty, unknown or too long is refused."""
-    unknown = next((id for id in options.logit_bias if id >= model.vocab), None)
-    if unknown is not None:
-        raise InputError(f"logit_bias: {unknown} is not a token id of this model (0 to {model.vocab - 1})")
+    for name, ids in options.named_tokens.items():
+        unknown = next((id for id in ids if id >= model.vocab), None)
+        if unknown is not None:
+            raise InputError(f"{name}: {unknown} is not a token id of this model (0 to {model.vocab - 1})")
     return [_room(model, prompt, options, which) for which, prompt in enumerate(prompts)]
 
 
@@ -117,8 +121,7 @@ class _Loop:
 
     model: Stepper
     options: Options
-    ends: frozenset[int]
-    known: int | None
+    rules: Rules
 
     def run(
         self, continuations: list[Continuation], rooms: list[int], cancelled: Callable[[], bool] | None
@@ -150,34 +153,41 @@ class _Loop:
 
     def _advance(self, one: Continuation, raw: Logits, log_total: float) -> Event:
         """Choose the next token of one continuation, and see whether it was the last."""
-        options = self.options
-        too_early = len(one.tokens) < options.min_new_tokens
-        logits = restrict(raw, known=self.known, forbidden=self.ends if too_early else ())
-        logits = adjust(logits, options, prompt=one.given, answer=one.tokens)
-        token = choose(logits, options, choice=one.choice, position=one.length)
-        if token in self.ends:
+        options, room = self.options, self._room(one)
+        scores = self.rules.apply(raw, prompt=one.given, answer=one.tokens, room=room)
+        token = choose(scores, options, choice=one.choice, position=one.length)
+        if token in self.rules.ends:
             one.stop()
-            return Event(one, finish="stop")
+            return Event(one, finish="length" if self.rules.forces_end(room) else "stop")
         one.tokens.append(token)
-        at_edge = options.overflow == "stop" and self.model.context == one.length
-        if at_edge or len(one.tokens) >= options.max_new_tokens:
+        if room == 1:
             one.stop()
         return Event(one, token, float(raw[token]) - log_total, "length" if one.finished else None)
+
+    def _room(self, one: Continuation) -> int:
+        """How many tokens may still follow."""
+        room, context = self.options.max_new_tokens - len(one.tokens), self.model.context
+        if context is None or self.options.overflow == "slide":
+            return room
+        return min(room, context - one.length)
 
 
 def prefill(
     model: Stepper, continuations: Sequence[Continuation], *, max_new_tokens: int
 ) -> tuple[Logits, Cache]:
-    """Read what every continuation has so far, padded on the left; equal texts are read once."""
+    """Read what every continuation has so far, padded on the left; equal ones of a prompt are read once.
+
+    Those of two prompts are not: each prompt may have a source of its own, which tells them apart.
+    """
     for one in continuations:
         if model.context is not None and one.outgrew(model.context):
             one.dropped = one.length - max(1, model.context // 2)
-    windows = [tuple(one.window()) for one in continuations]
+    windows = [(one.prompt, tuple(one.window())) for one in continuations]
     distinct = list(dict.fromkeys(windows))
-    width = max(map(len, distinct))
-    padding = np.array([width - len(window) for window in distinct], dtype=np.int64)
+    width = max(len(window) for _, window in distinct)
+    padding = np.array([width - len(window) for _, window in distinct], dtype=np.int64)
     ids = np.zeros((len(distinct), width), dtype=np.int64)
-    for row, window in enumerate(distinct):
+    for row, (_, window) in enumerate(distinct):
         ids[row, padding[row] :] = window
 
     capacity = width + max(max_new_tokens - len(one.tokens) for one in continuations)

@@ -1,6 +1,6 @@
 """How to choose tokens: every knob, its default and its bounds."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -25,6 +25,8 @@ class Options:
     presence_penalty: float = 0.0  # on the tokens of the answer, once each
     frequency_penalty: float = 0.0  # on the tokens of the answer, once for each time they occur
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+    bad_words_ids: Sequence[Sequence[int]] = ()  # tokens, or several in a row, that are never written
+    forced_eos_token_id: int | None = None  # the token that the last place is left to
     seed: int = 0  # a LanguageModel draws one where none is given
     num_return_sequences: int = 1
     num_beams: int = (
@@ -32,6 +34,7 @@ class Options:
     )
     length_penalty: float = 1.0
     early_stopping: bool | Literal["never"] = False
+    renormalize_logits: bool = False  # beams: tokens that may not be written lose their share of probability
     overflow: Overflow = "stop"  # at the edge of the context: stop, or slide: continue with the last half
 
     @property
@@ -76,8 +79,9 @@ class Options:
             raise InputError(
                 f"temperature {self.temperature} is too small to divide by; 0 takes the likeliest token"
             )
-        if type(self.do_sample) is not bool:
-            raise InputError(f"do_sample must be True or False, not {self.do_sample!r}")
+        for name in ("do_sample", "renormalize_logits"):
+            if type(getattr(self, name)) is not bool:
+                raise InputError(f"{name} must be True or False, not {getattr(self, name)!r}")
         if type(self.early_stopping) is not bool and self.early_stopping != "never":
             raise InputError(f'early_stopping must be True, False or "never", not {self.early_stopping!r}')
         if self.overflow not in ("stop", "slide"):
@@ -89,13 +93,32 @@ class Options:
             )
         if self.num_beams > 1 and self.overflow == "slide":
             raise InputError("overflow: beam search ends at the edge of the context and does not slide")
+        self._tokens()
+
+    def _tokens(self) -> None:
+        """Options that name tokens."""
         if not isinstance(self.logit_bias, Mapping):
             raise InputError(f"logit_bias must map token ids to numbers, not {self.logit_bias!r}")
         for id, bias in self.logit_bias.items():
-            if type(id) is not int or id < 0:
+            if not _is_id(id):
                 raise InputError(f"logit_bias: {id!r} is not a token id")
             if not isinstance(bias, int | float) or isinstance(bias, bool) or not -1e4 <= bias <= 1e4:
                 raise InputError(f"logit_bias: {bias!r} is not a number from -10,000 to 10,000")
+        words = self.bad_words_ids
+        if not isinstance(words, list | tuple) or not all(map(_is_word, words)):
+            raise InputError(f"bad_words_ids must be lists of token ids, not {str(words)[:60]}")
+        if self.forced_eos_token_id is not None and not _is_id(self.forced_eos_token_id):
+            raise InputError(f"forced_eos_token_id {self.forced_eos_token_id!r} is not a token id")
+
+    @property
+    def named_tokens(self) -> dict[str, list[int]]:
+        """The token ids in options, by the option: a model must know them."""
+        forced = self.forced_eos_token_id
+        return {
+            "logit_bias": list(self.logit_bias),
+            "bad_words_ids": [id for word in self.bad_words_ids for id in word],
+            "forced_eos_token_id": [] if forced is None else [forced],
+        }
 
     def _whole(self, name: str, low: int, high: int) -> None:
         value = getattr(self, name)
@@ -109,3 +132,11 @@ class Options:
             raise InputError(
                 f"{name} must be a number {'above' if above else 'from'} {low:g} to {high:g}, not {value!r}"
             )
+
+
+def _is_id(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, list | tuple) and len(value) > 0 and all(map(_is_id, value))

@@ -4,6 +4,7 @@ The order is that of Hugging Face's `generate`: bias and penalties, temperature,
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,41 @@ def restrict(logits: Row, *, known: int | None = None, forbidden: Collection[int
         logits[len(logits) if known is None else known :] = -np.inf
         logits[list(forbidden)] = -np.inf
     return logits
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What changes the scores of a model before a token is chosen: options, and tokens of a special kind."""
+
+    options: Options
+    ends: frozenset[int] = frozenset()  # end a text; they wait for `min_new_tokens`
+    known: int | None = None  # ids from here on have no token
+    forbidden: frozenset[int] = frozenset()  # never chosen
+
+    def apply(self, scores: Row, *, prompt: Sequence[int], answer: Sequence[int], room: int) -> Row:
+        """The scores that count, -inf where a token may not come next; `room` tokens may still follow."""
+        if self.forces_end(room):
+            scores = np.full_like(restrict(scores), -np.inf)
+            scores[self.options.forced_eos_token_id] = 0.0
+            return scores
+        forbidden = self.forbidden | self.bad_ends([*prompt, *answer])
+        if len(answer) < self.options.min_new_tokens:
+            forbidden |= self.ends
+        scores = restrict(scores, known=self.known, forbidden=forbidden)
+        return adjust(scores, self.options, prompt=prompt, answer=answer)
+
+    def forces_end(self, room: int) -> bool:
+        """Whether the next token is the last one, and is given."""
+        return room == 1 and self.options.forced_eos_token_id is not None
+
+    def bad_ends(self, tokens: Sequence[int]) -> set[int]:
+        """The tokens that would complete one of the `bad_words_ids`; an end token alone is none of these."""
+        found = set()
+        for *begin, last in self.options.bad_words_ids:
+            is_end = not begin and last in self.ends
+            if not is_end and begin == list(tokens[len(tokens) - len(begin) :]):
+                found.add(last)
+        return found
 
 
 def adjust(logits: Row, options: Options, *, prompt: Sequence[int], answer: Sequence[int]) -> Row:

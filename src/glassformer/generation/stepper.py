@@ -1,7 +1,7 @@
 """The one interface for choosing tokens: what `generation/` knows of a model.
 
 A source (a sentence to translate, neighbors from a database) is not part of it. A model that needs one offers
-`given(source)`, which returns a `Stepper` that is bound to this source.
+`given(sources)`, which returns a `Stepper` that is bound to these sources: one for each prompt, in order.
 """
 
 from collections.abc import Sequence

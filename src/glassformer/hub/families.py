@@ -31,6 +31,8 @@ FAMILIES = {
     "gpt2": Entry("gpt2", "glassformer.hub.gpt2"),
     "gpt1": Entry("openai-gpt", "glassformer.hub.gpt1"),
     "gpt3": Entry("glass-gpt3", "glassformer.hub.gpt3"),
+    "transformer": Entry("marian", "glassformer.hub.marian"),
+    "seq2seq": Entry("glass-seq2seq", "glassformer.hub.seq2seq"),
 }
 
 
@@ -43,7 +45,7 @@ class Pickled(NamedTuple):
     tensors: "Mapping[str, StoredTensor]"  # by our names
 
 
-def end_token_ids(tokenizer: "Tokenizer | None") -> dict[str, int | None]:
+def end_token_ids(tokenizer: "Tokenizer | None", config: Any) -> dict[str, int | None]:
     """By Hugging Face's keys: the special tokens of a family whose texts begin and end with the same one."""
     end = None if tokenizer is None else tokenizer.end
     return {"bos_token_id": end, "eos_token_id": end}
@@ -67,7 +69,7 @@ class Family:
     small: Mapping[str, Any] = field(default_factory=dict)  # sizes that a training starts from, if not given
     note: str = ""  # a sentence for the card of every folder of this family
     # The special tokens that `config.json` and `generation_config.json` state.
-    token_ids: "Callable[[Tokenizer | None], dict[str, int | None]]" = end_token_ids
+    token_ids: "Callable[[Tokenizer | None, Any], dict[str, int | None]]" = end_token_ids
 
     # For `glass convert`: its options -> the keys of `config.json` that they set, and how a `config.json`
     # that may be missing, or not be whole, is completed.

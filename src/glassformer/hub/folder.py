@@ -100,7 +100,7 @@ def save_folder(
         tensors = {name: value.to(dtype) for name, value in tensors.items()}
     stored = next(iter(tensors.values())).dtype
 
-    token_ids = family.token_ids(tokenizer)
+    token_ids = family.token_ids(tokenizer, model.config)
     files: dict[str, str] = {}
     if tokenizer is not None:
         files["tokenizer.json"] = tokenizer.to_json()

@@ -25,6 +25,7 @@ from glassformer.nn.net import Net
 MAX_PARAMETERS = 1 << 50
 MAX_FAULTS = 40  # that one message lists
 NUMBER = re.compile(r"(?<=\.)([0-9]{1,9})\.")  # of a block, in a tensor's name
+BLOCK = re.compile(r"(^|\.)blocks\.[0-9]{1,9}\.")  # in a name of ours
 WRAPPERS = r"^(_orig_mod\.|module\.)*"  # what torch.compile and DataParallel put before a name
 
 
@@ -41,6 +42,10 @@ class Names:
     prefix: str = ""  # before all of their names; may be missing when read, is written
     unprefixed: tuple[str, ...] = ()  # their names that never have it
     transposed: tuple[str, ...] = ()  # of ours: stored (in, out)
+    rows: tuple[str, ...] = ()  # of ours: vectors (N,) that are stored as (1, N)
+    # Of ours: another matrix once more. Where the configuration ties the output matrix, readers know that;
+    # where it does not, they look for this one under its own name, so that it is written again.
+    again: tuple[str, ...] = ()
 
     def ours(self, theirs: str) -> str | None:
         """Our name of one of their tensors; None for what is no weight; KeyError for an unknown name."""
@@ -60,7 +65,7 @@ class Names:
 
     def is_adaptable(self, ours: str) -> bool:
         """Whether this is the matrix of a linear layer inside a block, beside which LoRA may put its own."""
-        return ours.endswith(".weight") and "norm" not in ours and NUMBER.search(ours) is not None
+        return ours.endswith(".weight") and "norm" not in ours and BLOCK.search(ours) is not None
 
     def label(self, theirs: str) -> str:
         """A name of theirs for a table: without their prefix, and in a block without the block's path."""
@@ -95,12 +100,15 @@ class Place(NamedTuple):
     by_columns: bool  # how it shall lie in memory
     label: str  # what a table calls it
     copies: tuple[StoredTensor, ...] = ()  # the same matrix once more: it is tied, or has several names
+    row: bool = False  # a vector, stored as a matrix of one row
 
     def read(self) -> Tensor:
         """The numbers, (out, in); a matrix lies in memory along its longer side.
 
         Reading along the longer side is what a product with a single row, as in decoding, does fastest.
         """
+        if self.row:
+            return self.entry.read()[0]
         if self.transpose:
             return self.entry.read().t() if self.by_columns else self.entry.read_transposed()
         return self.entry.read_transposed().t() if self.by_columns else self.entry.read()
@@ -176,14 +184,16 @@ def place_tensors(entries: Iterable[StoredTensor], model: Net, *, family: Family
     places = []
     for name, shape in shapes.items():
         transpose = stored_in_out and names.is_transposed(name)
-        stored = shape[::-1] if transpose else shape
+        row = name in names.rows
+        stored = (1, *shape) if row else shape[::-1] if transpose else shape
         same = found.pop(name, [])
         if not same:
             faults.append(f"{names.theirs(name)} {list(stored)} is missing")
             continue
         faults += [fault for entry in same for fault in _misfits(entry, stored)]
         by_columns = name in products and shape[0] >= shape[1]
-        places.append(_place(name, same, names, transpose=transpose, by_columns=by_columns))
+        place = _place(name, same, names, transpose=transpose, by_columns=by_columns)
+        places.append(place._replace(row=row))
 
     places += _zero_biases(found, family, model.config, path)
     left = [entry for same in found.values() for entry in same]
@@ -196,15 +206,17 @@ def place_tensors(entries: Iterable[StoredTensor], model: Net, *, family: Family
 
 
 def export_tensors(family: Family, model: Net) -> dict[str, Tensor]:
-    """The weights under their names and in their orientation, a tied matrix once."""
+    """The weights under their names and in their orientation, a tied matrix once where readers know of it."""
     names, tied = family.names, tied_names(model)
     state = {name: value.detach() for name, value in model.state_dict().items() if name not in tied}
+    if not getattr(model.config, "tied", True):
+        state |= {name: state[tied[name]].clone() for name in names.again if name in tied}
     for name, shape in _absent_biases(family, model.config, Path()).items():
         state[name] = model.tokens.weight.detach().new_zeros(shape)
 
     tensors = {}
     for name, value in state.items():
-        stored = value.t() if names.is_transposed(name) else value
+        stored = value[None] if name in names.rows else value.t() if names.is_transposed(name) else value
         tensors[names.theirs(name)] = stored.contiguous()
     return tensors
 

@@ -12,6 +12,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": partial(F.gelu, approximate="tanh"),  # GPT-2's own form
     "gelu_erf": F.gelu,
     "relu": F.relu,
+    "swish": F.silu,
 }
 
 

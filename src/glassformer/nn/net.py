@@ -35,11 +35,11 @@ class Net(Stepping, Tapped):
         """
         raise NotImplementedError
 
-    def forward(self, ids: Tensor, cache: Any = None, *, last: bool = False) -> Tensor:
-        """ids (B, T) -> logits (B, T, V), or (B, 1, V) for the `last` position alone.
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """ids (B, T) -> logits (B, T, V), or (B, 1, V) for the position `last=True` alone.
 
-        With a cache, ids are read behind what it holds, and `cache.length` grows by T. A model that reads a
-        second text takes it as `source=`, ids (B, S).
+        A model that reads a second text takes its ids (B, S) first. A cache may follow: then ids are read
+        behind what it holds, and `cache.length` grows by T.
         """
         raise NotImplementedError
 

@@ -1,12 +1,14 @@
 """The half of a torch model that backends use: a cache, one step behind it, the scores of a whole text."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
+from glassformer.errors import InputError
 from glassformer.nn.cache import KVCache
 
 Array = np.ndarray[Any, Any]
@@ -69,6 +71,58 @@ class Stepping(nn.Module):
 
     def log_sums(self, logits: Logits) -> list[float]:
         """The log of the sum of e^logit of every row (B, V): a logit minus it is a log-probability."""
+        return [_log_sum(row) for row in logits]
+
+
+class Given:
+    """A model that reads a source, bound to some: what is left is a `Stepper` that continues targets.
+
+    The sources are read in the first step, not before: then edits that are around the step change them too.
+    """
+
+    def __init__(self, net: Any, sources: Sequence[Sequence[int]]) -> None:
+        """`sources` are the token ids of each; in a batch the shorter ones are filled up by `pad`."""
+        longest = max(map(len, sources))
+        rows = [[*source, *[net.config.pad] * (longest - len(source))] for source in sources]
+        self.net, self.sources = net, torch.tensor(rows, device=net.device)  # (B, S)
+
+    @property
+    def context(self) -> int | None:
+        """How many positions a target can have; None where there is no limit."""
+        context: int | None = self.net.context
+        return context
+
+    @property
+    def vocab(self) -> int:
+        """How many tokens the model scores."""
+        return int(self.net.vocab)
+
+    def new_cache(self, rows: int, capacity: int, *, padding: Array | None = None) -> Any:
+        """An empty cache for one target of each source."""
+        if rows != len(self.sources):
+            raise InputError(f"{len(self.sources)} sources have as many targets, not {rows}")
+        return self.net.new_cache(rows, capacity, padding=padding)
+
+    def cache_size(self, rows: int, capacity: int) -> int:
+        """Bytes of such a cache."""
+        return int(self.net.cache_size(rows, capacity))
+
+    @torch.inference_mode()
+    def step(self, ids: Array, cache: Any) -> Logits:
+        """Read target ids (B, T) behind the cache; float32 logits (B, V) of the token that comes next."""
+        target = torch.as_tensor(ids, device=self.net.device)
+        # After the first step the cache holds what the model keeps of the sources, row by row of its own.
+        logits = self.net(self.sources, target, cache, last=True)  # (B, 1, V)
+        return np.asarray(logits[:, 0].float().cpu().numpy())
+
+    @torch.inference_mode()
+    def logits(self, ids: Array) -> Logits:
+        """Scores of the next token after every position of the targets: ids (B, T) -> float32 (B, T, V)."""
+        logits = self.net(self.sources, torch.as_tensor(ids, device=self.net.device))
+        return np.asarray(logits.float().cpu().numpy())
+
+    def log_sums(self, logits: Logits) -> list[float]:
+        """The log of the sum of e^logit of every row (B, V)."""
         return [_log_sum(row) for row in logits]
 
 

@@ -57,6 +57,7 @@ class Job(Protocol):
 # What a family learns -> the class of its job. To add one: a class with `prepare`, and a line here.
 JOBS = {
     "next_token": "glassformer.tasks.language_modeling.LanguageModeling",
+    "target_token": "glassformer.tasks.translation.Translation",
 }
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # can be looked into. To add a handle: a line here.
 HANDLES = {
     frozenset({"writes"}): "glassformer.tasks.complete.LanguageModel",
+    frozenset({"writes", "source"}): "glassformer.tasks.translate.Translator",
 }
 PURPOSES = frozenset({"writes", "source", "encodes", "draws"})  # other capabilities say how a model computes
 LARGE = 300_000_000  # bytes of a model whose quantization takes long enough for a message

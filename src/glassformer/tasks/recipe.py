@@ -20,7 +20,8 @@ Numbers = tuple[float, ...]
 DEFAULT_KIND = "gpt2"
 LARGEST = 1 << 63  # of a whole number
 # Fields of a family's Config that no recipe sets: the tokenizer or the other fields decide them.
-NOT_KEYS = {"vocab", "neurons", "activation", "norm_eps", "tied"}
+NOT_KEYS = {"vocab", "neurons", "activation", "norm_eps", "tied", "source_vocab", "pad", "start"}
+NOT_KEYS |= {"layout", "scaled", "head_bias"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +40,37 @@ class Text:
     aligned: bool = option(False, "Begin rows where documents begin; only those longer than a row are cut.")
     tokenizer: str = option("", "A model whose vocabulary to use; none: learn a new one from the text.")
     vocab: int = option(2048, "Size of a new vocabulary; 257 is one token a byte.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedText:
+    """What to learn from: sentences and their translations, or other texts that belong together."""
+
+    data: Strings = option(
+        (),
+        "One file of pairs (.tsv, or .jsonl with source and target), or two files, line by line; also .gz.",
+    )
+    validation: Strings = option((), "The pairs to evaluate on, in the same form; none: some are held out.")
+    held_out: float = option(
+        0.02, "Share of the pairs to hold out for evaluation, such that no sentence is on both sides."
+    )
+    languages: Strings = option(
+        (), "The languages of source and target, such as de, en: a tag before the source says the direction."
+    )
+    both_ways: bool = option(False, "Learn both directions; needs languages.")
+    longest: int = option(
+        100, "Tokens of a source or a target, above which a pair is left out of the training."
+    )
+    tokenizer: str = option("", "A model whose vocabulary to use; none: learn a new one from the pairs.")
+    vocab: int = option(8000, "Size of a new vocabulary, of sources and targets together.")
+
+    def __post_init__(self) -> None:
+        if self.both_ways and len(self.languages) != 2:
+            raise InputError("both_ways needs languages: that of the source and that of the target")
+        if len(self.languages) not in (0, 2):
+            raise InputError(
+                f"languages are two, that of the source and that of the target, not {len(self.languages)}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +127,7 @@ class Recipe:
     """A whole training. `model` is a `Shape`, or for another kind than gpt2 the section of `shape_of`."""
 
     about: str = ""
-    text: Text = field(default_factory=Text)
+    text: Text | PairedText = field(default_factory=Text)  # as the kind of model has it
     model: ModelSection = field(default_factory=Shape)
     lora: Lora = field(default_factory=Lora)
     train: Hyperparameters = field(default_factory=Hyperparameters)
@@ -133,6 +165,7 @@ class Recipe:
                 raise InputError(f"{where}: unknown section {given_name!r}; there are {', '.join(sections)}")
             else:
                 found[name] = _section(name, given, sections=sections, where=where)
+        found.setdefault("text", sections["text"]())
         return cls(**found)
 
     @property
@@ -162,11 +195,10 @@ class Recipe:
 
     def _with_kind(self, kind: str) -> "Recipe":
         """The recipe for another kind of model: what was set stays where both kinds have the key."""
-        section = sections_of(kind)["model"]
-        known = {one.name for one in fields(section)}
-        given = [one for one in fields(self.model) if getattr(self.model, one.name) != _usual(one)]
-        kept = {one.name: getattr(self.model, one.name) for one in given if one.name in known}
-        return dataclasses.replace(self, model=section(**kept | {"kind": kind}))
+        sections = sections_of(kind)
+        model, text = sections["model"], sections["text"]
+        kept = model(**_common(self.model, model) | {"kind": kind})
+        return dataclasses.replace(self, model=kept, text=text(**_common(self.text, text)))
 
     def to_toml(self) -> str:
         """The file of a recipe: only what differs from the defaults, all of it readable."""
@@ -192,12 +224,19 @@ SECTIONS: dict[str, Any] = {
     "evaluation": EvalSchedule,
     "show": Show,
 }
+TEXTS: dict[str, Any] = {"target_token": PairedText}  # what a family learns -> its section; else Text
 OLD_NAMES = {"watch": "evaluation"}  # sections of recipes that an earlier version wrote
 
 
 def sections_of(kind: str) -> dict[str, Any]:
     """Section -> its dataclass, for a recipe of one kind of model."""
-    return SECTIONS | {"model": shape_of(kind)}
+    shape = shape_of(kind)
+    return SECTIONS | {"text": TEXTS.get(objective_of(kind), Text), "model": shape}
+
+
+def objective_of(kind: str) -> str:
+    """What a kind of model learns. For the default kind its file, which imports torch, is not needed."""
+    return "next_token" if kind == DEFAULT_KIND else family(kind).objective
 
 
 @cache
@@ -310,6 +349,13 @@ def _checked(value: Any, kind: Any, where: str) -> Any:
     if kind is int and not -LARGEST <= value < LARGEST:
         raise InputError(f"{where} should be a whole number of 64 bits, not {value!r}")
     return value
+
+
+def _common(section: Any, other: Any) -> dict[str, Any]:
+    """What was set in a section, as far as another one has the key too."""
+    known = {one.name for one in fields(other)}
+    given = [one.name for one in fields(section) if getattr(section, one.name) != _usual(one)]
+    return {name: getattr(section, name) for name in given if name in known}
 
 
 def _toml(value: Any) -> str:

@@ -15,6 +15,7 @@ from glassformer.errors import InputError
 from glassformer.tokenizers.bpe import END_OF_TEXT, SYMBOL_OF, ByteBPE, Merge, scalars
 from glassformer.tokenizers.word_bpe import END_OF_WORD, UNKNOWN, WordBPE, normalizer
 
+PADDING = "<pad>"
 ALPHABET = [chr(code) for code in range(0x21, 0x7F) if not chr(code).isupper()]
 CHUNK = 1 << 20
 LONGEST = 1 << 26  # characters without a blank
@@ -42,6 +43,17 @@ def train_tokenizer(
     learner.train_from_iterator(_watched(_texts(source), progress), trainer)
     vocab, merges = _learned(learner, special)
     return ByteBPE(vocab, merges, special={token: vocab[token] for token in special})
+
+
+def train_pair_tokenizer(
+    source: Iterable[str] | Sequence[Path],
+    vocab_size: int,
+    *,
+    special: Sequence[str] = (),
+    progress: Callable[[int], object] | None = None,
+) -> ByteBPE:
+    """Learn a vocabulary for sources and targets: it also has a token that fills up short rows."""
+    return train_tokenizer(source, vocab_size, special=(END_OF_TEXT, PADDING, *special), progress=progress)
 
 
 def train_word_tokenizer(

@@ -7,7 +7,7 @@ from typing import Any
 from glassformer.errors import InputError
 
 OPTIMIZERS = ("adamw", "muon")
-SCHEDULES = ("cosine", "linear", "constant", "slanted-triangle")
+SCHEDULES = ("cosine", "linear", "constant", "slanted-triangle", "inverse-sqrt")
 PRECISIONS = ("float32", "float64", "bf16", "auto")
 PARALLELS = ("ddp", "fsdp")
 
@@ -45,6 +45,7 @@ class Hyperparameters:
     beta1: float = option(0.9, "AdamW's decay rate of the mean gradient.")
     beta2: float = option(0.95, "AdamW's decay rate of the mean squared gradient.")
     clip: float = option(1.0, "Gradient-norm clipping; 0 disables it.")
+    label_smoothing: float = option(0.0, "Share of every target that is spread over the whole vocabulary.")
     seed: int = option(0, "Decides the initial weights, the order of the text and dropout.")
     precision: str = option(
         "float32", "float32, float64, or auto (or bf16): bf16 where it is safe and measured to be faster."
@@ -66,6 +67,10 @@ class Hyperparameters:
         if not (0 < self.lr < math.inf and self.lr_end <= self.lr):
             raise InputError(
                 f"lr must be above 0 and not below lr_end, not {self.lr} with lr_end {self.lr_end}"
+            )
+        if not 0 <= self.label_smoothing < 1:
+            raise InputError(
+                f"label_smoothing must be at least 0 and less than 1, not {self.label_smoothing}"
             )
         if not (0 <= self.beta1 < 1 and 0 <= self.beta2 < 1):
             raise InputError(
@@ -90,6 +95,8 @@ class Hyperparameters:
             return self.lr * (step + 1) / self.warmup
         if self.schedule == "constant":
             return self.lr
+        if self.schedule == "inverse-sqrt":  # of Attention Is All You Need
+            return self.lr * math.sqrt(max(1, self.warmup) / (step + 1))
 
         done = (step - self.warmup) / falling_steps
         left = 1 - done if self.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2

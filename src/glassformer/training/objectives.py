@@ -12,8 +12,28 @@ def next_token(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     targets = ids[:, 1:]  # (B, T)
     if "mask" in batch:
         targets = targets.masked_fill(~batch["mask"], IGNORED)
+    return _cross_entropy(model(ids[:, :-1]), targets)
 
-    logits = model(ids[:, :-1]).flatten(0, 1)  # (B * T, V)
+
+def target_token(model: nn.Module, batch: dict[str, Tensor], *, smoothing: float = 0.0) -> Tensor:
+    """Cross-entropy of every next token of `target` (B, T + 1), read with `source` (B, S): teacher forcing.
+
+    In training, a share `smoothing` of every one-hot target is spread over the whole vocabulary.
+    """
+    target = batch["target"]
+    targets = target[:, 1:].masked_fill(~batch["mask"], IGNORED)
+    logits = model(batch["source"], target[:, :-1])
+    return _cross_entropy(logits, targets, smoothing=smoothing if model.training else 0.0)
+
+
+def _cross_entropy(logits: Tensor, targets: Tensor, *, smoothing: float = 0.0) -> Tensor:
+    """logits (B, T, V), targets (B, T) -> nats, summed over all targets that are not ignored."""
     if logits.dtype.itemsize < 4:
         logits = logits.float()  # under bf16: sums of exponentials need more digits than it has
-    return F.cross_entropy(logits, targets.flatten(), reduction="sum")
+    return F.cross_entropy(
+        logits.flatten(0, 1),
+        targets.flatten(),
+        ignore_index=IGNORED,
+        label_smoothing=smoothing,
+        reduction="sum",
+    )
