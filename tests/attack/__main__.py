@@ -28,6 +28,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 from attack import material
 from attack.cases import ALL, KINDS, make, numbers
 from attack.process import Case, Outcome, fault, run
+from glassformer.cli import VERBS, command_of
 
 # What commands import when they run. Imported here once, it costs a case nothing; for a few cases it does not pay.
 MODULES = (
@@ -116,7 +117,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="attack-", ignore_cleanup_errors=True) as name:
         root = Path(name)
         os.environ |= {"HF_HOME": f"{name}/hub", "GLASSFORMER_HOME": f"{name}/home"}  # never the user's own
-        prepare(root, few=given.number is not None or given.cases <= FEW)
+        prepare(root, few=given.cases <= FEW)
         if given.number is not None:
             return run_one(given.seed, given.kind, given.number, root=root)
         kinds = [given.kind] if given.kind else [*KINDS]
@@ -130,8 +131,11 @@ def prepare(root: Path, *, few: bool) -> None:
     import torch
 
     torch.set_num_threads(1)
-    for module in () if few else MODULES:
-        importlib.import_module(module)
+    if not few:
+        for module in MODULES:
+            importlib.import_module(module)
+        for verb in VERBS:
+            command_of(verb, [])
     material.build(root / "valid")
 
 

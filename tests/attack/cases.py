@@ -291,7 +291,7 @@ KEYS = {
 
 def values(draw: Draw, folder: Path) -> Case:
     """Edits, views, options, recipes and prompts as JSON values, damaged or invented."""
-    which = draw.choice([*VALUES])
+    which = draw.choice([*VALUES, "view"])
     make, use = VALUES[which]
     given = make(draw, folder)
     return Case(call=lambda: use(given, folder), note=f"{which} {given!r}"[:500])

@@ -70,13 +70,14 @@ def main() -> None:
     """The command `glass`."""
     interrupt.install(run)
     streams.prepare()
+    code = 0
     try:
         code = run(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:  # the reader left, as in `glass … | head -1`
         code = 0
-    except GlassError as error:
-        code = complain(str(error), error.code)
+    except GlassError as error:  # of the flush; after another error it is not reported
+        code = code or complain(str(error), error.code)
     except BaseException as error:
         if not interrupt.is_behind(error):
             raise
