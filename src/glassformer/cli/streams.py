@@ -15,7 +15,7 @@ class Messages(io.TextIOWrapper):
 
     def write(self, text: str) -> int:
         """Write, or give up the stream."""
-        if not text:  # click tries a stream in this way, and would swallow the error
+        if text == "":  # click tries a stream in this way, and would swallow the error
             return 0
         try:
             return super().write(text)
