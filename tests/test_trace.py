@@ -137,7 +137,7 @@ def test_traces_end_in_any_order(model: GPT) -> None:
 
 
 def test_a_star_is_one_name_between_dots(model: GPT) -> None:
-    """At the beginning and at the end it is whatever stands there."""
+    """At the beginning and at the end of a pattern, too."""
     right = {
         "blocks.*.out": ["blocks.0.out", "blocks.1.out"],
         "blocks.*.attn": ["blocks.0.attn.out", "blocks.1.attn.out"],
@@ -187,7 +187,7 @@ def test_bad_addresses(address: str) -> None:
 
 
 def test_an_index_past_the_last_head(model: GPT) -> None:
-    """The message says how many there are."""
+    """The message gives their number."""
     with (
         pytest.raises(UnknownSite, match="3 entries"),
         trace(model, edits={"blocks.0.attn.q[3]": torch.zeros_like}),
@@ -287,7 +287,7 @@ def test_every_head_one_by_one(model: GPT) -> None:
 
 
 def test_two_models_at_once(model: GPT) -> None:
-    """A trace hangs on its model; another model does not hear it."""
+    """A trace hangs on its model; another model is not traced."""
     other = small_model(8)
     with trace(model, "embed") as first, trace(other, "final") as second:
         model(IDS)
@@ -321,7 +321,7 @@ def test_a_part_can_be_traced_inside_the_whole(model: GPT) -> None:
 
 
 def test_nothing_is_left_behind(model: GPT) -> None:
-    """After a trace, also one that failed, nobody listens; nothing enters the state."""
+    """After a trace, also one that failed, no tracer is left; nothing enters the state."""
     names = set(model.state_dict())
     with pytest.raises(RuntimeError, match="stop here"), trace(model):
         raise RuntimeError("stop here")
@@ -335,7 +335,7 @@ def test_compiled_idle_taps_break_no_graph(model: GPT) -> None:
     assert torch.allclose(compiled(IDS), model(IDS), atol=1e-5)
 
 
-def test_compiled_models_notice_a_listener(model: GPT) -> None:
+def test_compiled_models_are_traced(model: GPT) -> None:
     """A compiled model that has run before is seen when a trace begins, and is fast again afterwards."""
     compiled = torch.compile(model, backend="eager")
     with torch.no_grad():
@@ -371,7 +371,7 @@ assert seen["twice"].tolist() == [[2], [2]], "one of the two runs was not seen"
 
 
 def test_gradient_needs_a_backward(model: GPT) -> None:
-    """Asked too early, it says so."""
+    """Reading it too early is an error."""
     with trace(model, "embed", grad=True) as seen:
         model(IDS)
     with pytest.raises(UnknownSite, match="backward"):

@@ -34,7 +34,7 @@ def values(lm: LanguageModel, text: str, site: str) -> torch.Tensor:
     return values_at(lm.reading(lm.encode(text)), [site])[site]
 
 
-def test_texts_stand_for_numbers(lm: LanguageModel) -> None:
+def test_texts_are_read_as_numbers(lm: LanguageModel) -> None:
     """`over`, `from` and `pairs` are what the model thinks of those texts; a glob is each of its sites."""
     stream, head = "blocks.1.out", "blocks.1.attn.mix[2]"
     ours = values(lm, "The girl lost her", stream)
@@ -178,7 +178,7 @@ def test_what_cannot_be_done(lm: LanguageModel, edits: Any, words: str) -> None:
 
 
 def test_what_is_no_file(lm: LanguageModel, tmp_path: Path) -> None:
-    """Not there, not JSON, not a list, a pipe that nobody writes to, brackets without end."""
+    """Missing, not JSON, not a list, a pipe without a writer, brackets without end."""
     os.mkfifo(tmp_path / "pipe.json")
     (tmp_path / "deep.json").write_text("[" * 100_000)
     (tmp_path / "bad.json").write_text("{")

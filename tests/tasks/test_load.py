@@ -1,4 +1,4 @@
-"""Loading: which handle a model gets follows from what it can do, and what it cannot do is said."""
+"""Loading: which handle a model gets follows from its capabilities, and what it lacks is reported."""
 
 from pathlib import Path
 from typing import Any
@@ -45,12 +45,12 @@ def test_a_model_that_writes_is_a_language_model(tmp_path: Path) -> None:
 
 
 def test_a_model_that_only_reads_answers_what_it_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is a plain handle: what needs no generation is answered, and what it lacks is said in a sentence."""
+    """It is a plain handle: what needs no generation is answered, and what it lacks is reported in a sentence."""
     add_family(monkeypatch, Encoder)
-    said: list[str] = []
-    lm: Model = gf.load(toy_folder(tmp_path / "toy", Encoder), say=said.append)
+    messages: list[str] = []
+    lm: Model = gf.load(toy_folder(tmp_path / "toy", Encoder), say=messages.append)
     assert type(lm) is Model
-    assert len(said) <= 1  # that torch is used, where there is a native engine
+    assert len(messages) <= 1  # that torch is used, where there is a native engine
     assert lm.tokens("the park").ids == lm.encode("the park")
     assert len(lm.merges("the park").words) == 2
     assert lm.embedding("the park").sum.shape == (len(lm.encode("the park")), 24)

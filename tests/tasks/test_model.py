@@ -161,7 +161,7 @@ def test_threads_that_generate_with_and_without_edits_at_once(engine: str) -> No
 
 
 def test_a_text_of_a_call_with_edits_is_explained_with_them(lm: LanguageModel) -> None:
-    """By the model that generated it, and the answer says so."""
+    """By the model that generated it, and the answer names it."""
     out = lm.generate("Once upon", edits=ZERO, **HOW)
     with lm.edit(ZERO):
         inside = lm.generate("Once upon", **HOW)

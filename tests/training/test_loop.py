@@ -160,7 +160,7 @@ def test_frozen_parts_stay() -> None:
     ],
 )
 def test_the_learning_rate_follows_its_schedule(schedule: str, at: dict[int, float]) -> None:
-    """Up in a line to the peak, then as its name says."""
+    """Linear up to the peak, then the schedule of its name."""
     plan = Hyperparameters(steps=100, warmup=10, lr=1.0, lr_end=0.1, schedule=schedule)
     for step, rate in at.items():
         assert plan.rate(step) == pytest.approx(rate), step
@@ -229,7 +229,7 @@ def test_a_measurement_is_the_mean_over_all_targets() -> None:
 
 
 def test_it_stops_when_nothing_gets_better() -> None:
-    """After `patience` measurements without a better one, and says so."""
+    """After `patience` measurements without a better one, and that is reported."""
     truth = iter([1.5, 3.0, 2.0, 2.5, 2.0, 2.1])  # the first is before training
 
     def score(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:

@@ -154,7 +154,7 @@ def panels(view: Spec, room: float) -> Sheet:
 
 
 def _panel(view: Spec, n: int, room: float) -> Sheet:
-    """One of the drawings; its grids know in which panel they are."""
+    """One of the drawings; its grids get the number of their panel."""
     sheet = part(view, min(room, view.get("room", room)))
     sheet.marks = [_inside(mark, n) for mark in sheet.marks]
     return sheet

@@ -58,7 +58,7 @@ def _draws(view: Spec) -> bool:
     return view["kind"] != "panels" or not all(one.get("small") for one in view["panels"])
 
 
-def says_all(view: Spec, width: int, *, columns: int, rows: int) -> bool:
+def shows_all(view: Spec, width: int, *, columns: int, rows: int) -> bool:
     """Whether a table of `columns` and `rows` has nothing that the drawing does not have."""
     if view["kind"] == "boxes":
         return True
@@ -79,7 +79,7 @@ def bar(share: float, room: int) -> str:
 
 
 def _theme() -> str:
-    """Whether the terminal is dark, as far as it says."""
+    """Whether the terminal is dark, if it reports its colors."""
     background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
     return "light" if background in ("7", "15") else "dark"
 
@@ -340,7 +340,7 @@ def sparks(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
 
 
 def boxes(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
-    """Pieces with gaps between; the new one stands out, a label stands behind an arrow."""
+    """Pieces with gaps between; the new one is emphasized, a label follows an arrow."""
     left = _widest([row["note"] for row in view["rows"]])
     for row in view["rows"]:
         note = _right(row["note"], left)
