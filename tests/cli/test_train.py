@@ -57,7 +57,7 @@ def test_text_in_model_out(text: str, tmp_path: Path, capsys: pytest.CaptureFixt
     assert {"step", "loss", "lr", "norm", "tokens", "tokens_per_second"} == set(steps[0])
     held_out = {line["step"]: line["held_out"] for line in lines if "held_out" in line}
     assert list(held_out) == [0, 5, 10, 12]
-    assert f"({held_out[0]:.4f} before training)" in said.err
+    assert f"({held_out[0]:.4f} before training)" in printed.err
     assert [line["preview"][:7] for line in lines if "preview" in line] == ["The big"] * 4
     card = (out / "model" / "card.md").read_text()
     assert "The training ended after step 12 of 12" in card

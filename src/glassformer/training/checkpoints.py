@@ -269,8 +269,9 @@ def _state(notes: dict[str, Any]) -> State:
     counts = (state.step, state.tokens, state.best_step, state.waited)
     if not all(type(count) is int and count >= 0 for count in counts):
         raise ValueError("step, tokens, best_step and waited must be counts")
-    if not isinstance(state.best, float | None) or not isinstance(state.stopped, bool):
-        raise ValueError("best must be a loss, and stopped true or false")
+    losses = (state.start, state.best)
+    if not all(isinstance(loss, float | None) for loss in losses) or not isinstance(state.stopped, bool):
+        raise ValueError("start and best must be losses, and stopped true or false")
     return state
 
 
