@@ -250,7 +250,7 @@ def test_the_stacks_of_a_model_that_has_one(arguments: list[str], printed) -> No
         (["generate", "--length-penalty", "2", TEXT], "--length-penalty is for beam search"),
         (["tokenize", "--embedding", "--merges", TEXT], "--merges and --embedding are 2 questions"),
         (["tokenize", "--ids", "--json", TEXT], "--json does not go with --ids"),
-        (["tokenize", "--vocab-size", "9", TEXT], "--vocab-size needs --train"),
+        (["tokenize", "--vocab-size", "9", TEXT], "--vocab needs --train"),
         (["tokenize", "--train", "x", "-o", "y", TEXT], "TEXT does not go with --train"),
         (["edit", "--edit", "/nowhere.json", TEXT], "/nowhere.json: cannot be read"),
         (["generate", "--edit", "/nowhere.json", TEXT], "/nowhere.json: cannot be read"),

@@ -169,16 +169,6 @@ class Option(click.Option):
         return record
 
 
-def allow_only(first: str, *others: str) -> None:
-    """Refuse what was typed beside these parameters: with the first of them it has no effect."""
-    context = click.get_current_context()
-    for one in context.command.params:
-        typed = context.get_parameter_source(one.name or "") is click.core.ParameterSource.COMMANDLINE
-        if typed and one.name not in (first, *others):
-            name = one.opts[0].upper() if isinstance(one, click.Argument) else max(one.opts, key=len)
-            raise InputError(f"{name} has no effect with --{first}")
-
-
 # Halves of characters, which Windows lets through; the other surrogates are bytes that are not UTF-8.
 HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 

@@ -40,7 +40,7 @@ class Which:
             unused = ("text", "file", "special", "model", "revision", "as_json", "dark", "width")
             flags.refuse(*unused, why="does not go with --train, which makes a vocabulary")
             return
-        flags.refuse("vocab_size", why="needs --train")
+        flags.refuse("vocab", why="needs --train")
         picture.check()
 
 
