@@ -110,7 +110,9 @@ class _Run:
         self.build = partial(job.build, world.device)
         self.batches = job.batches(self.net)
         self.checkpoints = CheckpointManager(
-            out / CHECKPOINTS, defaults=_facts(Recipe()), report=self.messages.append
+            out / CHECKPOINTS,
+            defaults=_facts(Recipe.of({"model": {"kind": job.recipe.model.kind}})) | _facts(Recipe()),
+            report=self.messages.append,
         )
         self.job = job.with_recipe(self._settled(job))
         self.recipe = self.job.recipe
