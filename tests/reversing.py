@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import torch
 from small import shake
 
 from glassformer.hub.families import family
@@ -12,6 +13,7 @@ from glassformer.tokenizers import Tokenizer
 from glassformer.tokenizers.train import train_pair_tokenizer
 
 LETTERS = "abcde"
+SEED = 47  # of a model that writes words, and other ones for every source
 # One token a letter: the vocabulary has the bytes, the end, the padding, and room for no merge.
 FLAGS: dict[str, Any] = {
     "kind": "transformer", "vocab": 258, "layers": 1, "decoder_layers": 1, "heads": 2, "width": 32, "context": 16, "dropout": 0.0,
@@ -39,13 +41,21 @@ def pair_vocabulary(*tags: str) -> Tokenizer:
 
 
 def save_translator(folder: Path, *tags: str, kind: str = "transformer", **sizes: Any) -> str:
-    """A folder with a small random model."""
+    """A folder with a small random model, which writes a few letters only."""
     tokenizer = pair_vocabulary(*tags)
     found = family(kind)
     common = {"layers": 1, "width": 16, "vocab": len(tokenizer)}
     common |= {"pad": tokenizer.special["<pad>"], "start": tokenizer.end}
-    own = {"heads": 2, "context": 24, "layout": "halves", "head_bias": True} if kind == "transformer" else {}
-    net = found.build(found.config(**common | own | sizes)).initialize(1)
-    shake(net, 1, 0.1)
+    own = {"heads": 2, "context": 24, "layout": "halves", "head_bias": True, "tied": False}
+    net = found.build(found.config(**common | (own if kind == "transformer" else {}) | sizes)).initialize(
+        SEED
+    )
+    shake(net, SEED, 0.3)
+    with torch.no_grad():
+        for letter in LETTERS + LETTERS.upper() + " .":
+            net.head.bias[tokenizer.encode(letter)] += 25  # all others are hardly ever written
+        for name, parameter in net.named_parameters():
+            if ".cross.value" in name or ".cross.proj" in name:
+                parameter *= 4  # another source, another translation
     save_folder(folder, net.eval(), tokenizer=tokenizer)
     return str(folder)

@@ -66,7 +66,13 @@ def test_it_learns_to_read_backwards(data: str, tmp_path: Path) -> None:
 
 def test_killed_and_resumed(data: str, tmp_path: Path) -> None:
     """Every loss, evaluation and preview, and the bytes of the model, are those of a run that was not killed."""
-    how: dict[str, Any] = {"kind": "transformer", "data": [data], "vocab": 270, "preview": "abc", "label_smoothing": 0.1}
+    how: dict[str, Any] = {
+        "kind": "transformer",
+        "data": [data],
+        "vocab": 270,
+        "preview": "abc",
+        "label_smoothing": 0.1,
+    }
     assert crash.run(tmp_path / "whole", **how) == 0, (tmp_path / "whole.log").read_text()
     assert crash.run(tmp_path / "run", crash="saved:2", **how) == -9
     assert crash.run(tmp_path / "run", **how) == 0, (tmp_path / "run.log").read_text()
@@ -76,13 +82,20 @@ def test_killed_and_resumed(data: str, tmp_path: Path) -> None:
 
 def test_two_ranks_equal_one(data: str, tmp_path: Path) -> None:
     """In float64, within 1e-9, though the rows of a rank are filled up to another length."""
-    how: dict[str, Any] = {"kind": "transformer", "data": [data], "vocab": 270, "preview_tokens": 0, "dropout": 0.0}
+    how: dict[str, Any] = {
+        "kind": "transformer",
+        "data": [data],
+        "vocab": 270,
+        "preview_tokens": 0,
+        "dropout": 0.0,
+    }
     how |= {"precision": "float64", "batch": 8, "micro_batch": 3, "steps": 8, "schedule": "constant"}
     assert crash.run(tmp_path / "one", **how) == 0
     assert crash.run_ranks(tmp_path / "two", 2, **how) == [0, 0], (tmp_path / "two.log").read_text()
     for key in ("loss", "held_out", "norm"):
         one, two = (
-            [line[key] for line in crash.results(tmp_path / name)[0] if key in line] for name in ("one", "two")
+            [line[key] for line in crash.results(tmp_path / name)[0] if key in line]
+            for name in ("one", "two")
         )
         assert len(one) == (2 if key == "held_out" else 8)
         np.testing.assert_allclose(two, one, rtol=1e-9, atol=0)
@@ -126,10 +139,14 @@ def test_pairs_that_are_too_long(data: str, tmp_path: Path) -> None:
     assert job.left_out == sum(len(source) > 3 for source, _ in some_pairs())
     assert len(job.pairs) == 300 - job.left_out
     assert f"; {job.left_out} longer ones were left out" in job.describe_data()[0]
-    with pytest.raises(InputError, match=r"longest: a pair has 5 tokens on one side, 1 more than .* context of 4"):
+    with pytest.raises(
+        InputError, match=r"longest: a pair has 5 tokens on one side, 1 more than .* context of 4"
+    ):
         trained(data, tmp_path / "small", context=4, **SHORT)
     trained(data, tmp_path / "fits", context=5, **SHORT)
-    with pytest.raises(InputError, match="preview: the text has 17 tokens, 1 more than the model's context of 16"):
+    with pytest.raises(
+        InputError, match="preview: the text has 17 tokens, 1 more than the model's context of 16"
+    ):
         trained(data, tmp_path / "preview", preview="a" * 16, **SHORT)
 
 
@@ -255,5 +272,7 @@ def test_lora(data: str, tmp_path: Path) -> None:
 def test_a_recipe_of_another_kind(data: str, tmp_path: Path) -> None:
     """A base that reads pairs, in a recipe for texts, is answered by one sentence."""
     base = save_translator(tmp_path / "base")
-    with pytest.raises(InputError, match="a model that reads pairs is fine-tuned by a recipe of its own kind"):
+    with pytest.raises(
+        InputError, match="a model that reads pairs is fine-tuned by a recipe of its own kind"
+    ):
         list(train(Recipe().changed(data=[data], base=base), tmp_path / "run"))
