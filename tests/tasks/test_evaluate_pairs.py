@@ -112,13 +112,13 @@ def test_pairs_that_are_too_long(model: Translator) -> None:
     """For a translation its sentences are taken one by one; for the loss it is refused by its number."""
     long = [Pair("ab", "ba"), Pair("Abc def ghi. Jkl mno. Pqr.", "x")]
     assert evaluate_translations(model, long, metrics=["bleu"])[0].sentences == 2
-    with pytest.raises(InputError, match="^pair 2: the text has 27 tokens, 3 more than"):
+    with pytest.raises(InputError, match=r"^pair 2: the text has 27 tokens, 3 more than"):
         target_loss(model, long, name="long")
-    with pytest.raises(InputError, match="^pair 1: the text has 31 tokens, 7 more"):
+    with pytest.raises(InputError, match=r"^pair 1: the text has 31 tokens, 7 more"):
         evaluate_translations(model, [Pair("a" * 30, "x")])
     assert target_loss(model, [Pair("a", "b" * 23)], name="").tokens == 24
     with pytest.raises(
-        InputError, match="^pair 1: the target has 26 tokens, 1 more than the model's context"
+        InputError, match=r"^pair 1: the target has 26 tokens, 1 more than the model's context"
     ):
         target_loss(model, [Pair("a", "b" * 24)], name="")
 

@@ -41,7 +41,7 @@ def test_a_batch_equals_its_texts(one_way: Translator, options: dict[str, Any]) 
     """In the order of the texts, whatever their lengths: token for token as each alone."""
     texts = ["abcde abc", "a", "bcd", "abcde abcde", "dd"] * 8  # more than one batch
     found = one_way.translate_many(texts, **{"max_new_tokens": 6} | options)
-    assert [[one.source for one in several][0] for several in found] == texts
+    assert [several[0].source for several in found] == texts
     alone = [one_way.translate_many([text], **{"max_new_tokens": 6} | options)[0] for text in texts[:5]]
     assert tokens(found) == tokens(alone) * 8
     for several in found:

@@ -230,7 +230,7 @@ def test_a_vocabulary_that_lacks_a_token(data: str, tmp_path: Path) -> None:
     base = save_translator(tmp_path / "base", "up")
     with pytest.raises(InputError, match="its vocabulary has no token <to-down>"):
         prepared(data, tmp_path / "b", tokenizer=base, languages=["up", "down"])
-    with pytest.raises(InputError, match="vocabularies: .*base has one for sources and targets"):
+    with pytest.raises(InputError, match=r"vocabularies: .*base has one for sources and targets"):
         prepared(data, tmp_path / "c", tokenizer=base, vocabularies="separate")
     assert prepared(data, tmp_path / "d", tokenizer=base).tokenizer.special["<to-up>"] == 258
 

@@ -40,8 +40,8 @@ def test_targets_are_read_behind_the_start() -> None:
     logp = model.logits.log_softmax(-1)
     right = 0.0
     for row, targets in enumerate(([3, 4, 2], [5, 2], [6, 6, 6, 2])):
-        right -= sum(logp[row, place, token] for place, token in enumerate(targets))
-    assert loss.item() == pytest.approx(float(right), rel=1e-12)
+        right -= sum(logp[row, place, token].item() for place, token in enumerate(targets))
+    assert loss.item() == pytest.approx(right, rel=1e-12)
 
 
 @pytest.mark.parametrize("smoothing", [0.1, 0.5])
@@ -49,7 +49,7 @@ def test_label_smoothing_is_the_papers(smoothing: float) -> None:
     """Every one-hot target gives a share to all tokens alike: its cross-entropy, and torch's own."""
     model, batch, loss = draw(smoothing)
     targets = batch["target"][:, 1:]
-    spread = (1 - smoothing) * F.one_hot(targets, 7) + smoothing / 7  # (3, 4, 7)
+    spread = (1 - smoothing) * F.one_hot(targets, 7).double() + smoothing / 7  # (3, 4, 7)
     each = -(spread * model.logits.log_softmax(-1)).sum(-1)
     assert loss.item() == pytest.approx(each[batch["mask"]].sum().item(), rel=1e-12)
     kept = model.logits[batch["mask"]]
