@@ -174,7 +174,7 @@ def test_the_command(
 @pytest.mark.parametrize(("arguments", "words"), [
     (["FILE", "--metric", "rouge"], "metric 'rouge' is none of bleu, chrf"),
     (["FILE", "--metric", "bleu", "--to", "fr"], "'fr' is not a language of this model; it has one direction"),
-    (["FILE", "--stride", "3"], "--stride, --characters and --field are for language models"),
+    (["FILE", "--stride", "3"], "--stride is for language models: pairs are whole"),
     (["FILE", "--documents", "-1"], "--documents must be at least 0"),
     (["wikitext2"], "wikitext2: there is no such file"),
     (["FILE", "FILE", "FILE"], "pairs come from one file or from two, not from 3"),

@@ -14,6 +14,7 @@ from reversing import FLAGS, save_translator, some_pairs, write_pairs
 from glassformer.errors import InputError
 from glassformer.hub.folder import load_folder
 from glassformer.hub.vocabulary import load_tokenizer
+from glassformer.tasks.evaluate import was_trained_on
 from glassformer.tasks.load import load
 from glassformer.tasks.recipe import Recipe
 from glassformer.tasks.train import Evaluated, Finished, Preview, Started, train
@@ -59,7 +60,9 @@ def test_it_learns_to_read_backwards(data: str, tmp_path: Path) -> None:
 
     (end,) = (event for event in events if isinstance(event, Finished))
     card = (tmp_path / "run" / "model" / "card.md").read_text()
-    assert "`pairs.tsv`: " in card
+    assert "`pairs.tsv` (sha256 " in card
+    assert was_trained_on(str(tmp_path / "run"), data)
+    assert not was_trained_on(str(tmp_path / "run"), write_pairs(tmp_path, ("ab", "ba"), name="other.tsv"))
     assert f"Loss on held-out text: {end.best:.4f} nats a token." in card
     assert 'kind = "transformer"' in card
 

@@ -1,7 +1,7 @@
 """glass attention"""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from glassformer.answers import ask, check
 from glassformer.cli import flags
@@ -18,7 +18,7 @@ class Which:
     """Which question about attention."""
 
     layer: int | None
-    head: int | None
+    head: Any  # as typed, or a number; see `placed`
     steps: str | None
     find_heads: tuple[str, str] | None
     source: str | None  # --from and --to, the former way to say --find-heads
@@ -30,6 +30,20 @@ class Which:
     robot: bool
     stack: str
     cross: bool
+
+    def placed(self) -> "Which":
+        """The same with its head as a number, and the layer that LAYER.HEAD names."""
+        if self.head is None:
+            return self
+        place = flags.parse_place(self.head, r"attn\.\w+")
+        if place is not None and self.layer in (None, place[0]):
+            return replace(self, layer=place[0], head=place[1])
+        try:
+            return replace(self, head=flags.parse_whole(self.head))
+        except ValueError:
+            raise InputError(
+                f"--head {self.head[:40]!r} is neither a head of --layer nor LAYER.HEAD, as in 4.7"
+            ) from None
 
     @property
     def place(self) -> dict[str, str]:
@@ -49,6 +63,8 @@ class Which:
         if self.robot:
             given = {"TEXT": text, "--layer": self.layer, "--head": self.head, "--steps": self.steps}
             flags.only("--robot", "is a table of its own", others=given)
+            others = ("find_heads", "values", "rollout", "by_word", "cache", "file", "model")
+            flags.refuse(*others, why="does not go with --robot, which is a table of its own")
         if (self.source is None) != (self.target is None):
             raise InputError("--from and --to belong together")
         flags.one_question(
@@ -101,7 +117,7 @@ class Which:
     nargs=2,
     type=TEXT,
     metavar="FROM TO",
-    help="Which heads attend from one word (or position) to another.",
+    help="Which heads attend from one word (or position) to another; of a word, all its occurrences.",
 )
 @option("--from", "source", type=TEXT, hidden=True)
 @option("--to", "target", type=TEXT, hidden=True)
@@ -119,7 +135,7 @@ def attention(request: Request, which: Which) -> "Answer":
 
     \b
     glass attention "The cat sat. The cat"               what kind of head each is, on this text
-    glass attention -l 2 --head 1 "The cat sat"          where one head attends
+    glass attention -l 2 --head 1 "The cat sat"          where one head attends; or --head 2.1
     glass attention -l 2 --head 1 --steps sat "The cat sat"   q·k, ÷ √K, mask, softmax, values
     glass attention --find-heads it robot "A robot obeys; it must"   the heads that attend there most
     glass attention --rollout --words "The cat sat"      through all layers, word by word
@@ -127,6 +143,7 @@ def attention(request: Request, which: Which) -> "Answer":
     glass attention --robot                              the article's table, with its missing step
     glass attention -l 2 --head 1 --as arcs -o arcs.svg "The cat sat"   a picture, with arcs between tokens
     """
+    which = which.placed()
     which.check(request.text)
     if which.robot:
         return ask("robot")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from glassformer.cli import flags
 from glassformer.cli.flags import Loading, argument, option, switch
-from glassformer.cli.printing import out, print_json
+from glassformer.cli.printing import log, out, print_json
 from glassformer.errors import InputError, counted
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ translations = flags.group(
 
 
 @flags.verb
-@argument("model", "A shipped name, a folder, a run, a hub id or a name kept at home.")
+@argument("model", "A shipped name, a folder, a run, a hub id or a name from `glass models`.")
 @argument(
     "what",
     "wikitext2, lambada, a file or folder of text or JSON lines; for a model that translates: pairs.",
@@ -78,15 +78,22 @@ def evaluate(what: tuple[str, ...], loading: Loading, as_json: bool, **how: Any)
     glass eval runs/de-en test.tsv --metric bleu --metric chrf    sacrebleu, with its signature
     glass eval runs/de-en test.de test.en    the loss of every token of the targets
 
-    Pairs are a .tsv file, a .jsonl file with source and target, or two files, line by line. The protocol is
-    printed with every figure: without it, no two of them can be compared. Lower is better for perplexity and
-    loss, higher for BLEU and chrF.
+    Windows are as long as the model's context, first without overlap, then moving by a stride of half a
+    window, so that nearly every token is predicted from at least half a window. Bits per byte divide by the
+    length of the text instead of its tokens: they can be compared between vocabularies, perplexities cannot.
+    Pairs are a .tsv file, a .jsonl file with source and target, or two files, line by line. Lower is better,
+    except for BLEU and chrF. The protocol is printed with every figure.
     """
     from glassformer.cli.progress import progress_bar
+    from glassformer.tasks.evaluate import was_trained_on
     from glassformer.tasks.translate import Translator
 
     flags.at_least("--documents", how["documents"], least=0)
     model = loading.load()
+    known = [one for one in what if was_trained_on(loading.model, one, revision=loading.revision)]
+    if known:
+        text = " and ".join(known)
+        log(f"{loading.model} was trained on {text}: the figures do not say how well it predicts new text.")
     found: list[Measurement] | list[Metric]
     with progress_bar(what[0]) as progress:
         if isinstance(model, Translator):
@@ -121,15 +128,14 @@ def _pairs(
     what: tuple[str, ...],
     *,
     documents: int,
-    texts: Texts,
     translations: Translations,
     progress: "Advance",
+    **_: Any,
 ) -> "list[Measurement] | list[Metric]":
     """A model that translates, on pairs."""
     from glassformer.tasks.evaluate_pairs import evaluate_translations, read_test_set, target_loss
 
-    if texts != Texts():
-        raise InputError("--stride, --characters and --field are for language models, not for pairs")
+    flags.refuse("stride", "characters", "field", why="is for language models: pairs are whole")
     pairs = read_test_set(what, first=documents, reverse=translations.reverse)
     to = translations.to
     if not translations.metric:

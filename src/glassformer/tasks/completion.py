@@ -44,7 +44,9 @@ class Completion:
     tokens: list[int] = field(default_factory=list)  # after a stop string, including those that it is made of
     text: str = ""  # up to the stop string
     logprobs: list[float] = field(default_factory=list)
-    finish_reason: str = ""  # "stop": ended by itself or by a stop string; "length"; "cancelled"
+    # "stop": ended by itself or by a stop string; "length": by max_new_tokens; "context": it is full;
+    # "cancelled"
+    finish_reason: str = ""
     model: "LanguageModel | None" = field(default=None, repr=False, compare=False)
     settings: str = field(default="", compare=False)  # how tokens were chosen, in a few words
     engine: str = field(default="", compare=False)  # the backend that chose them
@@ -204,7 +206,7 @@ class Completion:
         found: Rollout = self._ask("rollout", layer=layer, by_word=by_word, stack=stack)
         return found
 
-    def lens(self, k: int = 5, *, watch: Sequence[Word] = ()) -> "Lens":
+    def lens(self, k: int = 5, *, watch: Word | Sequence[Word] = ()) -> "Lens":
         """What each layer would predict at each position."""
         found: Lens = self._ask("lens", k=k, watch=watch)
         return found
@@ -214,18 +216,40 @@ class Completion:
         found: Rankings = self._ask("rankings")
         return found
 
-    def rankings_watch(self, watch: Sequence[Word], *, position: int = -1) -> "WatchedRankings":
+    def rankings_watch(self, watch: Word | Sequence[Word], *, position: int = -1) -> "WatchedRankings":
         """Some words against each other after a position: at which rank every layer had them."""
         found: WatchedRankings = self._ask("rankings_watch", watch=watch, position=position)
         return found
 
-    def attribution(self, number: int = 0, *, foil: Word | None = None) -> "Attribution":
-        """Which parts raised the logit of the generated token of this number, or its lead over a foil."""
+    def attribution(
+        self,
+        number: int | None = None,
+        *,
+        token: Word | None = None,
+        position: int | None = None,
+        foil: Word | None = None,
+    ) -> "Attribution":
+        """Which parts raised the logit of the generated token `number` (the first), or its lead over a foil.
+
+        Another `token` can be asked about at its place; or, instead of a number, any `position`, and the
+        token that is likeliest after it.
+        """
+        if position is None:
+            number = self._check_number(number or 0)
+            position = len(self.prompt_tokens) - 1 + number
+            token = self.tokens[number] if token is None else token
+        elif number is not None:
+            raise InputError("attribution: give the number of a generated token or a position, not both")
+        found: Attribution = self._ask("attribution", position=position, token=token, foil=foil)
+        return found
+
+    def _check_number(self, number: int) -> int:
+        """The number of a generated token, counted from 0."""
+        if not self.tokens:
+            raise InputError("nothing was generated; name a position instead")
         if not 0 <= number < len(self.tokens):
             raise InputError(f"token {number} is out of range (0 to {len(self.tokens) - 1} were generated)")
-        position = len(self.prompt_tokens) - 1 + number
-        found: Attribution = self._ask("attribution", position=position, token=self.tokens[number], foil=foil)
-        return found
+        return number
 
     def residual(self, position: int = -1) -> "Residual":
         """A position's vector through the layers: its length, what was added to it, what it would predict."""
@@ -241,20 +265,20 @@ class Completion:
         found: Saliency = self._ask("saliency", method=method, foil=foil, **how)
         return found
 
-    def neurons(self, layers: Sequence[int] | None = None, *, k: int = 5, stack: str = "") -> "Neurons":
+    def neurons(self, layers: int | Sequence[int] | None = None, *, k: int = 5, stack: str = "") -> "Neurons":
         """Which neurons fire at which tokens; `.factors(8)` and `.clusters(8)` group them."""
         found: Neurons = self._ask("neurons", layers=layers, k=k, stack=stack)
         return found
 
     def factors(
-        self, count: int, *, layers: Sequence[int] | None = None, seed: int = 0, stack: str = ""
+        self, count: int, *, layers: int | Sequence[int] | None = None, seed: int = 0, stack: str = ""
     ) -> "Factors":
         """A few patterns over the tokens, of which all neurons are mixtures."""
         found: Factors = self._ask("factors", count=count, layers=layers, seed=seed, stack=stack)
         return found
 
     def clusters(
-        self, count: int, *, layers: Sequence[int] | None = None, seed: int = 0, stack: str = ""
+        self, count: int, *, layers: int | Sequence[int] | None = None, seed: int = 0, stack: str = ""
     ) -> "Clusters":
         """Neurons that fire at the same tokens, in groups."""
         found: Clusters = self._ask("clusters", count=count, layers=layers, seed=seed, stack=stack)

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from glassformer.data.pairs import Pair, Pairs, PairStream, Rows, read_pairs, without_leaks
-from glassformer.durable import hash_json
+from glassformer.durable import hash_file, hash_json
 from glassformer.errors import InputError, counted
 from glassformer.hub.families import family
 from glassformer.hub.folder import outline
 from glassformer.hub.locate import locate
+from glassformer.tasks.evaluate import CARD_DIGITS
 from glassformer.tasks.jobs import Progress
 from glassformer.tasks.load import base_of
 from glassformer.tasks.recipe import PairedText, Recipe
@@ -106,7 +107,8 @@ class Translation(TrainingJob):
 
     def describe_data(self) -> list[str]:
         """What it is trained on."""
-        files = ", ".join(f"`{Path(file).name}`" for file in _section(self.recipe).data)
+        paths = [Path(file) for file in _section(self.recipe).data]
+        files = ", ".join(f"`{path.name}` (sha256 {hash_file(path)[:CARD_DIGITS]} …)" for path in paths)
         left = f"; {self.left_out:,} longer ones were left out" if self.left_out else ""
         return [
             f"- {files}: {counted(len(self.pairs), 'pair')} to learn from, {len(self.held):,} held out{left}"
