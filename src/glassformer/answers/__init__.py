@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from glassformer.answers.answer import Answer
 
 CAUSAL, ATTENDS, WRITES = frozenset({"causal"}), frozenset({"attends"}), frozenset({"writes"})
+SOURCE, RECURRENT = frozenset({"source"}), frozenset({"recurrent"})
 LAYERS, NEURONS = frozenset({"layers"}), frozenset({"neurons"})  # which a handle derives from the stacks
 
 # What a model without a capability does not have, as the end of a sentence.
@@ -56,8 +57,9 @@ QUESTIONS: dict[str, Question] = {
         "lens", "logit attribution: what heads and layers add to a logit", CAUSAL | LAYERS
     ),
     "residual": Question("lens", "one position's vector through the layers", CAUSAL | LAYERS),
-    "saliency": Question(
-        "saliency", "which earlier tokens made the next ones likely", CAUSAL | WRITES | LAYERS
+    "saliency": Question("saliency", "which earlier tokens made the next ones likely", CAUSAL | WRITES),
+    "alignment": Question(
+        "alignment", "which source words each word of a translation was written from", CAUSAL | SOURCE
     ),
     "neurons": Question("neurons", "which neurons fire at which tokens", NEURONS),
     "factors": Question("neurons", "what neurons have in common: factors over the tokens", NEURONS),

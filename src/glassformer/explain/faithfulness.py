@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from glassformer.explain.reading import Array, Reading, numbers
-from glassformer.explain.saliency import Saliency, Target, blank_vector, final_with
+from glassformer.explain.saliency import Inputs, Saliency, Target, final_with
 
 Progress = Callable[[int, int], object]
 FRACTIONS = tuple(n / 10 for n in range(11))
@@ -55,16 +55,17 @@ def faithfulness(
 ) -> Curves:
     """Deletion and insertion for every target of an explanation; all fractions of a target are one pass."""
     reading.check_ids()
-    net, causal = reading.net, reading.stack().causal
-    words = net.embed(reading.batch())[0]  # (T, D)
-    void = blank_vector(net, blank)
+    inputs = Inputs(reading, saliency.source)
+    words = inputs.words  # (T, D)
+    void = inputs.blank_vector(blank)
     curves = []
     for number, (target, scores) in enumerate(zip(saliency.targets, saliency.scores, strict=True), 1):
-        text = reading.until(target.position) if causal else reading
-        gone = _blanked(scores[: len(text.ids)], fractions)  # (F, T)
+        read = Inputs(reading.until(target.position), inputs.source) if inputs.causal else inputs
+        size = len(read.words)
+        gone = _blanked(scores[:size], fractions)  # (F, T)
         blanks = torch.as_tensor(np.concatenate([gone, ~gone]), device=words.device)  # (2F, T)
-        some = torch.where(blanks[..., None], void, words[: len(text.ids)])  # (2F, T, D)
-        curves.append(_probability(text, target, some))
+        some = torch.where(blanks[..., None], void, words[:size])  # (2F, T, D)
+        curves.append(_probability(read, target, some))
         progress(number, len(saliency.targets))
 
     both = np.stack(curves).reshape(len(curves), 2, len(fractions))
@@ -82,10 +83,10 @@ def _blanked(scores: Array, fractions: tuple[float, ...]) -> Array:
     return gone
 
 
-def _probability(reading: Reading, target: Target, words: Tensor) -> Array:
+def _probability(inputs: Inputs, target: Target, words: Tensor) -> Array:
     """(B,) of the target's token, for B ways to put in token vectors (B, T, D)."""
-    final = final_with(reading, words)[:, target.position]  # (B, D)
-    logits = reading.net.head(final)  # (B, V)
+    final = final_with(inputs, words)[:, target.position]  # (B, D)
+    logits = inputs.reading.net.head(final)  # (B, V)
     return numbers(logits.float().softmax(-1)[:, target.token])
 
 
@@ -101,11 +102,11 @@ def _mean_correlation(one: Saliency, other: Saliency) -> float:
     for target, a, b in zip(one.targets, one.scores, other.scores, strict=True):
         # In a causal model the tokens behind a target have no part in it: to agree on that is no agreement.
         size = target.position + 1 if one.causal else len(a)
-        correlations.append(_spearman(a[:size], b[:size]))
+        correlations.append(spearman(a[:size], b[:size]))
     return float(np.mean(correlations))
 
 
-def _spearman(a: Array, b: Array) -> float:
+def spearman(a: Array, b: Array) -> float:
     """Correlation of ranks, ties sharing theirs; 1 for texts of a single token, which have one order only."""
     one, other = _ranks(a), _ranks(b)
     one, other = one - one.mean(), other - other.mean()

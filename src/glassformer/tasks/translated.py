@@ -1,0 +1,56 @@
+"""What a model wrote from a source, which can be asked how it came about. Every answer is an `Answer`."""
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from glassformer.tasks.explained import Explained
+
+if TYPE_CHECKING:
+    from glassformer.answers.alignment import Alignment
+    from glassformer.answers.answer import Text
+    from glassformer.tasks.translate import Translator
+
+
+@dataclass
+class Translated(Explained):
+    """One translation, best first if several were asked for, and what one can ask about it.
+
+    Positions of the target count from its start token, those of the source from the tag of a language, if it
+    has one.
+    """
+
+    source: str
+    text: str
+    source_tokens: list[int]
+    tokens: list[int]
+    score: float  # the sum of log-probabilities / length ** length_penalty
+    finish_reason: str
+    model: "Translator" = field(repr=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain data."""
+        return {name: value for name, value in vars(self).items() if name != "model"}
+
+    @property
+    def _then(self) -> int | None:
+        """The token behind the last one: the end token, where the model wrote it."""
+        return min(self.model.ends) if self.finish_reason == "stop" else None
+
+    def alignment(
+        self, layer: int | None = None, head: int | None = None, *, by_word: bool = False
+    ) -> "Alignment":
+        """Which source tokens the decoder attended to when it wrote each token; saliency beside it.
+
+        Without a layer or a head, their mean; a recurrent network has one pattern.
+        """
+        found: Alignment = self._ask("alignment", layer=layer, head=head, by_word=by_word, then=self._then)
+        return found
+
+    def _text(self) -> "Text":
+        from glassformer.answers.answer import Text  # here: translating needs no answers, and starts faster
+
+        ids = [self.model.net.config.start, *self.tokens]
+        return Text(self.model, ids, 1, source=self.source_tokens)
