@@ -44,6 +44,7 @@ QUESTIONS: dict[str, Question] = {
     "merges": Question("tokens", "how the words of a text become tokens, merge by merge"),
     "embedding": Question("tokens", "what goes into the first block: token and position vectors"),
     "probabilities": Question("tokens", "how probable every generated token was", WRITES),
+    "beams": Question("beams", "beam search as a tree: what was continued, dropped, and ended best", WRITES),
     "attention": Question("attention", "where heads attend", ATTENDS),
     "heads": Question("attention", "what kind of head each is", ATTENDS),
     "find_heads": Question("attention", "which heads attend from one word to another", ATTENDS),

@@ -13,11 +13,13 @@ import numpy as np
 
 from glassformer.answers import ask
 from glassformer.errors import InputError
+from glassformer.generation.options import Options
 from glassformer.generation.sampling import log_softmax
 from glassformer.tasks.explained import Explained
 
 if TYPE_CHECKING:
     from glassformer.answers.answer import Text
+    from glassformer.answers.beams import Beams
     from glassformer.answers.lens import Lens
     from glassformer.answers.neurons import Factors
     from glassformer.answers.saliency import Saliency
@@ -161,6 +163,13 @@ class Completion(Explained):
     def probabilities(self) -> "Probabilities":
         """How sure the model was of every token that it generated."""
         found: Probabilities = self._ask("probabilities")
+        return found
+
+    def beams(self, num_beams: int = 2, **options: Any) -> "Beams":
+        """A beam search for as many tokens after the same prompt, as a tree; options as in `generate`."""
+        usual = {"max_new_tokens": max(1, len(self.tokens))}
+        chosen = Options(**usual | options | {"num_beams": num_beams})
+        found: Beams = self._ask("beams", options=chosen, ends=self.lm.ends)
         return found
 
     def _stack(self) -> Any:

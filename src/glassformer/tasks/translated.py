@@ -8,6 +8,7 @@ from glassformer.tasks.explained import Explained
 if TYPE_CHECKING:
     from glassformer.answers.alignment import Alignment
     from glassformer.answers.answer import Text
+    from glassformer.answers.beams import Beams
     from glassformer.tasks.translate import Translator
 
 
@@ -47,6 +48,17 @@ class Translated(Explained):
         Without a layer or a head, their mean; a recurrent network has one pattern.
         """
         found: Alignment = self._ask("alignment", layer=layer, head=head, by_word=by_word, then=self._then)
+        return found
+
+    def beams(self, num_beams: int = 2, **options: Any) -> "Beams":
+        """The search for a translation of the source, as a tree; options are those of `translate`."""
+        net = self.model.net
+        found: Beams = self._ask(
+            "beams",
+            options=self.model.options(**options | {"num_beams": num_beams}),
+            ends=self.model.ends,
+            forbidden={net.config.pad},
+        )
         return found
 
     def _text(self) -> "Text":
