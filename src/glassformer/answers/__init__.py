@@ -50,6 +50,7 @@ QUESTIONS: dict[str, Question] = {
     "find_heads": Question("attention", "which heads attend from one word to another", ATTENDS),
     "steps": Question("attention", "one query step by step: q·k, ÷ √K, mask, softmax, values", ATTENDS),
     "rollout": Question("attention", "attention through all layers", ATTENDS),
+    "positions": Question("positions", "where a token is: sinusoidal positions in both layouts"),
     "robot": Question("attention", "the article's table: robot must obey orders"),
     "lens": Question("lens", "what every layer would predict", CAUSAL | LAYERS),
     "rankings": Question("lens", "the ranks of generated tokens in every layer", CAUSAL | WRITES | LAYERS),
@@ -61,6 +62,15 @@ QUESTIONS: dict[str, Question] = {
     "saliency": Question("saliency", "which earlier tokens made the next ones likely", CAUSAL | WRITES),
     "alignment": Question(
         "alignment", "which source words each word of a translation was written from", CAUSAL | SOURCE
+    ),
+    "unroll": Question(
+        "unroll", "a recurrent network reads state by state, and writes word by word", SOURCE | RECURRENT
+    ),
+    "journey": Question(
+        "journey", "one written word, through encoder and decoder", CAUSAL | SOURCE | ATTENDS | LAYERS
+    ),
+    "targets": Question(
+        "targets", "one-hot rows of a training, and what is predicted before and after it", CAUSAL | WRITES
     ),
     "neurons": Question("neurons", "which neurons fire at which tokens", NEURONS),
     "factors": Question("neurons", "what neurons have in common: factors over the tokens", NEURONS),

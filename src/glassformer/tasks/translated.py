@@ -1,14 +1,20 @@
 """What a model wrote from a source, which can be asked how it came about. Every answer is an `Answer`."""
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
 
+from glassformer.answers import ask
 from glassformer.tasks.explained import Explained
 
 if TYPE_CHECKING:
     from glassformer.answers.alignment import Alignment
     from glassformer.answers.answer import Text
     from glassformer.answers.beams import Beams
+    from glassformer.answers.journey import Journey
+    from glassformer.answers.positions import Positions
+    from glassformer.answers.targets import Targets
+    from glassformer.answers.unroll import Unroll
     from glassformer.tasks.translate import Translator
 
 
@@ -60,6 +66,31 @@ class Translated(Explained):
             forbidden={net.config.pad},
         )
         return found
+
+    def unroll(self) -> "Unroll":
+        """A recurrent network step by step: states, context vectors, and the words that it writes."""
+        found: Unroll = self._ask("unroll", then=self._then)
+        return found
+
+    def journey(self, number: int = 0) -> "Journey":
+        """How the token of this number came about: through the encoder, then through the decoder."""
+        found: Journey = self._ask("journey", number=number, then=self._then)
+        return found
+
+    def targets(self, target: str | None = None, *, also: Sequence[str] = (), seed: int = 0) -> "Targets":
+        """One-hot rows of a target (this translation), and those that the model predicts, untrained too.
+
+        `also` are more words of the small vocabulary that the rows are about.
+        """
+        text, then = self._text(), self._then
+        if target is not None:
+            text, then = replace(text, ids=[*text.ids[:1], *self.model.encode(target)]), min(self.model.ends)
+        words = [token for word in also for token in self.model.encode(word)]
+        return cast("Targets", ask("targets", text, vocabulary=words, then=then, seed=seed))
+
+    def positions(self, count: int = 64) -> "Positions":
+        """The position vectors that a Transformer of this width adds to token vectors, in both layouts."""
+        return cast("Positions", ask("positions", count=count, width=self.model.net.config.width))
 
     def _text(self) -> "Text":
         from glassformer.answers.answer import Text  # here: translating needs no answers, and starts faster
