@@ -15,10 +15,13 @@ def test_the_lectures_table() -> None:
     found = positions(width=4, base=100, words=["I", "am", "a", "robot"])
     right = [[0, 1, 0, 1], [0.84, 0.54, 0.10, 1.0], [0.91, -0.42, 0.20, 0.98], [0.14, -0.99, 0.30, 0.96]]
     np.testing.assert_allclose(found.alternating, right, atol=0.0051)
-    assert found.tokens == ["0 I", "1 am", "2 a", "3 robot"]
+    assert found.tokens == ["I", "am", "a", "robot"]
     texts = found.view().spec["panels"][0]["texts"]
     assert texts[1] == ["0.84", "0.54", "0.10", "1.00"]
     assert texts[2][1] == "−0.42"
+    assert found.columns == ["position", "token", "sin 0", "cos 0", "sin 1", "cos 1"]
+    np.testing.assert_allclose(found.rows[3][2:], right[3], atol=0.0051)
+    assert found.to_csv().count("\n") == 1 + 16
 
 
 def test_both_layouts_follow_the_formula() -> None:

@@ -10,7 +10,6 @@ from glassformer.errors import InputError
 from glassformer.explain import attention as attending
 from glassformer.explain import lens as lensing
 from glassformer.explain.alignment import alignments
-from glassformer.explain.reading import Stack
 from glassformer.explain.stream import stages
 from glassformer.figures.color import magnitude
 from glassformer.figures.labels import number, percent, quoted
@@ -112,7 +111,7 @@ def journey(text: Text, *, number: int = 0, then: int | None = None) -> Journey:
     reading = text.reading()
     position = text.prompt - 1 + number
     source = int(alignments(reading).mean((0, 1))[position].argmax())
-    ways = [_way(text, stack, source if stack.source else position) for stack in reading.net.stacks]
+    ways = [_way(text, one.name, source if one.source else position) for one in reading.net.stacks]
     predicted = lensing.lens(reading, k=1)
     before = sum(len(way.stages) for way in ways[:-1])  # stages that the output does not read
     words = text.labels_of(predicted.top[:, position, 0].tolist(), after=text.ids[position])
@@ -146,14 +145,16 @@ class _Way:
     weight: Array
 
 
-def _way(text: Text, stack: Stack, position: int) -> _Way:
-    reading, sites = text.reading(), stages(stack)
-    moved = lensing.residual(reading, position=position, stack=stack.name)
+def _way(text: Text, name: str, position: int) -> _Way:
+    reading = text.reading()
+    stack = reading.stack(name)
+    sites = stages(stack)
+    moved = lensing.residual(reading, position=position, stack=name)
     attends, weight = [""] * len(sites), np.full(len(sites), np.nan)
     for part in stack.attention:
-        _, sources = text.axes(stack=stack.name, part=part.name)
-        rows = attending.patterns(reading, stack=stack.name, part=part.name)[:, :, position].mean(1)  # (L, S)
+        _, sources = text.axes(stack=name, part=part.name)
+        rows = attending.patterns(reading, stack=name, part=part.name)[:, :, position].mean(1)  # (L, S)
         for layer, row in enumerate(rows):
             at, best = sites.index(stack.site(layer, part.after)), int(row.argmax())
             attends[at], weight[at] = sources.labels[best], row[best]
-    return _Way(stack.name, sites, moved.norm, moved.added, attends, weight)
+    return _Way(name, sites, moved.norm, moved.added, attends, weight)

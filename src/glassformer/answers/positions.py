@@ -1,6 +1,7 @@
 """Positions: the waves that tell a Transformer where a token is, in both published layouts."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ TITLES = {
     "alternating": "alternating: sin, cos, sin, cos, … (the paper)",
     "halves": "halves: all sines, then all cosines (tensor2tensor, Marian)",
 }
-FEW = 8  # numbers of a vector whose values are written into the picture
+FEW = 8  # numbers of a vector that a table shows; a picture of so few has their values in it
 MOST = 4096  # positions, and numbers of a vector
 
 
@@ -30,6 +31,16 @@ class Positions(Answer):
     halves: Array
 
     def make_table(self) -> Table:
+        """The first numbers of every vector, in the paper's layout."""
+        shown = min(FEW, self.alternating.shape[1])
+        columns = [Column("position", "count", key=True), Column("token", key=True)]
+        columns += [Column(f"{'cos' if n % 2 else 'sin'} {n // 2}", "number") for n in range(shown)]
+        rows: list[list[Cell]] = []
+        for at, row in enumerate(self.alternating[:, :shown].tolist()):
+            rows.append([at, self.tokens[at], *row])
+        return Table(columns, rows)
+
+    def every(self) -> Table:
         """A row for every position and number of its vector, in both layouts."""
         columns = [
             Column("position", "count", key=True),
@@ -98,7 +109,7 @@ def positions(
             raise InputError(f"{name} must be between {least} and {MOST:,}, not {value}")
     if base <= 1:
         raise InputError(f"base must be above 1, not {base:g}")
-    made = layouts(size, width, base=base)
-    labels = [f"{at} {word}" for at, word in enumerate(words)] or [str(at) for at in range(size)]
+    made: dict[str, Any] = layouts(size, width, base=base)
+    labels = list(words) or [str(at) for at in range(size)]
     caption = f"sinusoidal positions, width {width}, base {base:,g}"
     return Positions(caption=caption, tokens=labels, **made)

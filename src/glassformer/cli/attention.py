@@ -28,8 +28,14 @@ class Which:
     by_word: bool
     cache: int
     robot: bool
+    positions: bool
     stack: str
     cross: bool
+
+    @property
+    def table(self) -> str | None:
+        """The question about an article's table, which needs neither a text nor a model."""
+        return "robot" if self.robot else "positions" if self.positions else None
 
     @property
     def place(self) -> dict[str, str]:
@@ -46,9 +52,9 @@ class Which:
     def check(self, text: str | None) -> None:
         """Refuse flags that do not go together, before anything is loaded."""
         flags.at_least("--cache", self.cache, least=0)
-        if self.robot:
+        if self.table is not None:
             given = {"TEXT": text, "--layer": self.layer, "--head": self.head, "--steps": self.steps}
-            flags.only("--robot", "is a table of its own", others=given)
+            flags.only(f"--{self.table}", "is a table of its own", others=given)
         if (self.source is None) != (self.target is None):
             raise InputError("--from and --to belong together")
         flags.one_question(
@@ -58,6 +64,8 @@ class Which:
                 "--rollout": self.rollout,
                 "--cache": self.cache,
                 "--values": self.values,
+                "--robot": self.robot,
+                "--positions": self.positions,
             }
         )
         self._check_layer()
@@ -79,8 +87,8 @@ class Which:
 
     def _check_place(self) -> None:
         place = {"--stack": self.stack or None, "--cross": self.cross or None}
-        if self.robot:
-            flags.only("--robot", "is a table of its own", others=place)
+        if self.table is not None:
+            flags.only(f"--{self.table}", "is a table of its own", others=place)
         if self.cache:
             flags.only("--cache", "is about the stack that generates", others=place)
         if self.rollout and self.cross:
@@ -112,6 +120,7 @@ class Which:
 @switch("--cross", help="From the decoder to the source text, in a model that has one.")
 @option("--cache", default=0, help="Generate N tokens, and see which keys and values are reused.")
 @switch("--robot", help="The article's table: 'robot must obey orders'.")
+@switch("--positions", help="Sinusoidal positions in both layouts.")
 @question
 @flags.collect(Which, "which")
 def attention(request: Request, which: Which) -> "Answer":
@@ -125,11 +134,12 @@ def attention(request: Request, which: Which) -> "Answer":
     glass attention --rollout --words "The cat sat"      through all layers, word by word
     glass attention --cache 8 "Once upon a time"         what each step computes, and finds in the cache
     glass attention --robot                              the article's table, with its missing step
+    glass attention --positions -o positions.svg         sine and cosine waves that say where a token is
     glass attention -l 2 --head 1 --as arcs -o arcs.svg "The cat sat"   a picture, with arcs between tokens
     """
     which.check(request.text)
-    if which.robot:
-        return ask("robot")
+    if which.table is not None:
+        return ask(which.table)
     about, layer, head, by_word = request.about, which.layer, which.head, which.by_word
     check("attention", about)  # the verb that was asked for, whichever question its flags ask
     if which.cache:

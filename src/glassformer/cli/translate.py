@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from glassformer.cli import flags
 from glassformer.cli.flags import PATH, TEXT, Loading, option, switch
-from glassformer.cli.printing import out
+from glassformer.cli.printing import log, out, print_answer
+from glassformer.cli.translated import questions
 from glassformer.errors import InputError
 
 if TYPE_CHECKING:
-    from glassformer.tasks.translate import Translated, Translator
+    from glassformer.tasks.translate import Translator
+    from glassformer.tasks.translated import Translated
 
 GROUP = 64  # lines that are translated together: none is lost once its group is printed
 
@@ -29,8 +31,9 @@ GROUP = 64  # lines that are translated together: none is lost once its group is
 @option("--length-penalty", type=float, help="Above 1 favors long translations. [1.0]")
 @option("-n", "--max-new-tokens", type=int, help="At most N tokens. [128]")
 @switch("--split", help="Translate a text that is too long for the model sentence by sentence.")
+@questions
 @flags.loading(flags.device, flags.dtype, flags.revision, flags.offline)
-@flags.as_json
+@flags.picture_of_any_drawing
 def translate(
     text: str | None, file: Path | None, to: str | None, split: bool, loading: Loading, **given: Any
 ) -> None:
@@ -40,10 +43,14 @@ def translate(
     glass translate -m runs/fr-en/model "je suis étudiant"          one sentence
     glass translate -m runs/both/model --to fr -f letter.txt        a file, line by line, in order
     glass translate -m runs/fr-en/model --num-return-sequences 3 --json "merci"    with their scores
+    glass translate -m runs/fr-en/model --alignment -o alignment.svg "je suis étudiant"    a picture
+    glass translate -m runs/fr-en/model --beams "je suis étudiant"  the tree of the search
 
     Lines that are done are printed at once: a run that is stopped has lost nothing of them.
     """
-    as_json = given.pop("as_json")
+    which, picture = given.pop("which"), given.pop("picture")
+    which.check(picture)
+    picture.check()
     options = {name: value for name, value in given.items() if value is not None}
     from glassformer.cli.progress import progress_bar
     from glassformer.tasks.translate import Translator
@@ -52,12 +59,19 @@ def translate(
         lines = [text]
     else:
         lines = flags.read_text(text, file).splitlines()
+    if which.asked and (len(lines) != 1 or split):
+        raise InputError(f"{which.asked} is about one text{', without --split' if split else ''}")
     model = loading.load().expect(Translator)
+    if which.asked:
+        best = model.translate(lines[0], to=to, **options)
+        log(best.text)
+        print_answer(which.answer(best, num_beams=options.get("num_beams")), picture)
+        return
     with progress_bar("translating") as progress:
         done = 0
         for group in _groups(lines):
             for found in _translated(model, group, to=to, split=split, options=options):
-                _print(found, as_json)
+                _print(found, picture.as_json)
             done += len(group)
             progress(done, len(lines))
 

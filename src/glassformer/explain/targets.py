@@ -11,8 +11,8 @@ from glassformer.explain.reading import Array, Readable, Reading, numbers
 
 def untrained(net: Readable, *, seed: int = 0) -> Readable:
     """A model of the same sizes with the weights that a training starts from."""
-    made: Any = type(net)(net.config).initialize(seed)  # type: ignore[call-arg]
-    return cast(Readable, made.to(net.device).eval())
+    build: Any = type(net)
+    return cast(Readable, build(net.config).initialize(seed).to(net.device).eval())
 
 
 @torch.inference_mode()

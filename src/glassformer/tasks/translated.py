@@ -92,6 +92,17 @@ class Translated(Explained):
         """The position vectors that a Transformer of this width adds to token vectors, in both layouts."""
         return cast("Positions", ask("positions", count=count, width=self.model.net.config.width))
 
+    def number_of(self, word: str | int) -> int:
+        """Which written token a word is (of several, the last), or a number as it is."""
+        from glassformer.answers.answer import Text
+
+        return Text(self.model, self.tokens).positions(word)[-1]
+
+    def position_of(self, word: str | int, **where: str) -> int:
+        """The position of a word (of several tokens, the last) in the text that a stack reads."""
+        queries, _ = self._text().axes(**where)
+        return queries.positions(word)[-1]
+
     def _text(self) -> "Text":
         from glassformer.answers.answer import Text  # here: translating needs no answers, and starts faster
 
