@@ -37,8 +37,7 @@ class Which:
     @property
     def questions(self) -> dict[str, Any]:
         """The flags that ask, and their values."""
-        names = ("alignment", "attention", "steps", "find_heads", "lens", "saliency")
-        names += ("beams", "unroll", "journey", "targets")
+        names = "alignment attention steps find_heads lens saliency beams unroll journey targets".split()
         return {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
 
     @property
@@ -47,7 +46,7 @@ class Which:
         return next((flag for flag, value in self.questions.items() if value not in (None, False)), None)
 
     @property
-    def place(self) -> dict[str, str]:
+    def place(self) -> dict[str, Any]:
         """In which stack, and whether within a text or from the decoder to the source."""
         return {"stack": self.stack, "part": "cross" if self.cross else "attn"}
 
