@@ -34,7 +34,7 @@ def asked(folder: str, *flags: str) -> list[str]:
 @pytest.mark.parametrize(
     ("flags", "kind"),
     [
-        (["--alignment", "-l", "1", "--head", "2"], "alignment"),
+        (["--alignment", "--head", "1.2"], "alignment"),
         (["--alignment", "--words"], "alignment"),
         (["--attention"], "heads"),
         (["--attention", "-l", "0", "--cross"], "attention"),
@@ -48,39 +48,39 @@ def asked(folder: str, *flags: str) -> list[str]:
         (["--targets", "--target", "a park", "--also", " Lily"], "targets"),
     ],
 )
-def test_a_flag_for_every_question(said, folder: str, flags: list[str], kind: str) -> None:
+def test_a_flag_for_every_question(printed, folder: str, flags: list[str], kind: str) -> None:
     """The answer as JSON is of the kind that the question has."""
-    found = json.loads(said(*asked(folder, *flags, "--json")))
+    found = json.loads(printed(*asked(folder, *flags, "--json")))
     assert found["kind"] == kind
     assert found["rows"]
 
 
-def test_the_numbers_are_those_of_python(said, folder: str) -> None:
+def test_the_numbers_are_those_of_python(printed, folder: str) -> None:
     """The translation is made by the options of the command line, and asked about."""
     model = gf.load(folder)
     assert isinstance(model, Translator)
     right = model.translate(SOURCE, to="fr", max_new_tokens=4).alignment(1, 2)
-    found = json.loads(said(*asked(folder, "--alignment", "-l", "1", "--head", "2", "--json")))
+    found = json.loads(printed(*asked(folder, "--alignment", "-l", "1", "--head", "2", "--json")))
     np.testing.assert_allclose(found["values"]["weights"], right.weights, rtol=1e-5)
     steps = json.loads(
-        said(*asked(folder, "--steps", "play", "-l", "0", "--head", "1", "--stack", "encoder", "--json"))
+        printed(*asked(folder, "--steps", "play", "-l", "0", "--head", "1", "--stack", "encoder", "--json"))
     )
     assert steps["tokens"][steps["values"]["position"]].strip() in "play"
 
 
-def test_a_recurrent_network(said, recurrent: str, tmp_path: Path) -> None:
+def test_a_recurrent_network(printed, recurrent: str, tmp_path: Path) -> None:
     """Step by step, as a picture; and what it lacks."""
     picture = tmp_path / "unroll.svg"
-    assert said(*asked(recurrent, "--unroll", "-o", str(picture))) == ""
+    assert printed(*asked(recurrent, "--unroll", "-o", str(picture))) == ""
     assert "attends: how much" in picture.read_text()
-    assert "has no stack of layers" in said(*asked(recurrent, "--lens"), code=2)
+    assert "has no stack of layers" in printed(*asked(recurrent, "--lens"), code=2)
 
 
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
         (["--alignment", "--beams"], "--alignment and --beams are 2 questions; ask one at a time"),
-        (["-o", "x.svg"], "-o is for the answer to a question, such as --alignment or --beams"),
+        (["-o", "x.svg"], "--output is for the answer to a question, such as --alignment or --beams"),
         (["--layer", "1"], "--layer goes with --alignment or --attention or --steps"),
         (["--lens", "--words"], "--words goes with --alignment or --attention or --saliency"),
         (["--beams", "--target", "x"], "--target goes with --targets"),
@@ -91,14 +91,14 @@ def test_a_recurrent_network(said, recurrent: str, tmp_path: Path) -> None:
         (["--alignment", "-o", "x.txt"], "a picture is saved as .svg"),
     ],
 )
-def test_what_does_not_go_together(said, folder: str, flags: list[str], words: str) -> None:
+def test_what_does_not_go_together(printed, folder: str, flags: list[str], words: str) -> None:
     """Exit code 2, one sentence."""
-    assert words in said(*asked(folder, *flags), code=2)
+    assert words in printed(*asked(folder, *flags), code=2)
 
 
-def test_other_verbs_say_where_to_ask(said, folder: str) -> None:
+def test_other_verbs_say_where_to_ask(printed, folder: str) -> None:
     """A text alone is no translation."""
-    words = said("attention", "-m", folder, SOURCE, code=2)
+    words = printed("attention", "-m", folder, SOURCE, code=2)
     assert "writes from a source: ask about a translation, as in glass translate --attention" in words
-    assert "sinusoidal positions, width 128" in said("attention", "--positions")
-    assert "TEXT does not go with --positions" in said("attention", "--positions", "a", code=2)
+    assert "sinusoidal positions, width 128" in printed("attention", "--positions")
+    assert "TEXT does not go with --positions" in printed("attention", "--positions", "a", code=2)

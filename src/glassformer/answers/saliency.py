@@ -35,6 +35,7 @@ class Saliency(Answer):
     curves: Curves | None  # the test: probabilities while tokens are deleted and inserted
     deletion: Array | None  # (N,) area under each curve, as a share of the full probability: lower is better
     insertion: Array | None  # (N,) the same: higher is better
+    random_order: Array | None  # (N,) the baseline of both: tokens deleted or inserted in random orders
     agreement: dict[str, float]  # with the other methods: Spearman's correlation
     source: list[str] | None = None  # the tokens that get the shares, where they are those of another text
 
@@ -67,7 +68,7 @@ class Saliency(Answer):
 
     def every(self) -> Table:
         """All sources of every generated token, in every row the tests of the token."""
-        tests = _tests(self.gaps, self.deletion, self.insertion)
+        tests = _tests(self.gaps, self.curves)
         columns = [
             Column("position", "count", key=True),
             Column("token", "token", key=True),
@@ -116,17 +117,18 @@ class Saliency(Answer):
     def _draw_test(self, target: int, tested: Curves) -> Spec:
         both = {"deletion": tested.deletion[target], "insertion": tested.insertion[target]}
         high = max(float(values.max()) for values in both.values())
-        deletion, insertion = (float(one[target]) for one in (tested.deletion_area, tested.insertion_area))
+        areas = {name: number(float(values[target])) for name, values in _tests(None, tested).items()}
         return curves(
             [float(x) for x in tested.fractions],
             both,
-            title=f"its probability: deletion {number(deletion)}, insertion {number(insertion)}",
-            height=60,
-            width=300,
+            title="areas: " + ", ".join(f"{name} {area}" for name, area in areas.items()),
+            height=72,
+            width=320,
+            y_title=f"probability of {quoted(self.target_words[target])}",
             low=0,
             high=max(1e-9, high),
             unit="percent",
-            x_title="share of tokens, strongest first",
+            x_title="share of the tokens, most salient first",
         )
 
     def finding(self) -> str:
@@ -169,12 +171,12 @@ def saliency(
     shares, sources, ends = _shares(before, found, by_word)
 
     target_words = text.labels[text.prompt :]
-    deletion = None if tests is None else tests.deletion_area
-    insertion = None if tests is None else tests.insertion_area
     caption = _caption(text, method, other, agreed)
-    tested_by = _test_caption(_tests(found.gaps, deletion, insertion))
+    notes = [_test_caption(_tests(found.gaps, tests))]
+    if len(sources) > STRONGEST:
+        notes.append(f"table: the {STRONGEST} strongest of up to {len(sources)} sources of a token")
     return Saliency(
-        caption="\n".join(filter(None, (caption, tested_by))),
+        caption="\n".join(filter(None, (caption, "; ".join(filter(None, notes))))),
         tokens=text.labels if found.source else sources if by_word else [*sources, target_words[-1]],
         source=sources if found.source else None,
         method=method,
@@ -185,8 +187,9 @@ def saliency(
         shares=shares,
         ends=ends,
         curves=tests,
-        deletion=deletion,
-        insertion=insertion,
+        deletion=None if tests is None else tests.deletion_area,
+        insertion=None if tests is None else tests.insertion_area,
+        random_order=None if tests is None else tests.random_area,
         agreement=agreed,
     )
 
@@ -237,10 +240,13 @@ def _caption(text: Text, method: str, foil: int | None, agreed: dict[str, float]
     return caption
 
 
-def _tests(gaps: Array | None, deletion: Array | None, insertion: Array | None) -> dict[str, Array]:
+def _tests(gaps: Array | None, tested: Curves | None) -> dict[str, Array]:
     """The tests that were made, by name: one number for every generated token."""
-    every = {"completeness gap": gaps, "deletion": deletion, "insertion": insertion}
-    return {name: values for name, values in every.items() if values is not None}
+    found = {} if gaps is None else {"completeness gap": gaps}
+    if tested is None:
+        return found
+    areas = (tested.deletion_area, tested.insertion_area, tested.random_area)
+    return found | dict(zip(("deletion", "insertion", "random order"), areas, strict=True))
 
 
 def _test_caption(tests: dict[str, Array]) -> str:

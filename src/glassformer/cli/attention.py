@@ -1,7 +1,7 @@
 """glass attention"""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from glassformer.answers import ask, check
 from glassformer.cli import flags
@@ -18,7 +18,7 @@ class Which:
     """Which question about attention."""
 
     layer: int | None
-    head: int | None
+    head: Any  # as typed, or a number; see `placed`
     steps: str | None
     find_heads: tuple[str, str] | None
     source: str | None  # --from and --to, the former way to say --find-heads
@@ -31,6 +31,11 @@ class Which:
     positions: bool
     stack: str
     cross: bool
+
+    def placed(self) -> "Which":
+        """The same with its head as a number, and the layer that LAYER.HEAD names."""
+        layer, head = flags.parse_head(self.layer, self.head)
+        return replace(self, layer=layer, head=head)
 
     @property
     def table(self) -> str | None:
@@ -55,6 +60,8 @@ class Which:
         if self.table is not None:
             given = {"TEXT": text, "--layer": self.layer, "--head": self.head, "--steps": self.steps}
             flags.only(f"--{self.table}", "is a table of its own", others=given)
+            others = ("find_heads", "values", "rollout", "by_word", "cache", "file", "model")
+            flags.refuse(*others, why=f"does not go with --{self.table}, which is a table of its own")
         if (self.source is None) != (self.target is None):
             raise InputError("--from and --to belong together")
         flags.one_question(
@@ -109,7 +116,7 @@ class Which:
     nargs=2,
     type=TEXT,
     metavar="FROM TO",
-    help="Which heads attend from one word (or position) to another.",
+    help="Which heads attend from one word (or position) to another; of a word, all its occurrences.",
 )
 @option("--from", "source", type=TEXT, hidden=True)
 @option("--to", "target", type=TEXT, hidden=True)
@@ -128,7 +135,7 @@ def attention(request: Request, which: Which) -> "Answer":
 
     \b
     glass attention "The cat sat. The cat"               what kind of head each is, on this text
-    glass attention -l 2 --head 1 "The cat sat"          where one head attends
+    glass attention -l 2 --head 1 "The cat sat"          where one head attends; or --head 2.1
     glass attention -l 2 --head 1 --steps sat "The cat sat"   q·k, ÷ √K, mask, softmax, values
     glass attention --find-heads it robot "A robot obeys; it must"   the heads that attend there most
     glass attention --rollout --words "The cat sat"      through all layers, word by word
@@ -137,6 +144,7 @@ def attention(request: Request, which: Which) -> "Answer":
     glass attention --positions -o positions.svg         sine and cosine waves that say where a token is
     glass attention -l 2 --head 1 --as arcs -o arcs.svg "The cat sat"   a picture, with arcs between tokens
     """
+    which = which.placed()
     which.check(request.text)
     if which.table is not None:
         return ask(which.table)

@@ -48,8 +48,8 @@ def translate(
 
     Lines that are done are printed at once: a run that is stopped has lost nothing of them.
     """
-    which, picture = given.pop("which"), given.pop("picture")
-    which.check(picture)
+    which, picture = given.pop("which").placed(), given.pop("picture")
+    which.check()
     picture.check()
     options = {name: value for name, value in given.items() if value is not None}
     from glassformer.cli.progress import progress_bar

@@ -1,15 +1,25 @@
 """The questions of `glass translate`: what one can ask about a translation."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from glassformer.cli import flags
-from glassformer.cli.flags import TEXT, Picture, option, switch
+from glassformer.cli.flags import TEXT, option, switch
 from glassformer.errors import InputError
 
 if TYPE_CHECKING:
     from glassformer.answers.answer import Answer
     from glassformer.tasks.translated import Translated
+
+
+HEADS = ("--alignment", "--attention", "--steps")
+STACKS = ("--attention", "--steps", "--find-heads")
+GOES_WITH = {  # flags that say more about a question -> the questions
+    ("layer", "head"): HEADS,
+    ("by_word",): ("--alignment", "--attention", "--saliency"),
+    ("stack", "cross"): STACKS,
+    ("target", "also"): ("--targets",),
+}
 
 
 @dataclass(frozen=True)
@@ -29,7 +39,7 @@ class Which:
     target: str | None
     also: tuple[str, ...]
     layer: int | None
-    head: int | None
+    head: Any  # as typed, or a number; see `placed`
     by_word: bool
     stack: str
     cross: bool
@@ -37,7 +47,8 @@ class Which:
     @property
     def questions(self) -> dict[str, Any]:
         """The flags that ask, and their values."""
-        names = "alignment attention steps find_heads lens saliency beams unroll journey targets".split()
+        about_heads = ("alignment", "attention", "steps", "find_heads")
+        names = (*about_heads, "lens", "saliency", "beams", "unroll", "journey", "targets")
         return {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
 
     @property
@@ -50,30 +61,24 @@ class Which:
         """In which stack, and whether within a text or from the decoder to the source."""
         return {"stack": self.stack, "part": "cross" if self.cross else "attn"}
 
-    def check(self, picture: Picture) -> None:
+    def placed(self) -> "Which":
+        """The same with its head as a number, and the layer that LAYER.HEAD names."""
+        layer, head = flags.parse_head(self.layer, self.head)
+        return replace(self, layer=layer, head=head)
+
+    def check(self) -> None:
         """Refuse flags that do not go together, before anything is loaded."""
         flags.one_question(self.questions)
-        asked, known = self.asked, " or ".join(("--alignment", "--beams"))
-        goes_with = {
-            "--layer": (self.layer is not None, ("--alignment", "--attention", "--steps")),
-            "--head": (self.head is not None, ("--alignment", "--attention", "--steps")),
-            "--words": (self.by_word, ("--alignment", "--attention", "--saliency")),
-            "--stack": (bool(self.stack), ("--attention", "--steps", "--find-heads")),
-            "--cross": (self.cross, ("--attention", "--steps", "--find-heads")),
-            "--target": (self.target is not None, ("--targets",)),
-            "--also": (bool(self.also), ("--targets",)),
-        }
-        for flag, (given, questions) in goes_with.items():
-            if given and asked not in questions:
-                raise InputError(f"{flag} goes with {' or '.join(questions)}")
-        if asked == "--steps" and (self.layer is None or self.head is None):
+        for parameters, known in GOES_WITH.items():
+            if self.asked not in known:
+                flags.refuse(*parameters, why=f"goes with {' or '.join(known)}")
+        if self.asked is None:
+            pictures = ("output", "drawing", "dark", "width", "png_scale")
+            flags.refuse(*pictures, why="is for the answer to a question, such as --alignment or --beams")
+        if self.asked == "--steps" and (self.layer is None or self.head is None):
             raise InputError("--steps needs --layer and --head")
-        if asked == "--attention" and self.layer is None and (self.head is not None or self.by_word):
+        if self.asked == "--attention" and self.layer is None and (self.head is not None or self.by_word):
             raise InputError(f"{'--words' if self.head is None else '--head'} needs --layer")
-        drawn = {"-o": picture.output, "--as": picture.drawing, "--dark": picture.dark or None}
-        for flag, value in drawn.items():
-            if value is not None and asked is None:
-                raise InputError(f"{flag} is for the answer to a question, such as {known}")
 
     def answer(self, out: "Translated", *, num_beams: int | None) -> "Answer":
         """The answer."""

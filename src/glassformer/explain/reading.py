@@ -187,7 +187,7 @@ class Reading:
         """A layer of a stack, counted from 0."""
         return check_layer(self.stack(stack), layer)
 
-    def check_layers(self, layers: Sequence[int] | None, *, stack: str = "") -> list[int]:
+    def check_layers(self, layers: int | Sequence[int] | None, *, stack: str = "") -> list[int]:
         """Some layers of a stack; all of them for None."""
         return check_layers(self.stack(stack), layers)
 
@@ -268,10 +268,12 @@ def check_layer(stack: Stack, layer: int) -> int:
     return _in_range("layer", layer, stack.layers)
 
 
-def check_layers(stack: Stack, layers: Sequence[int] | None) -> list[int]:
-    """Some layers of a stack, at least one; all of them for None."""
+def check_layers(stack: Stack, layers: int | Sequence[int] | None) -> list[int]:
+    """Some layers of a stack, or one; all of them for None."""
     if layers is None:
         return list(range(stack.layers))
+    if isinstance(layers, int):
+        return [check_layer(stack, layers)]
     if not layers:
         raise InputError("layers is empty; name at least one layer")
     return [check_layer(stack, layer) for layer in layers]

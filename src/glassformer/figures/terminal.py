@@ -11,7 +11,7 @@ from rich.style import Style
 from rich.text import Text
 
 from glassformer.figures import color
-from glassformer.figures.labels import cells, cut, quantity, readable, ten, wrap
+from glassformer.figures.labels import axis_titles, cells, cut, quantity, readable, ten, wrap
 from glassformer.figures.marks import Spec
 from glassformer.figures.packing import Array, Rows, numbers, unpacked
 from glassformer.figures.trees import Tree
@@ -47,14 +47,19 @@ def lines(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
         # A view can come from a file that another program wrote: no escape code of it reaches the terminal.
         yield line if line.plain.isprintable() else Text(readable(line.plain))
 
-    if view.get("scale") and view.get("legend", True) and not view.get("numeric"):
+    if view.get("scale") and view.get("legend", True) and not view.get("numeric") and _draws(view):
         scale = view["scale"]
         low, high = (quantity(scale[end], view.get("unit")) for end in ("low", "high"))
         ends = f"{low} to {high}" if colored else f"9 is {high}"
         yield Text(cut(f"{ends} {scale['name']}".rstrip(), width), style="dim")
 
 
-def says_all(view: Spec, width: int, *, columns: int, rows: int) -> bool:
+def _draws(view: Spec) -> bool:
+    """Whether a view is drawn at all: panels that are all small are for pictures alone."""
+    return view["kind"] != "panels" or not all(one.get("small") for one in view["panels"])
+
+
+def shows_all(view: Spec, width: int, *, columns: int, rows: int) -> bool:
     """Whether a table of `columns` and `rows` has nothing that the drawing does not have."""
     if view["kind"] == "boxes":
         return True
@@ -75,7 +80,7 @@ def bar(share: float, room: int) -> str:
 
 
 def _theme() -> str:
-    """Whether the terminal is dark, as far as it says."""
+    """Whether the terminal is dark, if it reports its colors."""
     background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
     return "light" if background in ("7", "15") else "dark"
 
@@ -125,6 +130,7 @@ def bars(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     wide = _widest(labels)
     name = _widest([one["name"] for one in series])
     sizes = [abs(value or 0.0) for one in series for value in one["values"]]
+    sizes += [abs(view.get(end, 0.0)) for end in ("low", "high")]
     most = max(sizes, default=0) or 1.0
     room = max(4, min(40, width - wide - digits - name - 6))
 
@@ -155,6 +161,9 @@ def _widest(texts: Sequence[str]) -> int:
 
 def matrix(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     """Rows of cells: with their texts, or two columns each."""
+    titles = axis_titles(view)
+    for line in wrap(titles, width) if titles else []:
+        yield Text(line, style="dim")
     if view.get("texts"):
         yield from _texts(view, numbers(view["values"]), width, colored)
     elif view["rows"]:
@@ -332,7 +341,7 @@ def sparks(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
 
 
 def boxes(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
-    """Pieces with gaps between; the new one stands out, a label stands behind an arrow."""
+    """Pieces with gaps between; the new one is emphasized, a label follows an arrow."""
     left = _widest([row["note"] for row in view["rows"]])
     for row in view["rows"]:
         note = _right(row["note"], left)

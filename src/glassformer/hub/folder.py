@@ -143,7 +143,8 @@ def tensor_entries(folder: Path) -> dict[str, StoredTensor]:
 def parse_dtype(name: str) -> torch.dtype:
     """A floating-point type by its name; bf16 only where it does not crash."""
     known = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES.values() if dtype.is_floating_point}
-    known |= {"auto": torch.float32, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    known |= {"auto": torch.float32, "fp32": torch.float32, "fp64": torch.float64}
+    known |= {"bf16": torch.bfloat16, "fp16": torch.float16}
     if name not in known:
         raise InputError(f"dtype {name!r} is none of {', '.join(known)}")
     if known[name] is torch.bfloat16 and machine.bf16() == "crashes":

@@ -69,7 +69,7 @@ class Explained:
         found: Rollout = self._ask("rollout", layer=layer, by_word=by_word, stack=stack)
         return found
 
-    def lens(self, k: int = 5, *, watch: Sequence[Word] = ()) -> "Lens":
+    def lens(self, k: int = 5, *, watch: Word | Sequence[Word] = ()) -> "Lens":
         """What each layer would predict at each position."""
         found: Lens = self._ask("lens", k=k, watch=watch)
         return found
@@ -79,21 +79,32 @@ class Explained:
         found: Rankings = self._ask("rankings")
         return found
 
-    def rankings_watch(self, watch: Sequence[Word], *, position: int = -1) -> "WatchedRankings":
+    def rankings_watch(self, watch: Word | Sequence[Word], *, position: int = -1) -> "WatchedRankings":
         """Some words against each other after a position: at which rank every layer had them."""
         found: WatchedRankings = self._ask("rankings_watch", watch=watch, position=position)
         return found
 
-    def attribution(self, number: int = 0, *, foil: Word | None = None) -> "Attribution":
-        """Which parts raised the logit of the generated token of this number, or its lead over a foil."""
-        text = self._text()
-        if not 0 <= number < len(text.generated):
-            raise InputError(
-                f"token {number} is out of range (0 to {len(text.generated) - 1} were generated)"
-            )
-        found: Attribution = self._ask(
-            "attribution", position=text.prompt - 1 + number, token=text.generated[number], foil=foil
-        )
+    def attribution(
+        self,
+        number: int | None = None,
+        *,
+        token: Word | None = None,
+        position: int | None = None,
+        foil: Word | None = None,
+    ) -> "Attribution":
+        """Which parts raised the logit of the generated token `number` (the first), or its lead over a foil.
+
+        Another `token` can be asked about at its place; or, instead of a number, any `position`, and the
+        token that is likeliest after it.
+        """
+        if position is None:
+            text = self._text()
+            number = _check_number(text, number or 0)
+            position = text.prompt - 1 + number
+            token = text.generated[number] if token is None else token
+        elif number is not None:
+            raise InputError("attribution: give the number of a generated token or a position, not both")
+        found: Attribution = self._ask("attribution", position=position, token=token, foil=foil)
         return found
 
     def residual(self, position: int = -1) -> "Residual":
@@ -110,20 +121,20 @@ class Explained:
         found: Saliency = self._ask("saliency", method=method, foil=foil, **how)
         return found
 
-    def neurons(self, layers: Sequence[int] | None = None, *, k: int = 5, stack: str = "") -> "Neurons":
+    def neurons(self, layers: int | Sequence[int] | None = None, *, k: int = 5, stack: str = "") -> "Neurons":
         """Which neurons fire at which tokens; `.factors(8)` and `.clusters(8)` group them."""
         found: Neurons = self._ask("neurons", layers=layers, k=k, stack=stack)
         return found
 
     def factors(
-        self, count: int, *, layers: Sequence[int] | None = None, seed: int = 0, stack: str = ""
+        self, count: int, *, layers: int | Sequence[int] | None = None, seed: int = 0, stack: str = ""
     ) -> "Factors":
         """A few patterns over the tokens, of which all neurons are mixtures."""
         found: Factors = self._ask("factors", count=count, layers=layers, seed=seed, stack=stack)
         return found
 
     def clusters(
-        self, count: int, *, layers: Sequence[int] | None = None, seed: int = 0, stack: str = ""
+        self, count: int, *, layers: int | Sequence[int] | None = None, seed: int = 0, stack: str = ""
     ) -> "Clusters":
         """Neurons that fire at the same tokens, in groups."""
         found: Clusters = self._ask("clusters", count=count, layers=layers, seed=seed, stack=stack)
@@ -133,3 +144,13 @@ class Explained:
         """What the key-value cache held and saved while this was generated."""
         found: Cache = self._ask("cache")
         return found
+
+
+def _check_number(text: "Text", number: int) -> int:
+    """The number of a generated token, counted from 0."""
+    count = len(text.generated)
+    if not count:
+        raise InputError("nothing was generated; name a position instead")
+    if not 0 <= number < count:
+        raise InputError(f"token {number} is out of range (0 to {count - 1} were generated)")
+    return number

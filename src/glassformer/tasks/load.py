@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from glassformer import machine
 from glassformer.engine import native, store
 from glassformer.engine.quantize import pack
-from glassformer.errors import CheckpointError, InputError
+from glassformer.errors import CheckpointError, InputError, warn
 from glassformer.generation.options import Options
 from glassformer.hub.generation_config import read_generation_config
 from glassformer.hub.locate import as_path, locate
@@ -35,20 +35,13 @@ LARGE = 300_000_000  # bytes of a model whose quantization takes long enough for
 Say = Callable[[str], object]
 
 
-def warn(text: str) -> None:
-    """One line on stderr, unless the program configures logging."""
-    import logging  # here: generating needs it hardly ever, and starts faster
-
-    logging.getLogger("glassformer").warning(text)
-
-
 def load(
     name: str = "storyteller",
     *,
     engine: str = "auto",
     revision: str | None = None,
     device: str = "cpu",
-    dtype: str = "float32",
+    dtype: "str | torch.dtype" = "float32",
     offline: bool = False,
     say: Say = warn,
 ) -> "LanguageModel":
@@ -59,6 +52,7 @@ def load(
     model. What comes back is the handle for what the model can do: see HANDLES. It is typed as a
     `LanguageModel`, which models of all known families have; `.expect(…)` checks and types another one.
     """
+    dtype = str(dtype).removeprefix("torch.")
     try_native = wants_native(engine, device=device, dtype=dtype)
     folder = locate(str(name), revision=revision, offline=offline)
     if try_native and (found := _load_kept(folder)) is not None:
