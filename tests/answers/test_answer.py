@@ -27,7 +27,10 @@ def test_data_and_table(answers: dict[str, Answer], kind: str) -> None:
     """JSON without NaN or infinity, CSV with a cell a column, a caption that names the model."""
     found = answers[kind]
     assert found.kind == kind
-    named = kind in ("robot", "merges", "tokens", "training_rows", "curve") or "storyteller" in found.caption
+    named = (
+        kind in ("robot", "positions", "merges", "tokens", "training_rows", "curve")
+        or "storyteller" in found.caption
+    )
     assert named, found.caption
 
     data = json.loads(json.dumps(found.to_dict(), allow_nan=False))

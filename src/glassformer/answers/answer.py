@@ -1,6 +1,7 @@
 """What every answer has: typed values, a table, drawings, a sentence; and the text that is asked about."""
 
 import dataclasses
+import itertools
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -428,6 +429,10 @@ class Text:
         """The text whose tokens are at the positions of a stack: this one, or the source."""
         return self._with(self.reading().ids_of(stack))
 
+    def source_text(self) -> "Text":
+        """The source, as a text of its own."""
+        return self._with(self.reading().check_source())
+
     def axes(self, *, stack: str = "", part: str = "attn") -> "tuple[Text, Text]":
         """The texts of both axes of a pattern: that of the queries, and the one they attend to."""
         queries, sources = self.reading().axes(stack=stack, part=part)
@@ -463,7 +468,14 @@ class Text:
             raise InputError(f"{self.name} has no vocabulary, so its tokens make no words")
 
         parts = pieces(self.lm.tokenizer, self.ids)
-        groups = words(parts)
+        special = set(self.lm.tokenizer.special.values())
+        marks = [at for at, id in enumerate(self.ids) if id in special]  # a word each: they are no text
+        edges = sorted({0, len(parts), *marks, *(at + 1 for at in marks)})
+        groups = [
+            range(start + group.start, start + group.stop)
+            for start, end in itertools.pairwise(edges)
+            for group in words(parts[start:end])
+        ]
         joined = (b"".join(parts[at] for at in group) for group in groups)
         return groups, [one.decode("utf-8", "backslashreplace") for one in joined]
 

@@ -28,22 +28,19 @@ class Which:
     by_word: bool
     cache: int
     robot: bool
+    positions: bool
     stack: str
     cross: bool
 
     def placed(self) -> "Which":
         """The same with its head as a number, and the layer that LAYER.HEAD names."""
-        if self.head is None:
-            return self
-        place = flags.parse_place(self.head, r"attn\.\w+")
-        if place is not None and self.layer in (None, place[0]):
-            return replace(self, layer=place[0], head=place[1])
-        try:
-            return replace(self, head=flags.parse_whole(self.head))
-        except ValueError:
-            raise InputError(
-                f"--head {self.head[:40]!r} is neither a head of --layer nor LAYER.HEAD, as in 4.7"
-            ) from None
+        layer, head = flags.parse_head(self.layer, self.head)
+        return replace(self, layer=layer, head=head)
+
+    @property
+    def table(self) -> str | None:
+        """The question about an article's table, which needs neither a text nor a model."""
+        return "robot" if self.robot else "positions" if self.positions else None
 
     @property
     def place(self) -> dict[str, str]:
@@ -60,11 +57,11 @@ class Which:
     def check(self, text: str | None) -> None:
         """Refuse flags that do not go together, before anything is loaded."""
         flags.at_least("--cache", self.cache, least=0)
-        if self.robot:
+        if self.table is not None:
             given = {"TEXT": text, "--layer": self.layer, "--head": self.head, "--steps": self.steps}
-            flags.only("--robot", "is a table of its own", others=given)
+            flags.only(f"--{self.table}", "is a table of its own", others=given)
             others = ("find_heads", "values", "rollout", "by_word", "cache", "file", "model")
-            flags.refuse(*others, why="does not go with --robot, which is a table of its own")
+            flags.refuse(*others, why=f"does not go with --{self.table}, which is a table of its own")
         if (self.source is None) != (self.target is None):
             raise InputError("--from and --to belong together")
         flags.one_question(
@@ -74,6 +71,8 @@ class Which:
                 "--rollout": self.rollout,
                 "--cache": self.cache,
                 "--values": self.values,
+                "--robot": self.robot,
+                "--positions": self.positions,
             }
         )
         self._check_layer()
@@ -95,8 +94,8 @@ class Which:
 
     def _check_place(self) -> None:
         place = {"--stack": self.stack or None, "--cross": self.cross or None}
-        if self.robot:
-            flags.only("--robot", "is a table of its own", others=place)
+        if self.table is not None:
+            flags.only(f"--{self.table}", "is a table of its own", others=place)
         if self.cache:
             flags.only("--cache", "is about the stack that generates", others=place)
         if self.rollout and self.cross:
@@ -128,6 +127,7 @@ class Which:
 @switch("--cross", help="From the decoder to the source text, in a model that has one.")
 @option("--cache", default=0, help="Generate N tokens, and see which keys and values are reused.")
 @switch("--robot", help="The article's table: 'robot must obey orders'.")
+@switch("--positions", help="Sinusoidal positions in both layouts.")
 @question
 @flags.collect(Which, "which")
 def attention(request: Request, which: Which) -> "Answer":
@@ -141,12 +141,13 @@ def attention(request: Request, which: Which) -> "Answer":
     glass attention --rollout --words "The cat sat"      through all layers, word by word
     glass attention --cache 8 "Once upon a time"         what each step computes, and finds in the cache
     glass attention --robot                              the article's table, with its missing step
+    glass attention --positions -o positions.svg         sine and cosine waves that say where a token is
     glass attention -l 2 --head 1 --as arcs -o arcs.svg "The cat sat"   a picture, with arcs between tokens
     """
     which = which.placed()
     which.check(request.text)
-    if which.robot:
-        return ask("robot")
+    if which.table is not None:
+        return ask(which.table)
     about, layer, head, by_word = request.about, which.layer, which.head, which.by_word
     check("attention", about)  # the verb that was asked for, whichever question its flags ask
     if which.cache:

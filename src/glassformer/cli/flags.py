@@ -59,6 +59,21 @@ def parse_place(text: str, sites: str) -> tuple[int, int] | None:
     return layer, index
 
 
+def parse_head(layer: int | None, head: str | None) -> tuple[int | None, int | None]:
+    """The layer and the head of --layer and --head; LAYER.HEAD names both."""
+    if head is None:
+        return layer, None
+    place = parse_place(head, r"attn\.\w+")
+    if place is not None and layer in (None, place[0]):
+        return place
+    try:
+        return layer, parse_whole(head)
+    except ValueError:
+        raise InputError(
+            f"--head {head[:40]!r} is neither a head of --layer nor LAYER.HEAD, as in 4.7"
+        ) from None
+
+
 class Number(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.5 only
     """A number of a flag, parsed by one of the functions above."""
 

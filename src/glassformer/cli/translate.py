@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glassformer.cli import flags
-from glassformer.cli.flags import PATH, TEXT, Loading, option, switch
-from glassformer.cli.printing import log
+from glassformer.cli.flags import PATH, TEXT, Loading, Picture, option, switch
+from glassformer.cli.printing import log, print_answer
+from glassformer.cli.translated import Which, questions
 from glassformer.errors import InputError, counted
 
 if TYPE_CHECKING:
-    from glassformer.tasks.translate import Translated, Translator
+    from glassformer.tasks.translate import Translator
+    from glassformer.tasks.translated import Translated
 
 GROUP = 64  # lines that are translated together: none is lost once its group is printed
 
@@ -29,15 +31,20 @@ GROUP = 64  # lines that are translated together: none is lost once its group is
 @option("--length-penalty", type=float, help="Above 1 favors long translations. [1.0]")
 @option("-n", "--max-new-tokens", type=int, help="At most N tokens. [128]")
 @switch("--split", help="Translate a text that is too long for the model sentence by sentence.")
+@questions
 @flags.loading(flags.device, flags.dtype, flags.revision, flags.offline)
-@flags.as_json
-def translate(text: str | None, file: Path | None, loading: Loading, as_json: bool, **given: Any) -> None:
+@flags.picture_of_any_drawing
+def translate(
+    text: str | None, file: Path | None, loading: Loading, which: Which, picture: Picture, **given: Any
+) -> None:
     """Translate a text, or a file line by line.
 
     \b
     glass translate -m runs/fr-en/model "je suis étudiant"          one sentence
     glass translate -m runs/both/model --to fr -f letter.txt        a file, line by line, in order
     glass translate -m runs/fr-en/model --num-return-sequences 3 --json "merci"    with their scores
+    glass translate -m runs/fr-en/model --alignment -o alignment.svg "je suis étudiant"    a picture
+    glass translate -m runs/fr-en/model --beams "je suis étudiant"  the tree of the search
 
     Lines that are done are printed at once: a run that is stopped, or that meets a line that it cannot
     translate, has lost none of them. An empty line stays an empty line.
@@ -45,22 +52,39 @@ def translate(text: str | None, file: Path | None, loading: Loading, as_json: bo
     from glassformer.cli.progress import progress_bar
     from glassformer.tasks.translate import Translator
 
+    which = which.placed()
+    which.check()
+    picture.check()
     options = {name: value for name, value in given.items() if value is not None}
     one_text = text is not None and text != "-" and file is None
     lines = [text or ""] if one_text else _lines(flags.read_text(text, file))
     if not any(line.strip() for line in lines):
         raise InputError("there is nothing to translate: the text is empty")
+    if which.asked and (len(lines) != 1 or options["split"]):
+        raise InputError(f"{which.asked} is about one text{', without --split' if options['split'] else ''}")
     model = loading.load().expect(Translator)
     model.direction(options.get("to"))  # an unknown language is no fault of a line
+    if which.asked:
+        _answer(model, lines[0], which=which, picture=picture, options=options)
+        return
 
     where = "" if one_text else f"{'stdin' if file is None else file}, line "
     cut = 0
     with progress_bar("translating") as progress:
         for found in _translated(model, lines, where=where, options=options, progress=progress):
             cut += any(one.finish_reason == "length" for one in found)
-            _print(found, as_json)
+            _print(found, picture.as_json)
     if cut:
         log(f"{counted(cut, 'translation')} unfinished at the limit of tokens; -n allows more")
+
+
+def _answer(
+    model: "Translator", text: str, *, which: Which, picture: Picture, options: dict[str, Any]
+) -> None:
+    """A question about one translation."""
+    best = model.translate(text, **options)
+    log(best.text)
+    print_answer(which.answer(best, num_beams=options.get("num_beams")), picture)
 
 
 def _lines(text: str) -> list[str]:

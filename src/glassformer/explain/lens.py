@@ -177,10 +177,10 @@ class Residual:
 
 
 @torch.inference_mode()
-def residual(reading: Reading, *, position: int) -> Residual:
-    """How a position's vector changes on its way up."""
-    position = reading.check_position(position)
-    names = stages(reading.stack())
+def residual(reading: Reading, *, position: int, stack: str = "") -> Residual:
+    """How a position's vector changes on its way up a stack."""
+    position = reading.check_position(position, stack=stack)
+    names = stages(reading.stack(stack))
     seen = reading.run(*names)
     way = torch.stack([seen[name][0, position].double() for name in names])  # (S, D)
     before = torch.cat([torch.zeros_like(way[:1]), way[:-1]])

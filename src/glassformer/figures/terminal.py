@@ -14,6 +14,7 @@ from glassformer.figures import color
 from glassformer.figures.labels import axis_titles, cells, cut, quantity, readable, ten, wrap
 from glassformer.figures.marks import Spec
 from glassformer.figures.packing import Array, Rows, numbers, unpacked
+from glassformer.figures.trees import Tree
 
 BLOCKS, EIGHTHS = "▁▂▃▄▅▆▇█", " ▏▎▍▌▋▊▉"
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -359,6 +360,32 @@ def boxes(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
         yield line
 
 
+def tree(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
+    """A line for every way to a leaf, from where it leaves another one; the marked way has a mark."""
+    nodes, grown = view["nodes"], Tree(view["nodes"])
+    for chain in grown.lines():
+        level = grown.depth[chain[0]]
+        marked = bool(nodes[chain[-1]].get("marked"))
+        line = Text(
+            ("● " if marked else "· ") + "  " * min(level, width // 8), style="bold" if marked else ""
+        )
+        line.append(f"{level + 1}: ", style="dim")
+        for at in chain:
+            node = nodes[at]
+            piece = Text(cut(node["label"], LABEL), style=_style(view["scale"], node["value"], colored))
+            if not colored and node["value"] is not None:
+                piece.append(_digit(view["scale"], node["value"]).translate(RAISED))
+            if line.cell_len + piece.cell_len + 1 > width:
+                yield line
+                line = Text("    ")
+            line.append_text(piece).append(" ")
+        note = nodes[chain[-1]]["note"]
+        if line.cell_len + cells(note) > width:
+            yield line
+            line = Text("    ")
+        yield line.append(note, style="dim")
+
+
 def panels(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     """One below the other; many little ones are for pictures alone."""
     for one in view["panels"]:
@@ -384,5 +411,6 @@ KINDS: dict[str, Drawing] = {
     "lines": curves,
     "sparks": sparks,
     "boxes": boxes,
+    "tree": tree,
     "panels": panels,
 }

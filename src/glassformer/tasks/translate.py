@@ -1,8 +1,7 @@
-"""Translate: a model that writes a target from a source, and the result one can ask questions of."""
+"""Translate: a model that writes a target from a source."""
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from glassformer.errors import InputError
@@ -10,6 +9,7 @@ from glassformer.generation.beam import beam_search
 from glassformer.generation.decode import generate
 from glassformer.generation.options import Options
 from glassformer.tasks.model import Model
+from glassformer.tasks.translated import Translated
 from glassformer.tokenizers.tokenizer import source_tokenizer
 
 SENTENCE = re.compile(r"(?<=[.!?…])\s+")  # where one sentence ends and another begins
@@ -19,26 +19,6 @@ BATCH = 32  # sentences that are translated together
 def tag(language: str) -> str:
     """The token before a source that says into which language it is translated."""
     return f"<to-{language}>"
-
-
-@dataclass
-class Translated:
-    """One translation, best first if several were asked for."""
-
-    source: str
-    text: str
-    source_tokens: list[int]
-    tokens: list[int]
-    score: float  # the sum of log-probabilities / length ** length_penalty
-    finish_reason: str
-    model: "Translator" = field(repr=False)
-
-    def __str__(self) -> str:
-        return self.text
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything, as plain data."""
-        return {name: value for name, value in vars(self).items() if name != "model"}
 
 
 class Translator(Model):
