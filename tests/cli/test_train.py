@@ -9,6 +9,7 @@ from pathlib import Path
 import crash
 import pytest
 import torch
+from reversing import write_pairs
 from rich.console import Console
 from rich.live import Live
 
@@ -365,3 +366,32 @@ def test_flags_of_lora_need_it(printed, model: str, tmp_path: Path, flags: list[
     text = tmp_path / "text.txt"
     text.write_text("a few words")
     assert message in printed("finetune", model, "--data", str(text), *flags, code=2)
+
+
+def test_pairs_in_translator_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Trained on pairs and fine-tuned on others: the verb that runs it is named, and it runs."""
+    data, out, small = (
+        write_pairs(tmp_path),
+        str(tmp_path / "run"),
+        ["--batch=4", "--steps=2", "--no-tensorboard"],
+    )
+    shape = [
+        "--kind=transformer",
+        "--layers=1",
+        "--decoder-layers=1",
+        "--heads=2",
+        "--width=16",
+        "--context=16",
+    ]
+    assert glass(["train", "--data", data, "--vocab=258", "--out", out, "--preview=abc", *shape, *small]) == 0
+    assert f'Run it:   glass translate -m {out} "abc"\n' in capsys.readouterr().out
+    assert glass(["translate", "-m", out, "-n", "4", "abc"]) == 0
+
+    more = ["finetune", out, "--data", data, "--out", str(tmp_path / "more"), *small]
+    assert glass([*more, "--lora", "--targets=attn.query", "--longest=5"]) == 0
+    assert "adapter_config.json" in {path.name for path in (tmp_path / "more" / "model").iterdir()}
+    assert glass(["translate", "-m", str(tmp_path / "more"), "-n", "4", "abc"]) == 0
+    capsys.readouterr()
+    (tmp_path / "half.tsv").write_text("ab\tba\ncd\n")
+    assert glass(["finetune", out, "--data", str(tmp_path / "half.tsv"), "--out", str(tmp_path / "bad")]) == 2
+    assert "half.tsv, line 2: no tab between a source and a target: 'cd'" in capsys.readouterr().err

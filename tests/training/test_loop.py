@@ -175,6 +175,16 @@ def test_slanted_triangle_is_the_papers() -> None:
         assert plan.rate(t) == pytest.approx(0.01 * (1 + p * 31) / 32)
 
 
+@pytest.mark.parametrize(("width", "warmup"), [(512, 4000), (64, 7), (8, 1)])
+def test_inverse_sqrt_is_the_papers(width: int, warmup: int) -> None:
+    """Attention Is All You Need: width^-0.5 × min(n^-0.5, n × warmup^-1.5), for step n counted from 1."""
+    peak = (width * warmup) ** -0.5
+    plan = Hyperparameters(steps=100_000, warmup=warmup, lr=peak, lr_end=0.0, schedule="inverse-sqrt")
+    for n in (1, 2, warmup - 1, warmup, warmup + 1, 3 * warmup, 90_000):
+        if n:
+            assert plan.rate(n - 1) == pytest.approx(width**-0.5 * min(n**-0.5, n * warmup**-1.5)), n
+
+
 def test_the_rate_of_the_plan_is_the_rate_of_the_step() -> None:
     """What is reported is what the optimizer used."""
     plan = Hyperparameters(steps=6, batch=2, lr=1e-2, warmup=3)

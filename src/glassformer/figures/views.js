@@ -520,6 +520,7 @@ export function draw(host, { view, layouts }, options = {}) {
       point(step(moves[event.key][0], moves[event.key][1]));
       if (current >= 0) drawn[current].scrollIntoView({ block: "nearest", inline: "nearest" });
       moveTip();
+      tip.scrollIntoView({ block: "nearest", inline: "nearest" });
     } else if (event.key === "Enter" || event.key === " ") pin(current);
     else if (event.key === "Escape") {
       pinned = -1;

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from glassformer import machine
 from glassformer.engine import native, store
 from glassformer.engine.quantize import pack
-from glassformer.errors import CheckpointError, InputError, warn
+from glassformer.errors import CheckpointError, GlassError, InputError, warn
+from glassformer.files import read_json
 from glassformer.generation.options import Options
+from glassformer.hub.families import FAMILIES
 from glassformer.hub.generation_config import read_generation_config
 from glassformer.hub.locate import as_path, locate
 from glassformer.hub.vocabulary import folder_tokenizer
@@ -182,6 +184,16 @@ def base_of(folder: Path, *, offline: bool = False) -> Path:
     from glassformer.hub.lora import is_adapter, read_base
 
     return base_folder(folder, read_base(folder), offline=offline) if is_adapter(folder) else folder
+
+
+def kind_of_base(name: str) -> str | None:
+    """The kind of a model that is on this machine; None if there is none of this name."""
+    try:
+        path = base_of(locate(name, offline=True), offline=True) / "config.json"
+        model_type = read_json(path).get("model_type", "gpt2")
+    except GlassError:
+        return None
+    return next((kind for kind, entry in FAMILIES.items() if entry.model_type == model_type), None)
 
 
 def base_folder(folder: Path, name: str, *, offline: bool = False) -> Path:

@@ -114,7 +114,9 @@ class _Run:
         self.batches = job.batches(self.net)
         job.check_preview(self.net)
         self.checkpoints = CheckpointManager(
-            out / CHECKPOINTS, defaults=_facts(Recipe()), report=self.messages.append
+            out / CHECKPOINTS,
+            defaults=_facts(Recipe.of({"model": {"kind": job.recipe.model.kind}})) | _facts(Recipe()),
+            report=self.messages.append,
         )
         self.job = job.with_recipe(self._settled(job))
         self.recipe = self.job.recipe
