@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, get_args, get_type_hints
 from glassformer.errors import InputError
 from glassformer.files import MEGABYTE, read_bytes
 from glassformer.hub.families import FAMILIES, family
-from glassformer.training.hyperparameters import EvalSchedule, Hyperparameters, option
+from glassformer.training.hyperparameters import DecoderInputs, EvalSchedule, Hyperparameters, option
 
 Strings = tuple[str, ...]
 Numbers = tuple[float, ...]
@@ -131,6 +131,7 @@ class Recipe:
     model: ModelSection = field(default_factory=Shape)
     lora: Lora = field(default_factory=Lora)
     train: Hyperparameters = field(default_factory=Hyperparameters)
+    inputs: DecoderInputs = field(default_factory=DecoderInputs)  # of a model that reads a source
     evaluation: EvalSchedule = field(default_factory=EvalSchedule)
     show: Show = field(default_factory=Show)
 
@@ -230,8 +231,9 @@ OLD_NAMES = {"watch": "evaluation"}  # sections of recipes that an earlier versi
 
 def sections_of(kind: str) -> dict[str, Any]:
     """Section -> its dataclass, for a recipe of one kind of model."""
-    shape = shape_of(kind)
-    return SECTIONS | {"text": TEXTS.get(objective_of(kind), Text), "model": shape}
+    objective, shape = objective_of(kind), shape_of(kind)
+    also = {"inputs": DecoderInputs} if objective == "target_token" else {}
+    return SECTIONS | {"text": TEXTS.get(objective, Text), "model": shape} | also
 
 
 def objective_of(kind: str) -> str:

@@ -12,7 +12,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,14 +29,21 @@ from glassformer.tasks.metrics import MetricsLog
 from glassformer.tasks.recipe import Recipe, flag_homes
 from glassformer.training.checkpoints import CheckpointManager, find_fault
 from glassformer.training.distributed import World
-from glassformer.training.hyperparameters import Hyperparameters
+from glassformer.training.forcing import without_discriminator
+from glassformer.training.hyperparameters import DecoderInputs, Hyperparameters
 from glassformer.training.loop import Batches, Evaluated, Event, Finished, Saved, Setup, Stepped, run
 from glassformer.training.precision import autocast, choose_precision
 
 __all__ = ["Evaluated", "Finished", "Message", "Preview", "Saved", "Started", "Stepped", "train"]
 
 RECIPE, MODEL, CHECKPOINTS = "recipe.toml", "model", "checkpoints"
-DECIDING = ("text", "model", "lora", "train")  # sections that must not change between one start and the next
+DECIDING = (
+    "text",
+    "model",
+    "lora",
+    "train",
+    "inputs",
+)  # sections that must not change between one start and the next
 MAY_CHANGE = {
     "data",
     "base",
@@ -110,7 +117,9 @@ class _Run:
         self.build = partial(job.build, world.device)
         self.batches = job.batches(self.net)
         self.checkpoints = CheckpointManager(
-            out / CHECKPOINTS, defaults=_facts(Recipe()), report=self.messages.append
+            out / CHECKPOINTS,
+            defaults=_facts(Recipe()) | asdict(DecoderInputs()),
+            report=self.messages.append,
         )
         self.job = job.with_recipe(self._settled(job))
         self.recipe = self.job.recipe
@@ -157,9 +166,10 @@ class _Run:
         )
 
     def _started(self) -> Started:
-        sizes = {name: p.numel() for name, p in self.net.named_parameters()}
-        own = sum(size for name, size in sizes.items() if "lora_" not in name)  # without what LoRA adds
-        trained = sum(sizes[name] for name, p in self.net.named_parameters() if p.requires_grad)
+        with without_discriminator(self.net):
+            named = dict(self.net.named_parameters())
+        own = sum(p.numel() for name, p in named.items() if "lora_" not in name)  # without what LoRA adds
+        trained = sum(p.numel() for p in named.values() if p.requires_grad)
         tokens, held_out = self.job.sizes()
         return Started(own, trained, tokens, held_out, self.recipe.train.steps, self.out)
 

@@ -197,7 +197,7 @@ class _Training:
                 evaluated = self._evaluate(self.setup.held_out)
                 improved = evaluated.best
                 yield evaluated
-                self.setup.model.train()
+                self.forward.train()  # also what DDP puts around the model: objectives ask it
 
             # Clocks and signals differ between ranks, but saving takes all of them at once: they vote.
             minutes = (time.monotonic() - self.saved_at) / 60
