@@ -87,6 +87,18 @@ def test_a_prompt_that_does_not_fit(glass, model: str) -> None:
     )
 
 
+@pytest.mark.parametrize("flags", [(), ("--no-stream",)])
+def test_a_full_context_is_said(glass, model: str, flags: tuple[str, ...]) -> None:
+    """On stderr and as data, whenever the context ends a text and not what was asked for."""
+    prompt = ["-m", model, "-s", "1", "--min-new-tokens", "60", "a b c"]
+    code, _, err = glass("generate", *prompt, *flags, "-n", "100")
+    assert code == 0
+    assert "and the context of 64 is full; --slide continues with its last half)" in err
+    assert "context" not in glass("generate", *prompt, *flags, "-n", "100", "--slide")[2]
+    data = json.loads(glass("generate", *prompt, "-n", "100", "--json")[1])
+    assert data["finish_reason"] == "context"
+
+
 def test_a_conversation_on_a_terminal(model: str) -> None:
     """Prompt, text, prompt, end: on a real terminal."""
     parent, child = pty.openpty()
@@ -189,7 +201,7 @@ def test_examples_that_do_not_fit_are_named(glass, model: str, tmp_path: Path) -
     code, out, err = glass(*command)
     assert code == 0
     assert out.startswith("31 x")
-    assert re.fullmatch(r"\d+ of 30 examples do not fit the context and were dropped, the first ones\n", err)
+    assert re.match(r"\d+ of 30 examples do not fit the context and were dropped, the first ones\n", err)
     few = json.loads(glass(*command, "--json")[1])
     assert few["examples_used"] + few["examples_dropped"] == 30
     assert few["prompt"].startswith(f"{few['examples_dropped']} x x x y\n")

@@ -102,8 +102,16 @@ def test_the_curve_of_a_training(tmp_path: Path, said) -> None:
     )
     assert "–" in said("show", "--curve", str(tmp_path))
     assert json.loads(said("show", "--curve", str(tmp_path), "--json"))["rows"][-1] == pytest.approx(
-        [0.0059, 3.1, 3.5]
+        [5900, 3.1, 3.5]
     )
+    text = said("show", "--curve", str(tmp_path))
+    lines = text.splitlines()
+    assert lines[1] == "at most 20 of 59 points, evenly chosen, with the first, the best and the last"
+    rows = [line.split() for line in lines[3:]]
+    assert len(rows) <= 20
+    assert (rows[0], rows[-1]) == (["100", "8.900", "–"], ["5,900", "3.100", "3.500"])
+    said("show", "--curve", str(tmp_path), "-o", str(tmp_path / "curve.csv"))
+    assert len((tmp_path / "curve.csv").read_text().splitlines()) == 1 + 59
     assert "there is no such log" in said("show", "--curve", str(tmp_path / "nowhere"), code=2)
     (tmp_path / "metrics.jsonl").write_text("a text\n")
     assert "is not the metrics.jsonl of a training" in said("show", "--curve", str(tmp_path), code=2)
@@ -129,7 +137,7 @@ def test_a_log_of_other_lines(line: str, tmp_path: Path, said) -> None:
     log.write_text(f"{line}\n")
     assert "is not the metrics.jsonl of a training" in said("show", "--curve", str(log), code=2)
     log.write_text('{"step": 1, "tokens": 1000000, "loss": 2.5}\n' + f"{line}\n")
-    assert json.loads(said("show", "--curve", str(log), "--json"))["rows"] == [[1.0, 2.5, None]]
+    assert json.loads(said("show", "--curve", str(log), "--json"))["rows"] == [[1_000_000, 2.5, None]]
 
 
 def test_the_curve_of_a_training_that_diverged(tmp_path: Path, said, recwarn) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -35,10 +36,12 @@ def test_results_that_cannot_be_written() -> None:
     assert shell(f"{GLASS} --help 2>&- | head -1") == (0, "Usage: glass VERB [ARGUMENTS]\n", "")
 
 
-def test_a_closed_stream_is_an_empty_one() -> None:
+def test_a_closed_stream_is_an_empty_one(tmp_path: Path) -> None:
     """To read and to write; and no file that is opened later gets its number."""
     code = "import sys; from glassformer.cli.streams import prepare; prepare(); print("
     code += "[stream.fileno() for stream in (sys.stdin, sys.stdout, sys.stderr)], sys.stdin.read() == '')"
     assert shell(f'{sys.executable} -c "{code}" <&- 2>&-') == (0, "[0, 1, 2] True\n", "")
-    asked = shell(f"{GLASS} rm gpt2 <&-")
+    (tmp_path / "models" / "gem").mkdir(parents=True)
+    (tmp_path / "models" / "gem" / "config.json").write_text("{}")
+    asked = shell(f"GLASSFORMER_HOME={tmp_path} {GLASS} rm gem <&-")
     assert asked == (2, "", "glass: rm asks before it removes; without a terminal give --yes\n")

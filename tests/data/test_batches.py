@@ -199,8 +199,8 @@ def test_rows_that_begin_with_documents(tmp_path: Path) -> None:
 
 def test_too_short_a_text() -> None:
     """A row needs one window and the token after it."""
-    with pytest.raises(InputError, match="data 2: 10 tokens of text are too few for windows of 11"):
-        Stream([Long(100), Long(10)], context=10, seed=0)
+    with pytest.raises(InputError, match=r"poems\.txt: 10 tokens of text are too few for windows of 11"):
+        Stream([Long(100), Long(10)], context=10, seed=0, names=["tales.txt", "poems.txt"])
     assert len(Stream([Long(11)], context=10, seed=0).draw(3)) == 3
 
 

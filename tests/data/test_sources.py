@@ -260,15 +260,32 @@ def test_no_text(name: str, content: bytes, packing: str, tmp_path: Path) -> Non
     assert error_of(put(tmp_path / (name + packing), content)) == "FILE holds no text"
 
 
+LATIN = "; if it is Latin-1 or Windows text, convert it, as with `iconv -f WINDOWS-1252 -t UTF-8 FILE`"
+
+
 @pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("a.txt", b"text\0more", "FILE is not text: it holds NUL bytes"),
-        ("a.txt", "Straße".encode("latin-1"), "FILE is not UTF-8 text: invalid continuation byte at byte 4"),
-        ("a.txt", "Straße".encode()[:5], "FILE is not UTF-8 text: unexpected end of data at byte 4"),
-        ("a.txt", b"\x89PNG\r\n", "FILE is not UTF-8 text: invalid start byte at byte 0"),
-        ("a.txt", "a b".encode("utf-16"), "FILE is not UTF-8 text: invalid start byte at byte 0"),
+        (
+            "a.txt",
+            "Straße".encode("latin-1"),
+            "FILE is not UTF-8 text: invalid continuation byte at byte 4" + LATIN,
+        ),
+        ("a.txt", "Straße".encode()[:5], "FILE is not UTF-8 text: unexpected end of data at byte 4" + LATIN),
+        ("a.txt", b"\x89PNG\r\n", "FILE is not plain text but a picture, which has no text to learn from"),
+        ("a.txt", b"\x80\r\n", "FILE is not UTF-8 text: invalid start byte at byte 0" + LATIN),
+        (
+            "a.txt",
+            "a b".encode("utf-16"),
+            "FILE is not plain text but UTF-16 text; convert it, as with `iconv -f UTF-16 -t UTF-8 FILE`",
+        ),
+        (
+            "a.txt",
+            b"PK\x03\x04",
+            "FILE is not plain text but a zip archive, as .docx and .epub are; unpack it, or save it as plain text",
+        ),
         (
             "a.jsonl",
             b'{"text": "a"}\n{"text": "\xdf"}\n',
@@ -307,7 +324,7 @@ def test_what_is_no_text_is_refused(
 def test_the_byte_is_that_of_the_file(tmp_path: Path) -> None:
     """Far behind the first chunk too."""
     path = put(tmp_path / "a.txt", b"word " * 300_000 + b"\xff")
-    assert error_of(path) == "FILE is not UTF-8 text: invalid start byte at byte 1500000"
+    assert error_of(path) == "FILE is not UTF-8 text: invalid start byte at byte 1500000" + LATIN
     late = put(tmp_path / "b.txt", b"word " * 300_000 + b"\0")
     assert error_of(late) == "FILE is not text: it holds NUL bytes"
 

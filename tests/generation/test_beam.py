@@ -234,7 +234,7 @@ def test_without_an_end_token_every_answer_is_as_long_as_may_be(pairs: list[Pair
     ours = pairs[0][1]
     for length, room in ((CONTEXT - 3, 3), (CONTEXT - 1, 1), (CONTEXT, 0)):
         got = search(ours, [1] * length, Options(num_beams=3, num_return_sequences=2, max_new_tokens=20))
-        assert [(len(beam.tokens), beam.finish) for beam in got] == [(room, "length")] * 2
+        assert [(len(beam.tokens), beam.finish) for beam in got] == [(room, "context")] * 2
     with pytest.raises(InputError, match="1 more than the model's context of 48"):
         search(ours, [1] * (CONTEXT + 1), Options(num_beams=3))
 

@@ -478,9 +478,9 @@ def test_prefill_pads_on_the_left_and_reads_equal_windows_once() -> None:
 
 @pytest.mark.parametrize("make", [Mock, tiny])
 def test_a_full_context_has_no_room(make: Callable[..., Any]) -> None:
-    """A prompt of exactly the context's length gets no token and the reason `length`; the model is not asked."""
+    """A prompt of exactly the context's length gets no token and the reason `context`; the model is not asked."""
     model = make(context=32)
-    assert alone(model, [1] * 32, GREEDY) == ([], "length")
+    assert alone(model, [1] * 32, GREEDY) == ([], "context")
     if isinstance(model, Mock):
         assert model.steps == []
 
@@ -500,7 +500,8 @@ def test_the_context_is_filled_to_its_last_place(make: Callable[..., Any]) -> No
     """Twenty-four places left and a hundred tokens asked for: exactly twenty-four come."""
     model = make(context=128)
     tokens, finish = alone(model, [1] * 104, replace(GREEDY, max_new_tokens=100))
-    assert (len(tokens), finish) == (24, "length")
+    assert (len(tokens), finish) == (24, "context")
+    assert alone(model, [1] * 104, replace(GREEDY, max_new_tokens=24))[1] == "length"  # as asked for
     assert len(alone(model, [1] * 104, replace(GREEDY, max_new_tokens=24))[0]) == 24
     assert len(alone(model, [1] * 104, replace(GREEDY, max_new_tokens=23))[0]) == 23
     assert len(alone(model, [1] * 103, replace(GREEDY, max_new_tokens=100))[0]) == 25
@@ -515,7 +516,7 @@ def test_no_position_is_beyond_the_edge() -> None:
     prompts = [[1] * length for length in range(1, 33)]
     got = answers(run(model, prompts, replace(GREEDY, max_new_tokens=100)))
     for (which, _), (tokens, finish) in got.items():
-        assert (len(tokens), finish) == (32 - len(prompts[which]), "length")
+        assert (len(tokens), finish) == (32 - len(prompts[which]), "context")
     assert max(seen) == 30
     for which, prompt in enumerate(prompts):
         assert got[which, 0] == alone(model, prompt, replace(GREEDY, max_new_tokens=100))
@@ -574,7 +575,7 @@ def test_sliding_and_stopping_agree_before_the_edge(model: Any) -> None:
     options = Options(max_new_tokens=100, seed=4)
     stopped, reason = alone(model, [1] * 40, options)
     went_on, _ = alone(model, [1] * 40, replace(options, overflow="slide"))
-    assert (len(stopped), reason, len(went_on)) == (24, "length", 100)
+    assert (len(stopped), reason, len(went_on)) == (24, "context", 100)
     assert went_on[:24] == stopped
 
 
@@ -701,7 +702,7 @@ def test_only_those_who_run_are_cancelled() -> None:
     assert got[0, 0] == ([], "stop")
     assert got[1, 0][1] == "cancelled"
     assert len(got[1, 0][0]) == 2
-    assert got[2, 0] == ([], "length")
+    assert got[2, 0] == ([], "context")
 
 
 def test_a_stream_can_be_left() -> None:

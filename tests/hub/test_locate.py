@@ -16,7 +16,7 @@ from huggingface_hub.utils import _cache_manager
 
 from glassformer.cli import run
 from glassformer.errors import GlassError, InputError
-from glassformer.hub.locate import home_folder, kept, locate, remove, split_name
+from glassformer.hub.locate import home_folder, kept, locate, plan_removal, split_name
 from glassformer.tasks.library import convert, describe, pull
 
 COMMIT, OTHER = "a" * 40, "b" * 40
@@ -43,6 +43,14 @@ SINGLE = [
     "/" + "a/" * 3000, "a/" * 3000, "a/" + "b" * 97, "mine@" + "x" * 300, "." * 300, "../" * 1500,
 ]  # fmt: skip
 HOSTILE = list(dict.fromkeys([*SINGLE, *(up + target for up, target in itertools.product(UPS, TARGETS))]))
+
+
+def remove(name: str) -> int:
+    """Delete a model; the bytes that this freed."""
+    plan = plan_removal(name)
+    plan.delete()
+    return plan.size
+
 
 touched: list[str] | None = None  # what is opened, listed or deleted while it is a list
 

@@ -569,6 +569,10 @@ def test_peft_loads_lora_of_two_stacks(peft: Any, tmp_path: Path) -> None:
 
 
 def test_show_points_to_the_base(storyteller: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A LoRA folder has no parameters of its own to count; one sentence names the model that has."""
-    assert run(["show", str(storyteller)]) == 2
-    assert "glass show storyteller" in capsys.readouterr().err
+    """What a LoRA folder adapts and how; the parameters are its base's, as a picture shows them."""
+    assert run(["show", str(storyteller)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("LoRA matrices for storyteller  (")
+    assert "glass show storyteller" in shown
+    assert run(["show", str(storyteller), "-o", "parameters.svg"]) == 2
+    assert "is of its base: storyteller" in capsys.readouterr().err

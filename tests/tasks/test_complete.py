@@ -284,14 +284,14 @@ def test_the_edge_of_the_context(lm: LanguageModel) -> None:
     filled up.
     """
     full = lm.generate([1] * 64)
-    assert (full.tokens, full.text, full.finish_reason) == ([], "", "length")
+    assert (full.tokens, full.text, full.finish_reason) == ([], "", "context")
     for call in (lm.generate, lm.stream):
         with pytest.raises(InputError, match=r"65 tokens, 1 more than the model's context of 64"):
             call([1] * 65)
     with pytest.raises(InputError, match=r"66 tokens, 2 more"):
         lm.top([1] * 66)
     edge = lm.generate([1] * 40, max_new_tokens=100)
-    assert (len(edge.tokens), edge.finish_reason) == (24, "length")
+    assert (len(edge.tokens), edge.finish_reason) == (24, "context")
     assert len(edge.top(2)) == 24
     on = lm.generate([1] * 70, max_new_tokens=100, overflow="slide")
     assert (len(on.tokens), on.finish_reason) == (100, "length")

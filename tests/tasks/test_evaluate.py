@@ -1,6 +1,7 @@
 """What `glass eval` reports is what an independent computation with `transformers` on the same weights gives."""
 
 import gzip
+import hashlib
 import json
 import math
 from pathlib import Path
@@ -15,7 +16,7 @@ from glassformer.cli import run as glass
 from glassformer.errors import InputError
 from glassformer.hub.folder import load_folder, save_folder
 from glassformer.tasks.complete import LanguageModel
-from glassformer.tasks.evaluate import evaluate, wikitext, windows
+from glassformer.tasks.evaluate import evaluate, was_trained_on, wikitext, windows
 
 STORY = (
     "Once upon a time, there was a little girl named Lily. She liked to play outside in the park. One day, Lily ran away. "
@@ -186,3 +187,16 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         target = str(path) if wrong else str(tmp_path / "nothing.txt")
         assert glass(["eval", "storyteller", target, *wrong]) == 2
         assert word in capsys.readouterr().err
+
+
+def test_a_text_that_the_model_was_trained_on(tmp_path: Path) -> None:
+    """A card lists its texts by their hashes: the same file is known under any name, another one is not."""
+    text, folder = tmp_path / "renamed.txt", tmp_path / "model"
+    text.write_text("A cat.")
+    folder.mkdir()
+    assert not was_trained_on(str(folder), str(text))
+    digits = hashlib.sha256(b"A cat.").hexdigest()[:16]
+    (folder / "card.md").write_text(f"- `cats.txt`: 1 document; sha256 0123456789abcdef, {digits}\n")
+    assert was_trained_on(str(folder), str(text))
+    text.write_text("A dog.")
+    assert not was_trained_on(str(folder), str(text))

@@ -362,7 +362,7 @@ def test_a_checkpoint_of_another_training(tmp_path: Path, text: str) -> None:
     assert crash.run(out, data=[text], crash="saved:2") == -signal.SIGKILL
     before = (out / "recipe.toml").read_text()
     assert crash.run(out, data=[text], lr=2e-2) == 2
-    assert "was made with lr = 0.01, now it is 0.02" in Path(f"{out}.log").read_text()
+    assert "was made with lr = 0.01 (now 0.02); go on" in Path(f"{out}.log").read_text()
     other = tmp_path / "other.txt"
     other.write_text(crash.TEXT + "And more.")
     assert crash.run(out, data=[str(other)]) == 2
@@ -399,7 +399,8 @@ def test_asked_to_stop(sign: signal.Signals, tmp_path: Path, text: str) -> None:
     process.join(30)
     assert process.exitcode == 128 + sign
     said = re.search(
-        rf"Stopped after step ([\d,]+) and saved. Go on:  glass train {re.escape(str(out))}", log.read_text()
+        rf"Stopped after step ([\d,]+), saved as .*\nGo on:  glass train {re.escape(str(out))}",
+        log.read_text(),
     )
     assert said is not None, log.read_text()
     assert (out / "checkpoints" / f"step-{int(said[1].replace(',', '')):08d}").is_dir()
@@ -484,8 +485,12 @@ def test_a_key_that_an_earlier_version_did_not_know(tmp_path: Path) -> None:
     defaults = {"kind": "gpt2"}
     same = CheckpointManager(tmp_path, {"lr": 1.0, "kind": "gpt2"}, defaults)
     assert same.restore(trainee, seed=0).step == 1
-    with pytest.raises(CheckpointError, match="was made with kind = gpt2, now it is gpt3"):
+    with pytest.raises(CheckpointError, match=r"was made with kind = gpt2 \(now gpt3\)"):
         CheckpointManager(tmp_path, {"lr": 1.0, "kind": "gpt3"}, defaults).restore(trainee, seed=0)
+    # All that changed, in the order of the recipe; a key of the other kind alone is not listed.
+    other = CheckpointManager(tmp_path, {"stride": 4, "lr": 2.0, "kind": "gpt3"}, defaults)
+    with pytest.raises(CheckpointError, match=r"with lr = 1.0 \(now 2.0\), kind = gpt2 \(now gpt3\);"):
+        other.restore(trainee, seed=0)
 
 
 def test_a_damaged_best_is_replaced_by_the_newest(tmp_path: Path, text: str) -> None:

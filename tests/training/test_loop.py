@@ -15,7 +15,17 @@ from glassformer.errors import InputError
 from glassformer.models.gpt import GPT, Config
 from glassformer.training.distributed import World
 from glassformer.training.hyperparameters import EvalSchedule, Hyperparameters
-from glassformer.training.loop import Evaluated, Finished, Setup, Stepped, TrainingFailed, evaluate, fit, run
+from glassformer.training.loop import (
+    Begun,
+    Evaluated,
+    Finished,
+    Setup,
+    Stepped,
+    TrainingFailed,
+    evaluate,
+    fit,
+    run,
+)
 from glassformer.training.objectives import next_token
 from glassformer.training.optim import freeze, optimizer_of
 
@@ -231,7 +241,7 @@ def test_a_measurement_is_the_mean_over_all_targets() -> None:
 
 def test_it_stops_when_nothing_gets_better() -> None:
     """After `patience` measurements without a better one, and says so."""
-    truth = iter([3.0, 2.0, 2.5, 2.0, 2.1])
+    truth = iter([1.5, 3.0, 2.0, 2.5, 2.0, 2.1])  # the first is before training
 
     def score(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         return (
@@ -251,13 +261,14 @@ def test_it_stops_when_nothing_gets_better() -> None:
         )
     )
     assert [event.best for event in events if isinstance(event, Evaluated)] == [
+        False,
         True,
         True,
         False,
         False,
         False,
     ]
-    assert events[-1] == Finished(10, 320, 2.0, 4, True)
+    assert events[-1] == Finished(step=10, tokens=320, start=1.5, best=2.0, best_step=4, early=True)
 
 
 @pytest.mark.parametrize("what", ["loss", "gradient"])
@@ -296,7 +307,7 @@ def test_the_model_trains_while_it_trains_and_rests_after() -> None:
         held_out=lambda: [Counting().read([1])],
     )
     for event in events:
-        assert model.training == isinstance(event, Stepped)
+        assert model.training == isinstance(event, Begun | Stepped)
         if event.step == 4 and isinstance(event, Evaluated):
             break
     events.close()  # type: ignore[attr-defined]

@@ -42,7 +42,7 @@ VERBS = {
     "show": Verb("show", "a model's parameters, counted from its file; its training"),
     "pull": Verb("models", "fetch a model from the hub"),
     "rm": Verb("models", "remove a model from this machine"),
-    "convert": Verb("models", "turn a .pt or .bin checkpoint into a safe folder"),
+    "convert": Verb("models", "turn a .pt or .bin checkpoint into a safe folder; keep a run under a name"),
     "bench": Verb("bench", "how fast a model reads and generates here"),
     "verify": Verb("verify", "prove on this machine what the package promises, check by check"),
     "env": Verb("env", "what this machine is and can do"),
@@ -122,8 +122,9 @@ Usage: glass VERB [ARGUMENTS]
 
 {verbs}
 `glass VERB --help` explains a verb with examples. Results go to stdout, progress and errors to stderr; --json
-gives results as data. Exit codes: 0 done, 1 failed, 2 bad input. A model is a shipped name (storyteller, the
-default), a folder, a name from `glass models`, or a hub id (gpt2, owner/name@revision).
+gives results as data. Exit codes: 0 done, 1 failed, 2 bad input, 130 stopped by Ctrl-C. A model is a
+shipped name (storyteller, the default), a folder, a name from `glass models`, or a hub id (gpt2,
+owner/name@revision).
 
 Environment: GLASSFORMER_HOME (models and prepared text), GLASSFORMER_DATA (texts that recipes and eval name),
 HF_HOME, HF_TOKEN, HF_HUB_OFFLINE, NO_COLOR."""

@@ -112,12 +112,14 @@ class Comparison:
 
 @flags.verb
 @option("--edit", "file_of_edits", type=PATH, help="A file of edits: a list in JSON.")
-@option("--zero", multiple=True, help=f"Switch off: {ADDRESS}; repeatable.")
-@option("--mean", multiple=True, help="Put its mean over the text in its place; repeatable.")
-@option("--scale", multiple=True, help="ADDRESS=NUMBER: times a number; repeatable.")
-@option("--patch", multiple=True, help="Put in what it is on the text of --from; repeatable.")
+@option("--zero", multiple=True, help=f"Switch off: {ADDRESS}; may be given several times.")
+@option("--mean", multiple=True, help="Put its mean over the text in its place; may be given several times.")
+@option("--scale", multiple=True, help="ADDRESS=NUMBER: times a number; may be given several times.")
+@option("--patch", multiple=True, help="Put in what it is on the text of --from; may be given several times.")
 @option("--from", "source", type=TEXT, help="The other text, for --patch and --sweep.")
-@option("--at", multiple=True, type=int, help="Only at this position (-1: the last); repeatable.")
+@option(
+    "--at", multiple=True, type=int, help="Only at this position (-1: the last); may be given several times."
+)
 @option("--toward", type=TEXT, help="Steer: toward what this text ends in …")
 @option("--away", type=TEXT, help="… and away from what that one ends in, at --site.")
 @option("--by", default=1.0, help="How strongly to steer.")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from glassformer.cli import flags
 from glassformer.cli.flags import Loading, argument, option
-from glassformer.cli.printing import out, print_json
+from glassformer.cli.printing import log, out, print_json
 from glassformer.errors import counted
 
 if TYPE_CHECKING:
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @flags.verb
-@argument("model", "A shipped name, a folder, a run, a hub id or a name kept at home.")
+@argument("model", "A shipped name, a folder, a run, a hub id or a name from `glass models`.")
 @argument("what", "wikitext2, lambada, or a file or folder of text or JSON lines.")
 @option("--stride", default=0, help="How far windows move in the second measurement; 0: half a window.")
 @option("--documents", default=0, help="Only the first N documents; 0: all.")
@@ -30,13 +30,18 @@ def evaluate(what: str, loading: Loading, as_json: bool, **how: Any) -> None:
     glass eval gpt2 lambada                  the last word of a passage: accuracy and perplexity
     glass eval gpt2 wikitext2 --engine native    what eight bits cost
 
-    The protocol is printed with every figure: without it, no two perplexities can be compared. Lower is
-    better.
+    Windows are as long as the model's context, first without overlap, then moving by a stride of half a
+    window, so that nearly every token is predicted from at least half a window. Bits per byte divide by the
+    length of the text instead of its tokens: they can be compared between vocabularies, perplexities cannot.
+    Lower is better. The protocol is printed with every figure.
     """
     from glassformer.cli.progress import progress_bar
     from glassformer.tasks.evaluate import evaluate as measure
+    from glassformer.tasks.evaluate import was_trained_on
 
     lm = loading.load_language_model()
+    if was_trained_on(loading.model, what, revision=loading.revision):
+        log(f"{loading.model} was trained on {what}: the figures do not say how well it predicts new text.")
     with progress_bar(what) as progress:
         found = list(measure(lm, what, progress=progress, **how))
     if as_json:

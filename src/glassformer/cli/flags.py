@@ -1,5 +1,6 @@
 """Flags that several verbs share, as decorators, and groups of them that reach a verb as one argument."""
 
+import difflib
 import functools
 import re
 import sys
@@ -69,8 +70,59 @@ NUMBERS = {click.INT: Number("integer", parse_whole), click.FLOAT: Number("float
 # What click has, with a little more
 
 
+# What other tools call an option -> what it is called here.
+SYNONYMS = {
+    "--iters": "--steps",
+    "--max-iters": "--steps",
+    "--max-steps": "--steps",
+    "--epochs": "--steps",
+    "--num-train-epochs": "--steps",
+    "--learning-rate": "--lr",
+    "--min-lr": "--lr-end",
+    "--batch-size": "--batch",
+    "--block-size": "--context",
+    "--n-layer": "--layers",
+    "--n-head": "--heads",
+    "--n-embd": "--width",
+    "--vocab-size": "--vocab",
+    "--lora-rank": "--rank",
+    "--lora-alpha": "--alpha",
+    "--output-dir": "--out",
+    "--out-dir": "--out",
+    "--max-tokens": "--max-new-tokens",
+    "--max-length": "--max-new-tokens",
+    "--n-predict": "--max-new-tokens",
+    "--num-samples": "--num-return-sequences",
+}
+
+
 class Command(click.Command):
     """A verb. Its help begins with its arguments, each with its own sentence."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does it; what is wrong with an option or an argument is said in our words."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise InputError(
+                f"no such option {error.option_name}; {self.hint(ctx, error.option_name)}"
+            ) from None
+        except click.MissingParameter as error:
+            if not isinstance(error.param, Argument):
+                raise
+            name, note = error.param.make_metavar(ctx), error.param.note.removesuffix(".")
+            usage = " ".join(self.collect_usage_pieces(ctx))
+            raise InputError(f"{name} is missing ({note}); usage: {ctx.command_path} {usage}") from None
+
+    def hint(self, ctx: click.Context, name: str) -> str:
+        """The option that was probably meant, and where all are listed."""
+        known = {one.lstrip("-"): one for parameter in self.get_params(ctx) for one in parameter.opts}
+        typed = name.lower().replace("_", "-")
+        bare = SYNONYMS.get(typed, typed).lstrip("-")
+        # Without the dashes, which make any two short options look alike.
+        close = difflib.get_close_matches(bare, known, n=1, cutoff=0.8)
+        where = f"`{ctx.command_path} --help`"
+        return f"did you mean {known[close[0]]}? See {where}" if close else f"see {where}"
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The arguments, then the options."""
@@ -227,7 +279,7 @@ class Loading:
         return self.load().expect(LanguageModel)
 
 
-MODEL = "A shipped name, a folder, a hub id (owner/name@revision) or a name kept at home."
+MODEL = "A shipped name, a folder, a hub id (owner/name@revision) or a name from `glass models`."
 ENGINE = "What computes: native (int8, fast), torch (exact), or auto: native where it runs the model."
 model = option("-m", "--model", default=DEFAULT_MODEL, help=MODEL)
 engine = option("--engine", default="auto", help=ENGINE)

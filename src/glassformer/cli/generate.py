@@ -89,9 +89,9 @@ class Prompts:
 @option("--repetition-penalty", type=float, help="Above 1: avoid tokens of prompt and answer. [1.0]")
 @option("--presence-penalty", type=float, help="Above 0: avoid tokens of the answer. [0.0]")
 @option("--frequency-penalty", type=float, help="Above 0: avoid frequent tokens of the answer. [0.0]")
-@option("--logit-bias", multiple=True, help="ID=BIAS, added to a token's score; repeatable.")
+@option("--logit-bias", multiple=True, help="ID=BIAS, added to a token's score; may be given several times.")
 @option("-s", "--seed", type=int, help="Same seed, same text. None: a new one each time.")
-@option("--stop", multiple=True, type=TEXT, help="End before this text; repeatable.")
+@option("--stop", multiple=True, type=TEXT, help="End before this text; may be given several times.")
 @option("--num-return-sequences", type=int, help="Generate N answers. [1]")
 @option("--num-beams", type=int, help="Beam search with N beams (no sampling); 1: off. [1]")
 @option("--length-penalty", type=float, help="Beam search: above 0 favors long answers. [1.0]")
@@ -195,6 +195,9 @@ def print_whole(shown: Shown, lm: "LanguageModel", *, options: dict[str, Any], p
     save(found[0], picture)
     if not picture.as_json:
         print(f"\n{RULE}\n".join(shown.text + one.text for one in found))
+        full = [one for one in found if one.finish_reason == "context"]
+        for one in full[:1]:
+            report_end(one)
         return
     results = [one.to_dict() | shown.counts for one in found]
     print_json(results if len(results) > 1 else results[0])
@@ -218,13 +221,18 @@ def stream(shown: Shown, lm: "LanguageModel", *, options: dict[str, Any]) -> "Co
         sys.stdout.write("\n")
         sys.stdout.flush()
 
-    completion = pieces.completion
-    if completion.finish_reason == "length" and sys.stderr.isatty():
-        log(
-            f"({counted(len(completion.tokens), 'token')}, seed {completion.seed}; -n asks for more)",
-            style="dim",
-        )
-    return completion
+    report_end(pieces.completion)
+    return pieces.completion
+
+
+def report_end(completion: "Completion") -> None:
+    """Say on stderr why a text ended, where that is not its own end."""
+    tokens = counted(len(completion.tokens), "new token")
+    if completion.finish_reason == "context":
+        context = completion.lm.backend.context
+        log(f"({tokens}, and the context of {context:,} is full; --slide continues with its last half)")
+    elif completion.finish_reason == "length" and sys.stderr.isatty():
+        log(f"({tokens}, seed {completion.seed}; -n asks for more)", style="dim")
 
 
 def converse(prompts: Prompts, options: dict[str, Any]) -> None:

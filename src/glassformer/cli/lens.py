@@ -48,7 +48,13 @@ class Which:
 
 @flags.verb
 @option("-p", "--position", type=TEXT, help="A position, a word (its last token), or all. None: the last.")
-@option("-w", "--watch", multiple=True, type=TEXT, help="Also follow this token (' is'); repeatable.")
+@option(
+    "-w",
+    "--watch",
+    multiple=True,
+    type=TEXT,
+    help="Also follow this token (' is'); may be given several times.",
+)
 @switch("--attribution", former=["--parts"], help="Which parts raise the next token's logit: heads, MLPs …")
 @option("--token", type=TEXT, help="With --attribution: of this token (' is'), not the likeliest.")
 @option("--not", "foil", type=TEXT, help="With --attribution: its lead over this one.")

@@ -54,14 +54,19 @@ class Which:
 
 
 @flags.verb
-@option("-l", "--layer", "layers", multiple=True, help="Only this layer, or 2-4; repeatable.")
+@option("-l", "--layer", "layers", multiple=True, help="Only this layer, or 2-4; may be given several times.")
 @flags.stack
 @option("-k", default=3, help="Neurons per token; tokens of --promotes, or texts of --examples.")
 @option("--factors", default=0, help="Instead: N factors (NMF) over all these neurons.")
 @option("--clusters", default=0, help="Instead: N groups (k-means) that fire alike.")
 @option("--promotes", former=["--neuron"], help="LAYER.NEURON: which tokens this one makes likelier.")
 @option("--examples", help="LAYER.NEURON: where in the texts of --corpus this one fires most.")
-@option("--corpus", multiple=True, type=PATH, help="With --examples: text files or folders; repeatable.")
+@option(
+    "--corpus",
+    multiple=True,
+    type=PATH,
+    help="With --examples: text files or folders; may be given several times.",
+)
 @flags.seed
 @question
 @flags.collect(Which, "which")

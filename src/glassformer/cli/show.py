@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from glassformer.answers import ask
 from glassformer.cli import flags
@@ -12,6 +12,7 @@ from glassformer.errors import InputError, counted
 
 if TYPE_CHECKING:
     from glassformer.answers.answer import Answer
+    from glassformer.hub.lora import AdapterSummary
     from glassformer.tasks.library import ModelSummary, PartSummary, TensorSummary
 
 GPT2_SMALL = 124_439_808
@@ -35,7 +36,9 @@ class Which:
 
 
 @flags.verb
-@flags.argument("model", "A shipped name, a folder, a hub id or a name kept at home.", default=DEFAULT_MODEL)
+@flags.argument(
+    "model", "A shipped name, a folder, a hub id or a name from `glass models`.", default=DEFAULT_MODEL
+)
 @switch("--curve", help="Instead: the loss of a training (its folder or metrics.jsonl).")
 @option("--training-rows", type=TEXT, help="Instead: the rows of features and label that this text becomes.")
 @option("--window", default=8, help="With --training-rows: tokens of a row, at most.")
@@ -66,7 +69,12 @@ def show(loading: Loading, picture: Picture, which: Which) -> None:
         print_answer(answer, picture)
         return
 
-    summary = library.describe(loading.model, revision=loading.revision, offline=loading.offline)
+    how: dict[str, Any] = {"revision": loading.revision, "offline": loading.offline}
+    adapter = library.describe_adapter(loading.model, **how)
+    if adapter is not None:
+        print_adapter(adapter, picture)
+        return
+    summary = library.describe(loading.model, **how)
     if picture.output is not None:
         print_answer(ask("parameters", summary), picture)
     elif picture.as_json:
@@ -96,6 +104,28 @@ def metrics_of(name: str) -> Path:
     if not file.is_file():
         raise InputError(f"{file}: there is no such log of a training")
     return file
+
+
+def print_adapter(summary: "AdapterSummary", picture: Picture) -> None:
+    """What a LoRA folder adapts, and how."""
+    if picture.output is not None:
+        raise InputError(
+            f"{summary.folder} is a LoRA folder; a picture of the parameters is of its base: {summary.base}"
+        )
+    if picture.as_json:
+        print_json({**vars(summary), "folder": str(summary.folder)})
+        return
+    layers = ", ".join(f"{name} ({count})" for name, count in summary.layers.items())
+    out(
+        f"LoRA matrices for {summary.base}  ({summary.folder})",
+        "",
+        f"rank        {summary.rank}",
+        f"alpha       {summary.alpha:g}",
+        f"layers      {layers}",
+        f"parameters  {summary.parameters:,}",
+        "",
+        f"The parameters of its base: glass show {summary.base}",
+    )
 
 
 def print_parameters(name: str, summary: "ModelSummary") -> None:

@@ -31,8 +31,13 @@ class Which:
 @switch("--ids", help="Print the ids alone, in one line.")
 @switch("--merges", help="Show how the tokens are made, merge by merge.")
 @switch("--special", help="Read <|endoftext|> as the token.")
-@option("--train", multiple=True, type=PATH, help="Train a new vocabulary on this text file; repeatable.")
-@option("--vocab-size", default=4096, help="With --train: how many tokens it shall have.")
+@option(
+    "--train",
+    multiple=True,
+    type=PATH,
+    help="Train a new vocabulary on this text file; may be given several times.",
+)
+@option("--vocab", former=["--vocab-size"], default=4096, help="With --train: how many tokens it shall have.")
 @switch("--embedding", former=["--vectors"], help="The row of each token + the row of its position.")
 @option(
     "-o",
@@ -57,7 +62,7 @@ def tokenize(loading: Loading, picture: Picture, which: Which, **given: Any) -> 
     from glassformer.tasks.tokenize import load_tokenizer
 
     if given["train"]:
-        train(list(given["train"]), given["vocab_size"], folder=picture.output)
+        train(list(given["train"]), given["vocab"], folder=picture.output)
         return
     picture.check_format()
     text = flags.read_text(given["text"], given["file"])

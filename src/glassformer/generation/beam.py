@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from glassformer.generation.decode import Continuation, check_prompts, prefill
+from glassformer.generation.decode import Continuation, check_prompts, end_of_room, prefill
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import Rules, best, log_softmax
 from glassformer.generation.stepper import Cache, Logits, Stepper
@@ -103,7 +103,8 @@ class _Search:
         self.running = [Beam((), (), total) for total in totals]
         if self.room == 0:
             self.done = True
-            self.ended = [Beam((), (), np.float32(0), score=0.0, finish="length")] * self.width
+            finish = end_of_room(0, self.options)
+            self.ended = [Beam((), (), np.float32(0), score=0.0, finish=finish)] * self.width
 
     @property
     def width(self) -> int:
@@ -163,11 +164,11 @@ class _Search:
     def _finish(self, beam: Beam) -> Beam:
         """A finished beam with its score: total / length ** length_penalty."""
         score = float(beam.total) / len(beam.tokens) ** self.options.length_penalty
+        edge = end_of_room(len(beam.tokens), self.options)
         if self._ends(beam):
-            forced = self.rules.forces_end(self.left)
-            finish = "length" if forced else "stop"
+            finish = edge if self.rules.forces_end(self.left) else "stop"
             return Beam(beam.tokens[:-1], beam.logprobs[:-1], beam.total, beam.row, score, finish)
-        return Beam(beam.tokens, beam.logprobs, beam.total, beam.row, score, "length")
+        return Beam(beam.tokens, beam.logprobs, beam.total, beam.row, score, edge)
 
     def _settled(self) -> bool:
         """Whether to end: enough beams finished, and the best that runs cannot beat the worst of them."""

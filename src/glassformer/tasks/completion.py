@@ -44,7 +44,9 @@ class Completion:
     tokens: list[int] = field(default_factory=list)  # after a stop string, including those that it is made of
     text: str = ""  # up to the stop string
     logprobs: list[float] = field(default_factory=list)
-    finish_reason: str = ""  # "stop": ended by itself or by a stop string; "length"; "cancelled"
+    # "stop": ended by itself or by a stop string; "length": by max_new_tokens; "context": it is full;
+    # "cancelled"
+    finish_reason: str = ""
     model: "LanguageModel | None" = field(default=None, repr=False, compare=False)
     settings: str = field(default="", compare=False)  # how tokens were chosen, in a few words
     engine: str = field(default="", compare=False)  # the backend that chose them

@@ -1,22 +1,35 @@
 """The models a person has: list them, look at one from outside, fetch, remove, convert."""
 
 import math
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from glassformer.durable import replace_folder
 from glassformer.engine import store
 from glassformer.errors import GlassError, InputError
 from glassformer.hub import locate as places
 from glassformer.hub.known import KNOWN
-from glassformer.hub.locate import as_path, download, home_folder, kept, locate, shipped, split_name
+from glassformer.hub.locate import (
+    as_path,
+    download,
+    home_folder,
+    is_whole,
+    kept,
+    locate,
+    shipped,
+    split_name,
+)
 
 if TYPE_CHECKING:
+    from glassformer.hub.lora import AdapterSummary
     from glassformer.hub.mapping import Place
     from glassformer.nn.stack import Stack
 
 __all__ = [
-    "ModelSummary", "PartSummary", "TensorSummary", "convert", "describe", "kept", "known", "pull", "remove",
+    "ModelSummary", "PartSummary", "TensorSummary", "convert", "describe", "describe_adapter", "kept",
+    "known", "plan_removal", "pull",
 ]  # fmt: skip
 
 
@@ -72,13 +85,8 @@ class ModelSummary:
 def describe(name: str, *, revision: str | None = None, offline: bool = False) -> ModelSummary:
     """Count a model's parameters from the headers of its files; nothing is loaded."""
     from glassformer.hub.folder import outline
-    from glassformer.hub.lora import is_adapter, read_base
 
     folder = locate(name, revision=revision, offline=offline)
-    if is_adapter(folder):
-        raise InputError(
-            f"{folder} is a LoRA folder; its base has the parameters: glass show {read_base(folder)}"
-        )
     model, places, config = outline(folder)
     kinds = sorted({str(place.entry.dtype).removeprefix("torch.") for place in places})
     size = sum(path.stat().st_size for path in {place.entry.path for place in places})
@@ -87,6 +95,16 @@ def describe(name: str, *, revision: str | None = None, offline: bool = False) -
     parts = _parts(counted, model.stacks)
     total = sum(math.prod(place.entry.shape) for place in counted)
     return ModelSummary(name, folder, config, ", ".join(kinds), size, parts, total)
+
+
+def describe_adapter(
+    name: str, *, revision: str | None = None, offline: bool = False
+) -> "AdapterSummary | None":
+    """What a LoRA folder adapts, and how; None for a model of its own."""
+    from glassformer.hub.lora import is_adapter, summarize
+
+    folder = locate(name, revision=revision, offline=offline)
+    return summarize(folder) if is_adapter(folder) else None
 
 
 def _parts(places: "list[Place]", stacks: "tuple[Stack, ...]") -> list[PartSummary]:
@@ -108,17 +126,19 @@ def _stack_to_dict(part: PartSummary) -> dict[str, Any]:
     return {"name": part.stack, "blocks": part.blocks, "block": block, "block_total": part.block_total}
 
 
-def remove(name: str) -> int:
-    """Delete a model at home or in the hub's cache, and its quantized form; returns the bytes freed."""
+def plan_removal(name: str) -> places.Removal:
+    """How to delete a model at home or in the hub's cache, with its quantized form; it is not done yet."""
+    plan = places.plan_removal(name)
     try:
         folder = locate(name, offline=True)
     except GlassError:
-        folder = None
-    freed = places.remove(name)
-    if folder is not None:
-        freed += store.size(folder)
+        return plan
+
+    def delete() -> None:
+        plan.delete()
         store.forget(folder)
-    return freed
+
+    return places.Removal(plan.size + store.size(folder), delete)
 
 
 def known() -> dict[str, int]:
@@ -135,11 +155,30 @@ def pull(name: str, *, revision: str | None = None, offline: bool = False) -> Pa
 
 
 def convert(source: Path, target: str | None, **how: Any) -> Path:
-    """Turn a pickled checkpoint into a folder; a plain name as target keeps it at home under this name."""
+    """Turn a pickled checkpoint into a folder, or copy a run's model; a plain name as target is a name of
+    `glass models`.
+    """
+    source = source.absolute()
+    folder = _new_folder(source, target)
+    model = locate(str(source)) if source.is_dir() else None
+    if model is not None and is_whole(model):
+        given = next((f"--{name}" for name, value in how.items() if value is not None), None)
+        if given is not None:
+            raise InputError(f"{given} is for a pickled checkpoint; {model} is copied as it is")
+        with replace_folder(folder) as fresh:
+            shutil.copytree(model, fresh, dirs_exist_ok=True)
+        return folder
+
     from glassformer.hub.convert import convert as convert_file
     from glassformer.hub.folder import parse_dtype
 
-    source = source.absolute()
+    dtype = how.pop("dtype", None)
+    convert_file(source, folder, dtype=None if dtype is None else parse_dtype(dtype), **how)
+    return folder
+
+
+def _new_folder(source: Path, target: str | None) -> Path:
+    """Where a converted model goes: a folder that does not exist yet."""
     name = target or (
         source.parent.name if source.stem in ("ckpt", "model", "pytorch_model") else source.stem
     )
@@ -152,6 +191,4 @@ def convert(source: Path, target: str | None, **how: Any) -> Path:
         folder = found
     if folder.exists():
         raise InputError(f"{folder} exists already; choose another name")
-    dtype = how.pop("dtype", None)
-    convert_file(source, folder, dtype=None if dtype is None else parse_dtype(dtype), **how)
     return folder

@@ -281,7 +281,10 @@ class Model:
         return logits, Activations(seen)
 
     def save(self, folder: str | Path, *, dtype: str | None = None) -> None:
-        """Write a folder that `load` reads, and `transformers` too where it knows the family."""
+        """Write a folder that `load` reads, and `transformers` too where it knows the family.
+
+        It holds all weights: of a model that was loaded from a LoRA folder, base and LoRA merged.
+        """
         from glassformer.hub.folder import parse_dtype, save_folder
 
         kind = None if dtype is None else parse_dtype(dtype)

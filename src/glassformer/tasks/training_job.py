@@ -10,7 +10,7 @@ from filelock import FileLock
 
 from glassformer import machine
 from glassformer.durable import remove_leftovers, replace_file
-from glassformer.errors import InputError, counted
+from glassformer.errors import InputError
 from glassformer.hub.families import family
 from glassformer.hub.folder import load_folder, parse_dtype, save_folder
 from glassformer.hub.locate import locate, shipped
@@ -102,10 +102,10 @@ class TrainingJob:
         """The type of the numbers that are trained."""
         return parse_dtype("float64" if self.recipe.train.precision == "float64" else "float32")
 
-    def export(self, folder: Path, net: "Net", *, step: int, loss: float | None = None) -> None:
+    def export(self, folder: Path, net: "Net", *, about: str) -> None:
         """Write the model, or what LoRA learned, as a folder that `glass generate` loads."""
         remove_leftovers(folder)
-        card = self._card(folder.parent.name, step, loss)
+        card = self._card(folder.parent.name, about)
         if not self.recipe.lora.rank:
             save_folder(folder, net, tokenizer=self.tokenizer, card=card)
             return
@@ -117,12 +117,18 @@ class TrainingJob:
         dropout = self.recipe.lora.lora_dropout
         save_adapter(folder, weights, base=base, family=family(net.kind), dropout=dropout, card=card)
 
-    def _card(self, name: str, step: int, loss: float | None) -> str:
-        evaluated = "" if loss is None else f" Loss on held-out text: {loss:.4f} nats a token."
-        lines = [f"# {name}", "", f"Trained by Glassformer for {counted(step, 'step')}.{evaluated}"]
+    def _card(self, name: str, about: str) -> str:
+        lines = [f"# {name}", "", f"Trained by Glassformer. {about}"]
         lines += ["", "## Text", "", *self.describe_data()]
-        lines += ["", "## Recipe", "", "```toml", self.recipe.to_toml().rstrip(), "```", ""]
+        lines += ["", "## Recipe", "", "```toml", _portable(self.recipe).to_toml().rstrip(), "```", ""]
         return "\n".join(lines)
+
+
+def _portable(recipe: Recipe) -> Recipe:
+    """A recipe without the folders of this machine: a card may be published."""
+    data = [Path(source).name for source in recipe.text.data]
+    base = recipe.model.base
+    return recipe.changed(data=data, base=Path(base).name if Path(base).is_absolute() else base)
 
 
 def named_vocabulary(name: str, *, offline: bool) -> Tokenizer:

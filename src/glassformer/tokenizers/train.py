@@ -109,9 +109,9 @@ def _check_size(vocab_size: int, basic: int, what: str, special: Sequence[str]) 
     smallest = basic + len(special)
     if vocab_size < smallest:
         parts = f"{basic} {what} and {len(special)} special"
-        raise InputError(f"vocab_size must be at least {smallest} ({parts}), not {vocab_size}")
+        raise InputError(f"a vocabulary must have at least {smallest} tokens ({parts}), not {vocab_size}")
     if vocab_size > LARGEST_VOCABULARY:
-        raise InputError(f"vocab_size must be at most {LARGEST_VOCABULARY:,}, not {vocab_size:,}")
+        raise InputError(f"a vocabulary must have at most {LARGEST_VOCABULARY:,} tokens, not {vocab_size:,}")
     if len(set(special)) != len(special):
         raise InputError("special: a token is a duplicate")
 
@@ -167,7 +167,10 @@ def _decoded(file: BinaryIO, name: Path) -> Iterator[str]:
             start = done - len(decoder.getstate()[0])
         decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
-        raise InputError(f"{name} is not UTF-8 text: {error.reason} at byte {start + error.start}") from None
+        raise InputError(
+            f"{name} is not UTF-8 text: {error.reason} at byte {start + error.start};"
+            " if it is Latin-1 or Windows text, convert it, as with `iconv -f WINDOWS-1252 -t UTF-8 FILE`"
+        ) from None
 
 
 def _watched(texts: Iterable[str], progress: Callable[[int], object] | None) -> Iterator[str]:

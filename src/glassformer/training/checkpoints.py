@@ -50,7 +50,8 @@ class State:
 
     step: int = 0
     tokens: int = 0  # targets learned from so far
-    best: float | None = None  # the lowest loss on held-out text
+    start: float | None = None  # the loss on held-out text before the first step
+    best: float | None = None  # the lowest one after a step
     best_step: int = 0
     waited: int = 0  # evaluations since the best one
     stopped: bool = False  # early, because no evaluation got better
@@ -133,7 +134,8 @@ class CheckpointManager:
         _restore_tensors(trainee, tensors, notes["scalars"])
         trainee.batches.cursor = list(notes["cursor"])
         _restore_random(notes["random"], tensors, world, seed + notes["step"])
-        return State(**{name: notes[name] for name in State.__dataclass_fields__})
+        # An earlier version did not save every field; those have their defaults.
+        return State(**{name: notes[name] for name in State.__dataclass_fields__ if name in notes})
 
     def weights(self, step: int) -> dict[str, Tensor]:
         """The weights of one checkpoint."""
@@ -206,13 +208,16 @@ class CheckpointManager:
 
     def _check_identity(self, folder: Path, identity: dict[str, Any]) -> None:
         theirs, ours = self.defaults | identity, self.defaults | self.identity
-        # Keys that both have come first: one that only one of them has follows from another kind of model.
-        for name in sorted({*theirs, *ours}, key=lambda name: (name not in theirs or name not in ours, name)):
-            if theirs.get(name) != ours.get(name):
-                raise CheckpointError(
-                    f"{folder} was made with {name} = {theirs.get(name)}, now it is {ours.get(name)};"
-                    " go on with what it was, or begin anew in another folder (--out)"
-                )
+        every = ours | theirs  # in the recipe's order
+        changed = [name for name in every if theirs.get(name) != ours.get(name)]
+        # A key that only one of them has follows from another kind of model, which is named instead.
+        shared = [name for name in changed if name in theirs and name in ours]
+        if changed:
+            listed = [f"{name} = {theirs.get(name)} (now {ours.get(name)})" for name in shared or changed]
+            raise CheckpointError(
+                f"{folder} was made with {', '.join(listed)};"
+                " go on with what it was, or begin anew in another folder (--out)"
+            )
 
     def _last_good(self) -> str:
         for step in self.steps():
