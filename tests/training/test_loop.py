@@ -364,4 +364,4 @@ def test_after_an_evaluation_the_model_is_trained_on_as_before() -> None:
         world=Wrapped(),
     )
     list(run(setup))
-    assert asked == [True, True, False, True, True, False]
+    assert asked == [False, True, True, False, True, True, False]

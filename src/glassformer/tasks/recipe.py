@@ -21,7 +21,7 @@ DEFAULT_KIND = "gpt2"
 LARGEST = 1 << 63  # of a whole number
 # Fields of a family's Config that no recipe sets: the tokenizer or the other fields decide them.
 NOT_KEYS = {"vocab", "neurons", "activation", "norm_eps", "tied", "source_vocab", "pad", "start"}
-NOT_KEYS |= {"layout", "scaled", "head_bias"}
+NOT_KEYS |= {"layout", "scaled", "head_bias", "labels"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +72,20 @@ class PairedText:
             raise InputError(
                 f"languages are two, that of the source and that of the target, not {len(self.languages)}"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabeledText:
+    """What to learn from: texts with a label, or words with a label each."""
+
+    data: Strings = option(
+        (),
+        "Files: a text, a tab and its label a line; for tags a word a line, an empty line after a sentence.",
+    )
+    validation: Strings = option((), "The texts to evaluate on, in the same form; none: some are held out.")
+    held_out: float = option(0.1, "Share of the texts to hold out for evaluation.")
+    tokenizer: str = option("", "A model whose vocabulary to use; none: learn a new one from the texts.")
+    vocab: int = option(4000, "Size of a new vocabulary.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +144,7 @@ class Recipe:
     """A whole training. `model` is a `Shape`, or for another kind than gpt2 the section of `shape_of`."""
 
     about: str = ""
-    text: Text | PairedText = field(default_factory=Text)  # as the kind of model has it
+    text: Text | PairedText | LabeledText = field(default_factory=Text)  # as the kind of model has it
     model: ModelSection = field(default_factory=Shape)
     lora: Lora = field(default_factory=Lora)
     train: Hyperparameters = field(default_factory=Hyperparameters)
@@ -228,7 +242,10 @@ SECTIONS: dict[str, Any] = {
     "evaluation": EvalSchedule,
     "show": Show,
 }
-TEXTS: dict[str, Any] = {"target_token": PairedText}  # what a family learns -> its section; else Text
+TEXTS: dict[str, Any] = {
+    "target_token": PairedText,
+    "labels": LabeledText,
+}  # what a family learns -> its section; else Text
 OLD_NAMES = {"watch": "evaluation"}  # sections of recipes that an earlier version wrote
 
 

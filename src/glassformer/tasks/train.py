@@ -48,6 +48,7 @@ DECIDING = (
 )  # sections that must not change between one start and the next
 MAY_CHANGE = {
     "data",
+    "validation",
     "base",
     "parallel",
     "micro_batch",

@@ -40,8 +40,8 @@ class TrainingJob:
         """What it is trained on: lines of the model's card."""
         raise NotImplementedError
 
-    def token_ids(self) -> dict[str, int]:
-        """The fields of a new model's configuration that are ids of the vocabulary."""
+    def token_ids(self) -> dict[str, Any]:
+        """The fields of a new model's configuration that follow from the data, such as ids of tokens."""
         return {}
 
     def with_recipe(self, recipe: Recipe) -> Self:

@@ -94,10 +94,10 @@ class Translation(TrainingJob):
             net.add_module(DISCRIMINATOR, judge.to(device, self.dtype))
         return net
 
-    def export(self, folder: Path, net: Any, *, step: int, loss: float | None = None) -> None:
+    def export(self, folder: Path, net: Any, *, about: str) -> None:
         """Write the model, without what only its training needed."""
         with without_discriminator(net):
-            super().export(folder, net, step=step, loss=loss)
+            super().export(folder, net, about=about)
 
     def batches(self, net: Any) -> PairStream | OwnTokens:
         """Shuffled pairs, those of a batch of similar lengths."""

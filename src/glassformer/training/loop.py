@@ -199,7 +199,7 @@ class _Training:
         yield Begun(state.step)
         if self.setup.held_out is not None and state.step == 0:
             yield self._evaluate_untrained(self.setup.held_out)
-            self.setup.model.train()
+            self.forward.train()
 
         while state.step < self.hyperparameters.steps and not state.stopped:
             yield self._step()

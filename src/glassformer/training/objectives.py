@@ -29,6 +29,12 @@ def target_token(
     return _cross_entropy(logits, targets, smoothing=smoothing if model.training else 0.0)
 
 
+def labels(model: nn.Module, batch: dict[str, Tensor], *, smoothing: float = 0.0) -> Tensor:
+    """Cross-entropy of the labels in `target` (B, T + 1), behind its first column; texts are in `source`."""
+    targets = batch["target"][:, 1:].masked_fill(~batch["mask"], IGNORED)
+    return _cross_entropy(model(batch["source"]), targets, smoothing=smoothing if model.training else 0.0)
+
+
 def _cross_entropy(logits: Tensor, targets: Tensor, *, smoothing: float = 0.0) -> Tensor:
     """logits (B, T, V), targets (B, T) -> nats, summed over all targets that are not ignored."""
     if logits.dtype.itemsize < 4:
