@@ -26,7 +26,7 @@ class Picture(NamedTuple):
 PICTURES = [
     Picture(
         "story",
-        "A story, and how sure the model was",
+        "A story, and the probability of each token",
         """
 out = lm.generate("Once upon a time", max_new_tokens=80, seed=3)
 answer = out.probabilities()
@@ -55,7 +55,7 @@ answer = lm.merges("unbelievable robots")
         """
 answer = lm.embedding("A robot must")
 """,
-        "The row of each token, the row of its place, and the sum, which goes into the first block.",
+        "The embedding of each token, that of its position, and the sum, which goes into the first block.",
     ),
     Picture(
         "robot",
@@ -84,8 +84,8 @@ answer = out.steps(layer=2, head=1, position=3)
 out = lm.generate("{LAW}", max_new_tokens=1, temperature=0)
 answer = out.find_heads("it", "robot")
 """,
-        "In the article a head of GPT-2 gives half of its attention for “it” to “a robot”. The storyteller has read stories, not "
-        "laws, and yet has a head that gives even more.",
+        "In the article a head of GPT-2 gives half of its attention for “it” to “a robot”. Here head 4.4 gives 62 %. That does not "
+        "show that it resolves “it”: the next picture has what it does elsewhere.",
     ),
     Picture(
         "law-arcs",
@@ -94,7 +94,9 @@ answer = out.find_heads("it", "robot")
 out = lm.generate("{LAW}", max_new_tokens=1, temperature=0)
 answer, drawing = out.attention(layer=4, head=4), "arcs"
 """,
-        "Head 4.4: arcs from every token to those that it attends to most.",
+        "Head 4.4: arrows from every token to those that it attends to most. From 14 of the 15 tokens after “robot” that is “robot”, "
+        "not from “it” alone; and without this head (zero ablation) the prediction after “it” hardly changes: a KL divergence of "
+        "0.003 nats. A large weight says where a head attends, not what the model uses it for.",
     ),
     Picture(
         "matrix",
@@ -103,7 +105,7 @@ answer, drawing = out.attention(layer=4, head=4), "arcs"
 out = lm.generate("The dog saw the ball. The dog", max_new_tokens=3, temperature=0)
 answer = out.attention(layer=4, head=1)
 """,
-        "A row attends, a column is attended to; what lies ahead is masked.",
+        "A row attends, a column is attended to; the future is masked.",
     ),
     Picture(
         "heads",
@@ -112,8 +114,8 @@ answer = out.attention(layer=4, head=1)
 out = lm.generate("The dog saw the ball. The dog", max_new_tokens=3, temperature=0)
 answer = out.attention()
 """,
-        "A layer a row, with what each head gives most to: the token before, the first one, the same one earlier, or what "
-        "followed that.",
+        "A layer a row. Each head is labeled with the strongest of four patterns: the previous token, the first one, the same one "
+        "earlier, or what followed that (induction). No label: none of them is above uniform attention.",
     ),
     Picture(
         "lens",
@@ -140,7 +142,7 @@ answer = out.rankings()
 out = lm.generate("The keys to the cabinet", max_new_tokens=1, temperature=0)
 answer = out.rankings_watch([" was", " were", " is", " are"], position=-2)
 """,
-        "The subject is “keys”, so “were” and “are” would be right. The storyteller is misled by “cabinet”: “was” leads.",
+        "The subject is “keys”, so “were” and “are” would be right. The storyteller ranks “was” first, which agrees with “cabinet”.",
     ),
     Picture(
         "saliency",
@@ -149,8 +151,9 @@ answer = out.rankings_watch([" was", " were", " is", " are"], position=-2)
 out = lm.generate("The little dog was very", max_new_tokens=3, temperature=0)
 answer = out.saliency()
 """,
-        "Gradient × input for three tokens, each with its test: how the token falls when what is called important is taken away, "
-        "and how it comes back.",
+        "Gradient × input for three tokens, each with its test: how its probability falls when what is called important is deleted, "
+        "and how it rises when that is inserted again. A good explanation has a smaller area than random order in deletion and "
+        "a larger one in insertion; of “angry” it has not.",
     ),
     Picture(
         "counting",
@@ -195,7 +198,7 @@ answer = out.neurons(k=2)
 out = lm.generate("Once upon a", max_new_tokens=1, temperature=0)
 answer = out.residual(position=2)
 """,
-        "Its length, what each half of a block added, how much of its direction stayed, and what it would predict.",
+        "Its norm, what each half of a block added, the cosine with the vector before, and what it would predict.",
     ),
     Picture(
         "attribution",
@@ -204,16 +207,16 @@ answer = out.residual(position=2)
 out = lm.generate("Once upon a", max_new_tokens=1, temperature=0)
 answer = out.attribution(0)
 """,
-        "The logit of the next token, part by part: embedding, heads, feed-forward layers.",
+        "Direct logit attribution: the logit of the next token is the sum of what embedding, heads and feed-forward layers add.",
     ),
     Picture(
         "cache",
-        "Keys and values that are reused",
+        "The KV cache at work",
         """
 out = lm.generate("Once upon a time", max_new_tokens=6, temperature=0)
 answer = out.cache()
 """,
-        "Solid was found in the cache, outlined is new: after the prompt, one column a step.",
+        "Solid keys and values are reused, outlined ones are computed: after the prompt, one column a step.",
     ),
     Picture(
         "sweep",
@@ -221,7 +224,7 @@ answer = out.cache()
         """
 answer = lm.sweep("The girl lost", "The boy lost", answer=" her", foil=" his")
 """,
-        "One place at a time is taken from the first text into the second: how much of “her” comes back.",
+        "Activation patching: one place at a time is taken from the first text into the second. How much of the logit difference is restored?",
     ),
     Picture(
         "edit",
@@ -233,7 +236,7 @@ from glassformer.answers.answer import Text
 text = Text(lm, lm.encode("Once upon a"))
 answer = ask("edit", text, edits=[{"site": "blocks.0.attn", "do": "zero"}], k=5, max_new_tokens=8)
 """,
-        "The next token before and after.",
+        "Zero ablation: the next token before and after.",
     ),
     Picture(
         "diff",

@@ -24,7 +24,7 @@ lm = gf.load("storyteller")
 out = lm.generate("Once upon a time, there was a little", max_new_tokens=12, seed=2)
 print(out)""",
     ),
-    ("An answer that ends a cell is drawn. How sure was it of each token?", "out.probabilities()"),
+    ("An answer that ends a cell is drawn. How probable was each token?", "out.probabilities()"),
     ("What would every layer predict, if it were the last?", "out.lens()"),
     (
         "Where does a head attend? Hover over a row; `t` opens the numbers as a table.",
@@ -42,7 +42,7 @@ print(out)""",
     (
         "Switch a part off, and ask again:",
         """\
-with lm.edit([{"site": "blocks.0.attn", "do": "zero"}]):
+with lm.edit([{"site": "blocks.*.attn", "do": "zero"}]):  # no token sees another one
     print(lm.generate("Once upon a time", max_new_tokens=12, temperature=0))""",
     ),
     ("Numbers as pandas has them:", "out.rankings().to_frame().head()"),

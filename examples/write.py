@@ -1,4 +1,4 @@
-"""Write a story, then ask how sure the model was of every word."""
+"""Write a story, then ask how probable every token was."""
 
 import glassformer as gf
 

@@ -8,7 +8,7 @@ import pytest
 
 import glassformer as gf
 from glassformer.answers.answer import Text
-from glassformer.answers.attention import attention, find_heads
+from glassformer.answers.attention import attention, find_heads, heads, steps
 from glassformer.explain import attention as attending
 from glassformer.tasks.complete import LanguageModel
 
@@ -42,6 +42,38 @@ def test_the_search_finds_the_head_that_looks_most(lm: LanguageModel, text: Text
     layer, head, weight = find_heads(text, source="sat", target=" cat").rows[0]
     assert weight == pytest.approx(given.max())
     assert given[layer, head] == given.max()
+
+
+def test_a_head_is_labeled_only_above_uniform_attention(lm: LanguageModel, text: Text) -> None:
+    """With scores of 0 a head attends alike to all that it sees: none of its shares says anything."""
+    found = heads(text)
+    label = found.strongest(0, 4)
+    assert label is not None
+    assert label[0] == "previous"
+    with lm.edit([{"site": "blocks.0.attn.scores", "do": "zero"}]):
+        flat = heads(text)
+    count = flat.patterns.shape[1]
+    assert [flat.strongest(0, head) for head in range(count)] == [None] * count
+    np.testing.assert_allclose(flat.first[0], found.uniform.first[0, 0], atol=1e-6)
+    titles = [panel["title"] for panel in flat.view().spec["panels"]]
+    assert titles[:2] == ["0.0", "0.1"]
+    assert "uniform attention would have: previous" in flat.caption
+
+
+def test_colors_hold_the_sum_of_the_values(text: Text) -> None:
+    """The sum can be larger than each value: one scale that holds both."""
+    found = steps(text, layer=2, head=1, position=3)
+    scale = found.view().spec["panels"][1]["panels"][1]["scale"]
+    largest = max(np.abs(found.weighted).max(), np.abs(found.mix).max())
+    assert scale["high"] == -scale["low"] == pytest.approx(largest)
+    assert np.abs(found.mix).max() > np.abs(found.weighted).max()
+
+
+def test_the_sentence_says_which_weights_it_compares(text: Text) -> None:
+    """The first token gives all to itself, so a smaller weight is not "the largest" without more words."""
+    found = attention(text, layer=1, head=0)
+    assert found.weights[0, 0] == 1
+    assert found.sentence().endswith("the largest weight of a token that has several sources.")
 
 
 def test_words_instead_of_tokens(lm: LanguageModel) -> None:

@@ -44,7 +44,7 @@ def test_why_explains_what_was_written(lm: LanguageModel) -> None:
     np.testing.assert_allclose(shares[0, : len(right)], right / right.sum(), rtol=1e-4)
 
 
-def test_the_test_of_a_token_is_said_once(lm: LanguageModel) -> None:
+def test_the_test_of_a_token_is_reported_once(lm: LanguageModel) -> None:
     """Not in every row: in the caption, as a mean of several tokens; values and CSV have each."""
     found = lm.generate("Once upon a", max_new_tokens=2, temperature=0).saliency(
         "integrated_gradients", steps=4
@@ -59,6 +59,7 @@ def test_the_test_of_a_token_is_said_once(lm: LanguageModel) -> None:
         "completeness gap": values["gaps"],
         "deletion": values["deletion"],
         "insertion": values["insertion"],
+        "random order": values["random_order"],
     }
     means = ", ".join(f"{name} {number(float(np.mean(each)))}" for name, each in tests.items())
     assert found.caption.partition("\n")[2] == f"{means} (means of 2 tokens)"
@@ -68,5 +69,5 @@ def test_the_test_of_a_token_is_said_once(lm: LanguageModel) -> None:
         assert [float(row[name]) for name in tests] == pytest.approx([each[n] for each in tests.values()])
 
     titles = [one["title"] for one in found.view().spec["panels"]]
-    deletion, insertion = (number(values[name][1]) for name in ("deletion", "insertion"))
-    assert titles[3] == f"its probability: deletion {deletion}, insertion {insertion}"
+    areas = [f"{name} {number(tests[name][1])}" for name in ("deletion", "insertion", "random order")]
+    assert titles[3] == f"areas: {', '.join(areas)}"

@@ -38,7 +38,7 @@ def test_rows_of_a_sentence(lm: LanguageModel) -> None:
 
 
 def test_rows_of_a_long_text_are_drawn_in_part(lm: LanguageModel) -> None:
-    """The table has all of them, the picture says how many it leaves out."""
+    """The table has all of them, the picture gives the number that it leaves out."""
     found = lm.training_rows("One day a robot met a girl. " * 40)
     assert found.view().spec["rows"][-1]["pieces"][0].endswith("more rows")
     assert len(found.rows) == len(found.tokens) - 1

@@ -21,7 +21,7 @@ from glassformer.hub.folder import save_folder
 
 
 def test_generate_is_reproducible(glass, model: str) -> None:
-    """Same seed, same text; another seed, another text; the prompt stands first."""
+    """Same seed, same text; another seed, another text; the prompt comes first."""
     first = glass("generate", "-m", model, "-n", "20", "-s", "5", "Once upon")
     assert first == glass("generate", "-m", model, "-n", "20", "-s", "5", "Once upon")
     assert first[0] == 0
@@ -75,7 +75,7 @@ def test_several_answers_and_beams(glass, model: str) -> None:
 
 
 def test_a_prompt_that_does_not_fit(glass, model: str) -> None:
-    """The error says by how much; sliding is a choice."""
+    """The error gives the excess; sliding is a choice."""
     code, _, err = glass("generate", "-m", model, "x" * 70)
     assert code == 2
     assert re.search(r"\d+ tokens, \d+ more than the model's context of 64", err)
@@ -105,21 +105,21 @@ def test_a_conversation_on_a_terminal(model: str) -> None:
     command = [sys.executable, "-m", "glassformer.cli", "generate", "-m", model, "-i", "-n", "4", "-s", "1"]
     with subprocess.Popen(command, stdin=child, stdout=child, stderr=child) as process:
         os.close(child)
-        said, sent, deadline = "", 0, time.time() + 60
+        printed, sent, deadline = "", 0, time.time() + 60
         while time.time() < deadline and (process.poll() is None or select.select([parent], [], [], 0)[0]):
             if select.select([parent], [], [], 0.2)[0]:
                 try:
-                    said += os.read(parent, 4096).decode(errors="replace")
+                    printed += os.read(parent, 4096).decode(errors="replace")
                 except OSError:
                     break
-            if said.count("> ") > sent and sent < 3:
+            if printed.count("> ") > sent and sent < 3:
                 os.write(parent, [b"Once\n", b"upon\n", b"\x04"][sent])
                 sent += 1
         assert process.wait(30) == 0
     os.close(parent)
-    assert "Once" in said
-    assert "upon" in said
-    assert "Traceback" not in said
+    assert "Once" in printed
+    assert "upon" in printed
+    assert "Traceback" not in printed
 
 
 def test_a_prompt_of_any_bytes(glass, model: str) -> None:
@@ -179,7 +179,7 @@ def test_examples_go_before_the_question(glass, model: str, tmp_path: Path) -> N
     assert "examples_used" not in plain
 
 
-def test_an_answer_to_examples_ends_where_it_is_said(glass, model: str, tmp_path: Path) -> None:
+def test_an_answer_to_examples_ends_at_a_stop_string(glass, model: str, tmp_path: Path) -> None:
     """At a line end; with --stop, there."""
     (tmp_path / "e.txt").write_text("a\n\nb")
     command = ("generate", "-m", model, "-n", "40", "--examples", str(tmp_path / "e.txt"), "--json", "c")
@@ -194,7 +194,7 @@ def test_an_answer_to_examples_ends_where_it_is_said(glass, model: str, tmp_path
 
 
 def test_examples_that_do_not_fit_are_named(glass, model: str, tmp_path: Path) -> None:
-    """The first are dropped, as few as possible; how many is said on stderr, and in the data."""
+    """The first are dropped, as few as possible; their number is on stderr, and in the data."""
     lines = [json.dumps({"prompt": f"{n} x x x", "completion": " y"}) for n in range(30)]
     (tmp_path / "e.jsonl").write_text("\n".join(lines))
     command = ("generate", "-m", model, "-s", "1", "--examples", str(tmp_path / "e.jsonl"), "31 x")

@@ -8,7 +8,7 @@ import pytest
 
 
 def test_models_lists_what_ships(glass) -> None:
-    """The storyteller is there; what could be pulled is named."""
+    """The storyteller is listed; what could be pulled is named."""
     code, out, _ = glass("models")
     assert code == 0
     assert "storyteller" in out
@@ -31,10 +31,10 @@ def test_convert_keeps_under_a_name(
     code, out, err = glass("convert", "pytorch_model.bin", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out) == {"folder": str(home / "models" / "gem")}
-    assert glass("convert", "pytorch_model.bin")[0] == 2  # it is there already
+    assert glass("convert", "pytorch_model.bin")[0] == 2  # it exists already
     monkeypatch.chdir(tmp_path)
     assert "gem" in glass("models")[1]
-    assert glass("generate", "-m", "gem", "x")[0] == 2  # it has no vocabulary, and says so
+    assert glass("generate", "-m", "gem", "x")[0] == 2  # it has no vocabulary
     assert glass("rm", "gem", "-y")[0] == 0
     assert not (home / "models" / "gem").exists()
 

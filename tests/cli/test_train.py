@@ -9,6 +9,7 @@ from pathlib import Path
 import crash
 import pytest
 import torch
+from reversing import write_pairs
 from rich.console import Console
 from rich.live import Live
 
@@ -40,15 +41,15 @@ def test_text_in_model_out(text: str, tmp_path: Path, capsys: pytest.CaptureFixt
     assert (
         glass(["train", "--data", text, "--out", str(out), "--steps=12", "--preview", "The big", *SMALL]) == 0
     )
-    said = capsys.readouterr()
-    assert said.out.startswith(f'{out}/model\n\nRun it:   glass generate -m {out} "The big"\n')
-    assert f"Keep it:  glass convert {out} NAME" in said.out
-    assert said.out.endswith(f"transformers loads the folder {out}/model\n")
-    assert "warmup (100 steps) is longer than the training (12 steps)" in said.err
-    assert re.search(r"step 0  held-out loss [\d.]+  before training", said.err)
-    assert "step 12/12  loss" in said.err
-    assert "held-out loss" in said.err
-    assert "Done: 12 steps, 768 tokens; best held-out loss" in said.err
+    printed = capsys.readouterr()
+    assert printed.out.startswith(f'{out}/model\n\nRun it:   glass generate -m {out} "The big"\n')
+    assert f"Keep it:  glass convert {out} NAME" in printed.out
+    assert printed.out.endswith(f"transformers loads the folder {out}/model\n")
+    assert "warmup (100 steps) is longer than the training (12 steps)" in printed.err
+    assert re.search(r"step 0  held-out loss [\d.]+  before training", printed.err)
+    assert "step 12/12  loss" in printed.err
+    assert "held-out loss" in printed.err
+    assert "Done: 12 steps, 768 tokens; best held-out loss" in printed.err
     assert glass(["generate", "-m", str(out), "-n", "5", "--seed", "1", "The big"]) == 0
     assert capsys.readouterr().out.startswith("The big")
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
@@ -57,7 +58,7 @@ def test_text_in_model_out(text: str, tmp_path: Path, capsys: pytest.CaptureFixt
     assert {"step", "loss", "lr", "norm", "tokens", "tokens_per_second"} == set(steps[0])
     held_out = {line["step"]: line["held_out"] for line in lines if "held_out" in line}
     assert list(held_out) == [0, 5, 10, 12]
-    assert f"({held_out[0]:.4f} before training)" in said.err
+    assert f"({held_out[0]:.4f} before training)" in printed.err
     assert [line["preview"][:7] for line in lines if "preview" in line] == ["The big"] * 4
     card = (out / "model" / "card.md").read_text()
     assert "The training ended after step 12 of 12" in card
@@ -68,7 +69,7 @@ def test_text_in_model_out(text: str, tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 def test_a_finished_run_and_its_folder(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The folder alone says everything: given again, it is found finished; with a changed key that is said."""
+    """The folder is enough: given again, it is found finished; a changed key is reported."""
     out = tmp_path / "run"
     assert glass(["train", "--data", text, "--out", str(out), "--steps=6", "--json", *SMALL]) == 0
     first = json.loads(capsys.readouterr().out)
@@ -114,7 +115,7 @@ def test_a_recipe(
     [["--lora"], ["--lora", "--rank=2", "--targets=mlp.up", "--targets=attn.proj"], [], ["--freeze=tokens"]],
 )
 def test_finetune(how: list[str], text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All of a model, parts of it, or by LoRA: the result runs, knows the text better, and what is frozen
+    """All of a model, parts of it, or by LoRA: the result runs, predicts the text better, and what is frozen
     stays.
     """
     out = tmp_path / "run"
@@ -236,9 +237,9 @@ def test_bad_input(
         files[name] = str(tmp_path / name)
     given = [argument.format(**files) for argument in arguments]
     assert glass(["train", *given, "--out", str(tmp_path / "run")]) == 2
-    said = capsys.readouterr().err
-    assert word in said
-    assert said.count("\n") == 1, said
+    printed = capsys.readouterr().err
+    assert word in printed
+    assert printed.count("\n") == 1, printed
     assert not (tmp_path / "run").exists()
 
 
@@ -290,6 +291,15 @@ def test_the_flags_of_a_kind(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--stride" in capsys.readouterr().err
 
 
+def test_a_preview_with_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A model may generate any bytes: they are shown by their numbers."""
+    from glassformer.tasks.train import Preview
+
+    follower = panel.Follower(tmp_path)
+    follower.show(Preview(1, "a\x1b[2Jb\nc\x0e"))
+    assert capsys.readouterr().err == "  a‹U+001B›[2Jb\n  c‹U+000E›\n"
+
+
 def test_the_panel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """On a terminal one panel shows step, loss, held-out loss, learning rate, speed and time left."""
     from glassformer.tasks.train import Evaluated, Preview, Started, Stepped
@@ -314,7 +324,7 @@ def test_the_panel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_times_and_curves_in_words() -> None:
-    """Seconds as people say them; a falling curve falls."""
+    """Seconds in readable units; a falling curve falls."""
     assert [panel.clock(s) for s in (0.2, 59, 61, 3600, 7265)] == [
         "1 s",
         "59 s",
@@ -351,8 +361,37 @@ def test_tensorboard(text: str, tmp_path: Path) -> None:
         (["--lora", "--rank", "0"], "--lora and --rank 0 contradict each other"),
     ],
 )
-def test_flags_of_lora_need_it(said, model: str, tmp_path: Path, flags: list[str], message: str) -> None:
+def test_flags_of_lora_need_it(printed, model: str, tmp_path: Path, flags: list[str], message: str) -> None:
     """They are never ignored without a word."""
     text = tmp_path / "text.txt"
     text.write_text("a few words")
-    assert message in said("finetune", model, "--data", str(text), *flags, code=2)
+    assert message in printed("finetune", model, "--data", str(text), *flags, code=2)
+
+
+def test_pairs_in_translator_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Trained on pairs and fine-tuned on others: the verb that runs it is named, and it runs."""
+    data, out, small = (
+        write_pairs(tmp_path),
+        str(tmp_path / "run"),
+        ["--batch=4", "--steps=2", "--no-tensorboard"],
+    )
+    shape = [
+        "--kind=transformer",
+        "--layers=1",
+        "--decoder-layers=1",
+        "--heads=2",
+        "--width=16",
+        "--context=16",
+    ]
+    assert glass(["train", "--data", data, "--vocab=258", "--out", out, "--preview=abc", *shape, *small]) == 0
+    assert f'Run it:   glass translate -m {out} "abc"\n' in capsys.readouterr().out
+    assert glass(["translate", "-m", out, "-n", "4", "abc"]) == 0
+
+    more = ["finetune", out, "--data", data, "--out", str(tmp_path / "more"), *small]
+    assert glass([*more, "--lora", "--targets=attn.query", "--longest=5"]) == 0
+    assert "adapter_config.json" in {path.name for path in (tmp_path / "more" / "model").iterdir()}
+    assert glass(["translate", "-m", str(tmp_path / "more"), "-n", "4", "abc"]) == 0
+    capsys.readouterr()
+    (tmp_path / "half.tsv").write_text("ab\tba\ncd\n")
+    assert glass(["finetune", out, "--data", str(tmp_path / "half.tsv"), "--out", str(tmp_path / "bad")]) == 2
+    assert "half.tsv, line 2: no tab between a source and a target: 'cd'" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from explain.readings import reading
 from explain.test_saliency import TARGETS
 from small import Pair
 
-from glassformer.explain.faithfulness import agreement, faithfulness
+from glassformer.explain.faithfulness import ORDERS, agreement, faithfulness
 from glassformer.explain.saliency import Saliency, Target, saliency
 
 
@@ -35,6 +35,24 @@ def test_deletion_and_insertion(pair: Pair, words: torch.Tensor, blank: int | No
     np.testing.assert_allclose(curves.deletion[:, -1], curves.insertion[:, 0], rtol=1e-6)
     ratio = curves.deletion / curves.deletion[:, :1]
     np.testing.assert_allclose(curves.deletion_area, np.trapezoid(ratio, curves.fractions, axis=-1))
+
+
+def test_random_orders_are_the_baseline(pair: Pair) -> None:
+    """Of two tokens one is blank in half of the points: the mean is a mixture of both, always the same one."""
+    target = Target(1, 7)
+    found = saliency(reading(pair), [target])
+    one, other = (
+        faithfulness(reading(pair), Saliency("", [target], np.array([scores])), fractions=(0, 0.5, 1))
+        for scores in ([2.0, 1.0], [1.0, 2.0])
+    )
+    curves = faithfulness(reading(pair), found, fractions=(0, 0.5, 1))
+    np.testing.assert_allclose(curves.random[:, [0, 2]], curves.deletion[:, [0, 2]], rtol=1e-6)
+    part = (curves.random[0, 1] - one.deletion[0, 1]) / (other.deletion[0, 1] - one.deletion[0, 1])
+    assert part * ORDERS == pytest.approx(round(part * ORDERS), abs=1e-4)
+    assert 0 < round(part * ORDERS) < ORDERS
+    np.testing.assert_array_equal(curves.random, one.random)
+    ratio = curves.random / curves.random[:, :1]
+    np.testing.assert_allclose(curves.random_area, np.trapezoid(ratio, curves.fractions, axis=-1))
 
 
 def test_agreement() -> None:

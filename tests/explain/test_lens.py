@@ -22,7 +22,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def right(pair: Pair) -> np.ndarray:
-    """(S, T, V): what each whole block would say, by `transformers`, and what its attention would."""
+    """(S, T, V): the log-probabilities after each whole block, by `transformers`, and after its attention."""
     body = pair.theirs.transformer
     added: list[torch.Tensor] = []  # what every half block puts on the residual stream, in order
 
@@ -37,9 +37,9 @@ def right(pair: Pair) -> np.ndarray:
         stages = [body.wte(torch.tensor([pair.ids])) + body.wpe(torch.arange(len(pair.ids)))]
         for part in added:
             stages.append(stages[-1] + part)
-        said = [pair.theirs.lm_head(body.ln_f(stage))[0].numpy() for stage in stages]
-    np.testing.assert_allclose(said[-1], logits, atol=1e-12)
-    return log_softmax(np.stack(said))
+        expected = [pair.theirs.lm_head(body.ln_f(stage))[0].numpy() for stage in stages]
+    np.testing.assert_allclose(expected[-1], logits, atol=1e-12)
+    return log_softmax(np.stack(expected))
 
 
 @pytest.mark.parametrize("chunk", [128, 5])
@@ -59,6 +59,8 @@ def test_every_stage(pair: Pair, right: np.ndarray, chunk: int, monkeypatch: pyt
     np.testing.assert_array_equal(found.ranks, 1 + (right > mine[..., None]).sum(-1))
     np.testing.assert_allclose(found.entropy, -(np.exp(right) * right).sum(-1), **close)
     np.testing.assert_allclose(found.divergence, (np.exp(right[-1]) * (right[-1] - right)).sum(-1), **close)
+    assert (found.divergence[-1] == 0).all()  # the last stage from itself, not −1e−16
+    assert (found.divergence >= 0).all()
     np.testing.assert_allclose(found.watched_logprobs, right[..., [3, 60]], **close)
     np.testing.assert_array_equal(found.watched_ranks[..., 1], 1 + (right > right[..., [60]]).sum(-1))
 

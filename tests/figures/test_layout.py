@@ -22,8 +22,8 @@ from glassformer.figures.grids import strongest
 from glassformer.figures.labels import cells, cut, number, percent, tick, visible, visible_start, wrap
 from glassformer.figures.layout import ROOMS, figure, layouts
 from glassformer.figures.marks import press, width_of
-from glassformer.figures.packing import numbers
-from glassformer.figures.specs import names
+from glassformer.figures.packing import numbers, short
+from glassformer.figures.specs import bars, matrix, names, plain
 from glassformer.figures.svg import svg
 from glassformer.figures.view import View, packed
 from glassformer.tasks.complete import LanguageModel
@@ -81,7 +81,7 @@ def sample(marks: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_several_layouts_share_their_marks(looks: dict[str, Look]) -> None:
-    """A narrow layout says of most marks only where they are; put together they are its own."""
+    """A narrow layout holds only the places of most marks; merged with the wide one it is complete."""
     spec = looks["probabilities"].view().spec
     spec = spec | {"tokens": spec["tokens"] * 4, "values": spec["values"] * 4}
     made = layouts(spec)
@@ -182,9 +182,9 @@ def test_a_long_text_is_pooled_and_shown_in_part(long: dict[str, Look]) -> None:
 
 
 def test_numbers_survive_the_packing() -> None:
-    """Few are kept with four digits, many as halves; what is masked stays so."""
+    """Few are kept with nine digits, many as 32-bit floats, very many as halves; what is masked stays so."""
     rng = np.random.default_rng(0)
-    for shape in ((3, 4), (100, 101)):
+    for shape, error in (((3, 4), 1e-8), ((100, 101), 1e-6), ((512, 513), 1e-3)):
         values = rng.normal(size=shape)
         values[0, 0] = np.nan
         values[1, 1] = -np.inf
@@ -192,9 +192,20 @@ def test_numbers_survive_the_packing() -> None:
         assert back[0][0] is None
         assert back[1][1] is None
         filled = np.array([[0 if one is None else one for one in row] for row in back])
-        np.testing.assert_allclose(filled, np.where(np.isfinite(values), values, 0), rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(filled, np.where(np.isfinite(values), values, 0), rtol=error, atol=1e-7)
     large = np.full((100, 100), 1e6)
     assert numbers(packed(large))[0][0] == 1e6
+
+
+def test_percentages_are_rounded_once() -> None:
+    """A picture shows the percentage of the true number, not of one that was rounded before; halves go up."""
+    given = [0.11045, 0.0104499, 0.55549, 0.99949, 0.2905, 0.0645]
+    expected = ["11 %", "1 %", "55.5 %", "99.9 %", "29.1 %", "6.5 %"]
+    assert [percent(short(one)) for one in given] == expected
+    assert [percent(one) for one in plain(given)] == expected
+    many = np.resize(np.array(given, dtype=np.float32), (100, 102))
+    assert [percent(one) for one in numbers(packed(many))[0][:4]] == expected[:4]
+    assert number(short(1.2345)) == "1.23"
 
 
 def test_patches_are_as_strong_as_their_strongest() -> None:
@@ -243,7 +254,7 @@ def test_what_cannot_be_seen_is_marked(text: str, shown: str, width: int) -> Non
 
 
 def test_a_label_of_a_very_long_token_is_its_beginning() -> None:
-    """In a million characters nobody reads the rest, and every one of them would be looked at."""
+    """A million characters are not readable, and measuring each would take long."""
     assert visible_start(" a\n" * 10) == visible(" a\n" * 10)
     assert visible_start("x" * 200) == "x" * 200
     assert visible_start(" " * 1_000_000) == "␣" * 200 + "…"
@@ -276,6 +287,28 @@ def test_labels_and_numbers() -> None:
     assert percent(8e-7) == "8e−5 %"
 
 
+def test_bars_below_zero_and_a_shared_range() -> None:
+    """The other color below zero; a bar of the same value is as long wherever the range is the same."""
+    long = []
+    for values in ([0.5, -0.25], [0.5, 0.25]):
+        spec = {**PLAIN, **bars(["a", "b"], values, low=-0.25, high=0.5)}
+        first, second = (mark for mark in figure(spec).marks if mark["mark"] == "rect")
+        long.append(first["w"])
+        assert first["fill"] == "s0"
+        assert second["fill"] == ("below" if values[1] < 0 else "s0")
+    assert long[0] == long[1]
+
+
+def test_a_legend_of_few_steps() -> None:
+    """Ranks: plain numbers, each beside its color."""
+    scale = magnitude("rank") | {"steps": [[1, "1"], [0.5, "10"], [1 / 3, "100"]]}
+    spec = {**PLAIN, **matrix(["a"], ["b"], values=[[0.5]], scale=scale, y_title="layer", x_title="token")}
+    said = [mark["text"] for mark in figure(spec).marks if mark["mark"] == "text"]
+    at = said.index("rank")
+    assert said[at : at + 4] == ["rank", "1", "10", "100"]
+    assert "rows: layer · columns: token" in said
+
+
 def test_views_with_gaps() -> None:
     """Nothing, null, one point and equal values are drawn."""
     for spec in with_gaps():
@@ -287,7 +320,7 @@ def test_views_with_gaps() -> None:
 def test_features_and_labels() -> None:
     """Rows of features with the label that follows them: below each other where there is room."""
     rows = [{"note": str(n), "pieces": ["robot"] * (n + 1), "label": "must"} for n in range(4)]
-    spec = {"view": 2, **PLAIN, "kind": "boxes", "rows": rows}
+    spec = {"view": 3, **PLAIN, "kind": "boxes", "rows": rows}
     assert not list(jsonschema.Draft202012Validator(SCHEMA).iter_errors(spec))
 
     found = [mark for mark in marks(spec) if "label" in mark.get("keys", ())]
@@ -327,8 +360,8 @@ def test_one_column_of_a_paper(looks: dict[str, Look], long: dict[str, Look]) ->
     assert not wide
 
 
-def test_what_is_left_out_is_said(storyteller: LanguageModel) -> None:
-    """A picture that does not show all says so."""
+def test_what_is_left_out_is_counted(storyteller: LanguageModel) -> None:
+    """A picture that does not show all rows gives the number of the others."""
     out = storyteller.generate("Once upon a time", max_new_tokens=14, temperature=0)
     assert out.saliency(tested=False).view().spec["title"].endswith("; the first 12 of 14 tokens")
     assert "; the first 24 of " in out.attribution(0).view().spec["title"]
@@ -338,7 +371,7 @@ def test_what_is_left_out_is_said(storyteller: LanguageModel) -> None:
 
 
 def test_a_query_of_a_long_text_is_in_sight(storyteller: LanguageModel) -> None:
-    """The part that is shown ends at the query, and the title says where that is."""
+    """The part that is shown ends at the query, and the title names its position."""
     out = storyteller.generate(
         "One day a robot met a girl. They ran up the hill. " * 12, max_new_tokens=1, temperature=0
     )
@@ -378,7 +411,7 @@ def test_panels_that_ask_for_it_are_in_line() -> None:
     """`label_columns` is room for the names of rows, at least; a longer name takes more."""
     part = {"kind": "matrix", "columns": ["c"], "values": [[1.0]], "scale": magnitude("x"), "legend": False}
     parts = [{**part, "rows": [name], "label_columns": 6} for name in ("a", "abc", "abcdefgh")]
-    spec = json.loads(json.dumps({"view": 2, **PLAIN, "kind": "panels", "panels": parts}))
+    spec = json.loads(json.dumps({"view": 3, **PLAIN, "kind": "panels", "panels": parts}))
     assert not list(jsonschema.Draft202012Validator(SCHEMA).iter_errors(spec))
     lefts = [mark["x"] for mark in figure(spec).marks if mark["mark"] == "grid"]
     assert lefts[0] == lefts[1] < lefts[2]

@@ -80,7 +80,7 @@ def test_perplexity_is_that_of_transformers(
 def test_documents_are_measured_one_by_one(
     pair: tuple[LanguageModel, torch.nn.Module], tmp_path: Path
 ) -> None:
-    """Each from its own beginning; only so many, and only so much of each, where that is asked for."""
+    """Each from its own beginning; with limits, only the first texts and the first characters of each."""
     lm, theirs = pair
     texts = [STORY[:50], "The end.", STORY[30:200], "And one more."]
     path = tmp_path / "stories.jsonl"
@@ -161,7 +161,7 @@ def test_wikitext_is_read_as_published(gpt2: gf.Tokenizer) -> None:
 
 @pytest.mark.parametrize("name", ["wikitext2", "lambada"])
 def test_a_set_that_is_not_here(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """One sentence says where it was looked for, and what to do."""
+    """One sentence names the place that was searched and the remedy."""
     monkeypatch.delenv("GLASSFORMER_DATA", raising=False)
     with pytest.raises(InputError, match="GLASSFORMER_DATA is not set"):
         list(evaluate(gf.load("storyteller"), name))
@@ -175,10 +175,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     path = tmp_path / "story.txt"
     path.write_text(STORY[:300])
     assert glass(["eval", "storyteller", str(path)]) == 0
-    said = capsys.readouterr()
-    assert said.err == ""
-    assert "perplexity" in said.out
-    assert "windows of 512 tokens, moving by 256" in said.out
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert "perplexity" in printed.out
+    assert "windows of 512 tokens, moving by 256" in printed.out
     assert glass(["eval", "storyteller", str(path), "--json", "--stride", "100"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [one["name"].split(", ")[-1] for one in found] == ["without overlap", "stride 100"]

@@ -105,7 +105,7 @@ def test_special_tokens_of_ones_own() -> None:
 
 
 def test_special_tokens_in_the_text_are_plain() -> None:
-    """A text that speaks of `<|endoftext|>` teaches its letters and does not move its id."""
+    """A text that contains `<|endoftext|>` teaches its letters and does not move its id."""
     tokenizer = train_tokenizer([END_OF_TEXT * 50], 270)
     assert tokenizer.special == {END_OF_TEXT: len(tokenizer) - 1}
     ids = tokenizer.encode(END_OF_TEXT)

@@ -27,6 +27,8 @@ SHORT = {
     "duplicate": "dup.",
     "induction": "ind.",
 }  # kinds of heads, over a small pattern
+CLEARLY = 0.005  # above the share of uniform attention: less would be shown as the same percentage
+UNITS = {"entropy": "nats", "distance": "tokens"}
 
 
 # attention and rollout: how much every token takes from every other
@@ -99,19 +101,32 @@ class Attention(FromTo):
 
     def draw_matrix(self) -> Spec:
         """A row attends, a column is attended to."""
-        note = "" if self.visible.all() else "; −∞: masked, so 0"
+        scale = (
+            "norm of weight × value" if self.value_weighted else "attention weight; a row adds up to 100 %"
+        )
         return matrix(
             names(self.tokens),
             names(self.sources),
             values=_masked(self.weights, self.visible),
-            **self._scale(note),
+            y_title="query, the token that attends",
+            x_title="key, the token attended to",
+            void="masked",
+            **self._scale(scale + self._masked_note()),
         )
+
+    def _masked_note(self) -> str:
+        """What hatched cells are, if there are any."""
+        if self.visible.all():
+            return ""
+        causal = np.array_equal(self.visible, np.tri(*self.visible.shape, dtype=bool))
+        return "; hatched: masked, the future" if causal else "; hatched: masked"
 
     def draw_arcs(self) -> Spec:
         """Arcs from every token to its sources; in a long text between groups, and among the last tokens."""
         tokens = names(self.tokens)
         strongest = float(self.weights.max(initial=0)) or 1.0
-        scale = self._scale()
+        weight = "norm of weight × value" if self.value_weighted else "of a token's attention"
+        scale = self._scale(f"{weight}; arrows lead to the tokens attended to")
         if len(tokens) <= NEAR:
             return {"kind": "arcs", "tokens": tokens, "edges": _edges(self.weights, strongest), **scale}
 
@@ -119,7 +134,7 @@ class Attention(FromTo):
         starts = list(range(0, len(tokens), size))
         labels = [f"{start} {''.join(tokens[start : start + size])}" for start in starts]
         groups = [range(at, min(at + size, len(tokens))) for at in starts]
-        pooled = _joined(self.weights, groups, groups)
+        pooled = join_groups(self.weights, groups, groups)
         overview = {"kind": "arcs", "tokens": labels, "edges": _edges(pooled, strongest), **scale}
 
         last = len(tokens) - NEAR
@@ -132,11 +147,9 @@ class Attention(FromTo):
             ]
         )
 
-    def _scale(self, note: str = "") -> Spec:
+    def _scale(self, name: str) -> Spec:
         high = float(self.weights.max(initial=0))
-        if self.value_weighted:
-            return {"scale": magnitude(f"norm of weight × value{note}", high), "unit": ""}
-        return {"scale": magnitude(f"of the attention of a row{note}", high), "unit": "percent"}
+        return {"scale": magnitude(name, high), "unit": "" if self.value_weighted else "percent"}
 
     def finding(self) -> str:
         """The strongest pair; a token with one source, as the first in a causal model, does not count."""
@@ -145,7 +158,8 @@ class Attention(FromTo):
         row, column = divmod(int(weights.argmax()), weights.shape[1])
         weight = float(self.weights[row, column])
         given = number(weight) if self.value_weighted else percent(weight)
-        return f"{self.tokens[row]!r} gives {given} to {self.sources[column]!r}, the most of all"
+        among = "" if choice.all() else " of a token that has several sources"
+        return f"{self.tokens[row]!r} gives {given} to {self.sources[column]!r}, the largest weight{among}"
 
 
 @answer
@@ -222,10 +236,10 @@ class _Axes:
 
     def joined(self, weights: Array) -> Array:
         """A matrix between tokens as one between these tokens or words."""
-        return _joined(weights, self.rows, self.columns) if self.by_word else weights
+        return join_groups(weights, self.rows, self.columns) if self.by_word else weights
 
 
-def _joined(weights: Array, rows: list[range], columns: list[range]) -> Array:
+def join_groups(weights: Array, rows: list[range], columns: list[range]) -> Array:
     """Between groups: a group takes the mean over its rows, and gives the sum over its columns."""
     sums = np.add.reduceat(weights, [group.start for group in columns], 1)
     sums = np.add.reduceat(sums, [group.start for group in rows], 0)
@@ -260,6 +274,7 @@ class Heads(FromTo, attending.HeadStatistics):
 
     patterns: Array
     visible: Array  # (L, T, S) whether a token may attend to another at all
+    uniform: attending.HeadStatistics  # (L, 1) of a head that attends alike to all it may see
 
     @property
     def kinds(self) -> list[str]:
@@ -272,18 +287,24 @@ class Heads(FromTo, attending.HeadStatistics):
         return [kind for kind in self.kinds if kind in SHORT]
 
     def most(self, layer: int, head: int) -> tuple[str, float]:
-        """What a head gives most to, and how much: a kind of token or, of another text, one of its tokens."""
-        if self.source is not None:
-            given = self.patterns[layer, head].mean(0)
-            return self.source[int(given.argmax())], float(given.max())
-        shares = {kind: float(np.nan_to_num(getattr(self, kind)[layer, head])) for kind in self.shares}
-        kind = max(shares, key=shares.__getitem__)
-        return SHORT[kind], shares[kind]
+        """The token of another text that a head attends to most, and how much."""
+        given = self.patterns[layer, head].mean(0)
+        return self.sources[int(given.argmax())], float(given.max())
+
+    def strongest(self, layer: int, head: int) -> tuple[str, float] | None:
+        """The strongest pattern of a head that is above uniform attention, and its share."""
+        shares = {kind: float(getattr(self, kind)[layer, head]) for kind in self.shares}
+        limits = {kind: float(getattr(self.uniform, kind)[layer, 0]) + CLEARLY for kind in shares}
+        above = {kind: share for kind, share in shares.items() if share > limits[kind]}
+        return max(above.items(), key=lambda one: one[1], default=None)
 
     def make_table(self) -> Table:
         """A row for every head."""
         columns = [Column("layer", "count", key=True), Column("head", "count", key=True)]
-        columns += [Column(kind, "share" if kind in SHORT else "number") for kind in self.kinds]
+        columns += [
+            Column(kind, "share") if kind in SHORT else Column(f"{kind} ({UNITS[kind]})", "number")
+            for kind in self.kinds
+        ]
         if self.source is not None:
             columns += [Column("attends most to", "token"), Column("weight", "share")]
 
@@ -305,14 +326,18 @@ class Heads(FromTo, attending.HeadStatistics):
         return {"patterns": self.draw_patterns, "table": self.draw_table}
 
     def draw_patterns(self) -> Spec:
-        """All heads small, a layer a row; each with the kind that it is most."""
+        """All heads small, a layer a row; each with the strongest of its patterns."""
         layers, count, *sizes = self.patterns.shape
         size = max(sizes)
         across = max(4, min(SMALL, int((MOST_CELLS / (count * layers)) ** 0.5)))
         by = -(-size // across)  # tokens that share a cell
         side = float(max(3, int(min(84, 920 / count - 8) // -(-size // by))))
         parts = [self._small_pattern(layer, head, by, side) for layer, head in np.ndindex((layers, count))]
-        title = f"{self.caption}; LAYER.HEAD and what it attends to most"
+        about = (
+            "the strongest of four patterns (previous token, first token, same token, induction), if above"
+        )
+        about = f"{about} uniform attention" if self.source is None else "the token it attends to most"
+        title = f"{self._title}; LAYER.HEAD and {about}"
         if by > 1:
             title += f"; cells are the strongest of {by} × {by}"
         return panels(parts, across=count, gap=8, title=title, scale=magnitude("attention"), unit="percent")
@@ -323,13 +348,14 @@ class Heads(FromTo, attending.HeadStatistics):
         pooled = np.maximum.reduceat(np.maximum.reduceat(pattern, rows, 0), columns, 1)
         visible = np.logical_or.reduceat(np.logical_or.reduceat(self.visible[layer], rows, 0), columns, 1)
 
-        name, share = self.most(layer, head)
+        label = self.strongest(layer, head) if self.source is None else self.most(layer, head)
+        named = "" if label is None else f" {shown(SHORT.get(label[0], label[0]))} {label[1]:.0%}"
         return matrix(
             [str(start) for start in rows],
             [str(start) for start in columns],
             values=_masked(pooled, visible),
             scale=magnitude("attention"),
-            title=f"{layer}.{head} {shown(name)} {share:.0%}",
+            title=f"{layer}.{head}{named}",
             small=True,
             cell=[side, side],
             row_labels=False,
@@ -351,18 +377,22 @@ class Heads(FromTo, attending.HeadStatistics):
             texts=texts,
             numeric=True,
             unit="percent",
-            title=f"{self.caption}; LAYER.HEAD",
+            title=f"{self._title}; LAYER.HEAD",
         )
+
+    @property
+    def _title(self) -> str:
+        return self.caption.partition("\n")[0]
 
     def finding(self) -> str:
         """The head that attends most to the previous token or, of another text, to one of its tokens."""
         if self.source is not None:
             layer, head, *_, token, share = self.table().largest("weight")
-            return f"head {layer}.{head} attends most to {token!r}, with {percent(share)}"
+            return f"the largest mean weight is that of head {layer}.{head} on {token!r}, {percent(share)}"
         layer, head, share, *_ = self.table().largest("previous")
         if share != share:
             return "there is only one token"
-        return f"head {layer}.{head} attends most to the token before, with {percent(share)}"
+        return f"head {layer}.{head} has the largest share on the previous token, {percent(share)}"
 
 
 KINDS = [one.name for one in fields(attending.HeadStatistics)]
@@ -375,18 +405,29 @@ def heads(text: Text, *, stack: str = "", part: str = "attn") -> Heads:
     queries, sources = text.axes(stack=stack, part=part)
     patterns = attending.patterns(reading, stack=stack, part=part)
     visible = attending.masks(reading, stack=stack, part=part)
-    found = attending.head_statistics(patterns, None if crosses else queries.ids, mask=visible)
+    ids = None if crosses else queries.ids
+    found = attending.head_statistics(patterns, ids, mask=visible)
+    alike = visible / np.maximum(1, visible.sum(-1, keepdims=True))  # (L, T, S)
+    uniform = attending.head_statistics(alike[:, None], ids, mask=visible)
 
     tokens = counted(len(queries.ids), "token")
     size = f", from {tokens} to {len(sources.ids)}" if crosses else f" on {tokens}"
     return Heads(
-        caption=f"{text.name_of(stack, part)}: kinds of heads{size}",
+        caption=f"{text.name_of(stack, part)}: kinds of heads{size}\n{_uniform_shares(uniform)}",
         tokens=queries.labels,
         patterns=patterns,
         visible=visible,
+        uniform=uniform,
         source=sources.labels if crosses else None,
         **vars(found),
     )
+
+
+def _uniform_shares(uniform: attending.HeadStatistics) -> str:
+    """What a share is compared with: that of uniform attention, the mean over the layers."""
+    means = {kind: float(getattr(uniform, kind).mean()) for kind in SHORT}
+    known = [f"{kind} {percent(share)}" for kind, share in means.items() if share == share]
+    return f"uniform attention would have: {', '.join(known)}" if known else ""
 
 
 # find_heads: which heads attend from one word to another
@@ -476,7 +517,7 @@ class Steps(Answer, attending.Steps):
         most = float(np.abs(self.dots).max()) or 1.0
         longest = float(columns[:, 4].max()) or 1.0
         scales = [
-            signed("q·k", most),
+            signed("q·k, ÷ √K, masked", most),
             signed("÷ √K", most),
             signed("masked", most),
             magnitude("softmax"),
@@ -490,7 +531,6 @@ class Steps(Answer, attending.Steps):
             scales=scales,
             texts=[[_score(value) for value in row] for row in columns.tolist()],
             numeric=True,
-            legend=False,
             column_hues={"0": "q", "4": "v"},
             cell=[54.0, 18.0],
             window=self._window(),
@@ -499,7 +539,8 @@ class Steps(Answer, attending.Steps):
     def _draw_values(self) -> Spec:
         width = self.weighted.shape[1]
         across = [str(n) for n in range(width)]
-        scale = signed("weight × value", float(np.abs(self.weighted).max()) or 1.0)
+        most = max(float(np.abs(self.weighted).max()), float(np.abs(self.mix).max()))
+        scale = signed("softmax × v, and their sum", most)
         sources = names(self.tokens)
         thin: Spec = {
             "window": self._window(),

@@ -48,11 +48,13 @@ class Cache(Answer):
 
         generated = zip(self.steps, names(self.tokens), strict=True)
         filled = matrix(
-            [f"step {one.step}: {token}" for one, token in generated],
+            [f"step {one.step} → {token}" for one, token in generated],
             names(self.text)[:size],
             values=reused,
             scale=magnitude("reused"),
             outlined=outlined,
+            y_title="a step and the token it generated",
+            x_title="the token whose keys and values are read",
             title="keys and values of every step: solid reused, outlined computed",
             legend=False,  # the title says what both look like
         )

@@ -30,6 +30,7 @@ from glassformer.answers.answer import (
     answer,
     find_token,
     labels,
+    several,
     silent,
 )
 from glassformer.answers.lens import stage_names
@@ -266,7 +267,7 @@ def edit(
             after, edited = _continued(text, how)
 
     best = _likeliest(before, after, k)
-    divergence = float((np.exp(before) * (before - after)).sum())
+    divergence = max(0.0, float((np.exp(before) * (before - after)).sum()))  # rounding can make 0 negative
     caption = (
         f"{text.name}: the next token before and after {_described(listed)} "
         f"(KL divergence {divergence:.3f} nats)"
@@ -346,6 +347,7 @@ class Sweep(Answer, editing.Sweep):
         restored = self.restored[::-1]
         sites = stage_names(self.sites[::-1])
         most = float(np.nanmax(np.abs(restored), initial=1.0))
+        most = max(1.0, np.ceil(np.round(most, 2) * 10) / 10)  # a round number, and 1 where it is about 1
         return matrix(
             sites,
             names(self.tokens),
@@ -353,13 +355,13 @@ class Sweep(Answer, editing.Sweep):
             scale=signed("of the logit difference restored", most),
             unit="percent",
             void="–",
+            y_title="the site that is patched",
+            x_title="the position, with the corrupted text's token",
         )
 
     def finding(self) -> str:
         """The place that restores most."""
         site, _, token, share = self.table().largest("restored")
-        if share != share:
-            return "the texts have the same logit difference"
         return f"{site} at {token!r} restores most, {percent(share)}"
 
 
@@ -370,27 +372,31 @@ def sweep(
     corrupted: str | Sequence[int],
     answer: str | int,
     foil: str | int,
-    sites: str = "",
+    sites: str | Sequence[str] = (),
     progress: Progress = silent,
 ) -> Sweep:
     """Activation patching: put each place of the clean text into the corrupted one, see what is restored.
 
-    Usual `sites` are the ends of all blocks.
+    `sites`, one address or several, are by default the ends of all blocks (`blocks.*.out`); all heads one by
+    one are `blocks.*.attn.mix[*]`.
     """
-    ids = lm.encode(corrupted)
-    sites = sites or stack_of(lm.net).site("*", "out")
+    ids, clean_ids = lm.encode(corrupted), lm.encode(clean)
+    known = _sites(lm)
+    chosen = several(sites) or [stack_of(lm.net).site("*", "out")]
     found = editing.sweep(
-        lm.reading(lm.encode(clean)),
+        lm.reading(clean_ids),
         lm.reading(ids),
-        sites=_sites(lm).addresses(sites),
+        sites=[address for one in chosen for address in known.addresses(one)],
         answer=find_token(lm, answer),
         foil=find_token(lm, foil),
         progress=progress,
     )
     pair = f"{quoted(str(answer))} − {quoted(str(foil))}"
     values = f"{number(found.clean)} clean, {number(found.corrupted)} corrupted"
+    names_of = labels(lm.tokenizer, ids)
+    texts = f"clean {''.join(labels(lm.tokenizer, clean_ids))!r}, corrupted {''.join(names_of)!r}"
     return Sweep(
-        caption=f"{lm.name}: activation patching; logit difference {pair}: {values}",
-        tokens=labels(lm.tokenizer, ids),
+        caption=f"{lm.name}: activation patching; logit difference {pair}: {values}\n{texts}",
+        tokens=names_of,
         **vars(found),
     )

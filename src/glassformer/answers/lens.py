@@ -1,19 +1,32 @@
 """The logit lens: what every layer would predict, and which parts of the model raise a logit."""
 
+import math
 import re
 from collections.abc import Sequence
 
 import numpy as np
 
-from glassformer.answers.answer import Answer, Array, Cell, Column, Drawing, Table, Text, answer, label
+from glassformer.answers.answer import (
+    Answer,
+    Array,
+    Cell,
+    Column,
+    Drawing,
+    Table,
+    Text,
+    answer,
+    label,
+    several,
+)
 from glassformer.errors import InputError
 from glassformer.explain import lens as lensing
-from glassformer.figures.color import magnitude
+from glassformer.figures.color import magnitude, signed
 from glassformer.figures.labels import number, percent, quoted
 from glassformer.figures.marks import Spec
 from glassformer.figures.specs import bars, curves, matrix, names
 
 MOST_BARS = 24
+STAGES = "N.mid after attention, N.out after the feed-forward layer of block N"
 
 
 # lens: what every layer would predict
@@ -36,9 +49,9 @@ class Lens(Answer, lensing.Lens):
             Column("likeliest", "token"),
             Column("probability", "share"),
             Column("rank of next", "rank"),
-            Column("logprob of next", "number"),
-            Column("entropy", "number"),
-            Column("KL divergence", "number"),
+            Column("logprob of next (nats)", "number"),
+            Column("entropy (nats)", "number"),
+            Column("KL divergence (nats)", "number"),
         ]
         columns += [Column(f"rank of {word!r}", "rank") for word in self.watched_words]
 
@@ -55,7 +68,7 @@ class Lens(Answer, lensing.Lens):
 
     @property
     def views(self) -> dict[str, Drawing]:
-        """The likeliest tokens, colored by one of four numbers."""
+        """The likeliest tokens, colored by one of three numbers; or the ranks of the next tokens."""
         return {
             "probability": self.draw_probability,
             "rank": self.draw_rank,
@@ -69,8 +82,9 @@ class Lens(Answer, lensing.Lens):
         return self._draw(np.exp(self.top_logprobs[..., 0]), scale) | {"unit": "percent"}
 
     def draw_rank(self) -> Spec:
-        """Colored by the rank of the token that came next."""
-        return self._draw(1 / self.ranks, magnitude("reciprocal rank of the next token"))
+        """The rank of the token that came next."""
+        title = f"{self.caption}; rank of the token that came next"
+        return _draw_ranks(self.stages, self.tokens, ranks=self.ranks) | {"title": title}
 
     def draw_entropy(self) -> Spec:
         """Colored by entropy."""
@@ -85,7 +99,10 @@ class Lens(Answer, lensing.Lens):
         """The last stage on top."""
         rows = stage_names(self.stages[::-1])
         texts = [names(row) for row in self.likeliest[::-1]]
-        return matrix(rows, names(self.tokens), values=values[::-1], scale=scale, texts=texts, unit="")
+        axes = {"y_title": STAGES, "x_title": "the token read last"}
+        return matrix(
+            rows, names(self.tokens), values=values[::-1], scale=scale, texts=texts, unit="", **axes
+        )
 
     def finding(self) -> str:
         """What the last stage predicts at the last position, and since which stage."""
@@ -98,9 +115,9 @@ class Lens(Answer, lensing.Lens):
         return f"after {token!r} it predicts {predicted!r} ({percent(float(chance or 0))}){unchanged}"
 
 
-def lens(text: Text, *, k: int = 5, watch: Sequence[str | int] = ()) -> Lens:
+def lens(text: Text, *, k: int = 5, watch: str | int | Sequence[str | int] = ()) -> Lens:
     """What each stage of the residual stream would predict at each position."""
-    watched = [text.find_token(word) for word in watch]
+    watched = [text.find_token(word) for word in several(watch)]
     found = lensing.lens(text.reading(), k=k, watch=watched)
     likeliest = []
     for row in found.top[..., 0].tolist():
@@ -113,6 +130,22 @@ def lens(text: Text, *, k: int = 5, watch: Sequence[str | int] = ()) -> Lens:
         likeliest=likeliest,
         watched_words=text.labels_of(watched),
         **vars(found),
+    )
+
+
+def _draw_ranks(stages: list[str], tokens: list[str], *, ranks: Array) -> Spec:
+    """Ranks (S, T) in colors, the last stage on top; 1 is the darkest, and every power of ten a step."""
+    powers = range(math.ceil(math.log10(ranks.max(initial=1))) + 1)
+    steps = [[1 / (1 + power), f"{10**power:,}"] for power in powers]
+    return matrix(
+        stage_names(stages[::-1]),
+        names(tokens),
+        values=1 / (1 + np.log10(ranks[::-1])),
+        scale=magnitude("rank") | {"steps": steps},
+        texts=[[f"{rank:,}" for rank in row] for row in ranks[::-1].tolist()],
+        numeric=True,
+        y_title=STAGES,
+        x_title="the token read last",
     )
 
 
@@ -152,15 +185,7 @@ class Rankings(Answer):
 
     def draw(self) -> Spec:
         """Ranks in colors, the last stage on top."""
-        ranks = self.ranks[::-1]
-        return matrix(
-            stage_names(self.stages[::-1]),
-            names(self.tokens),
-            values=1 / (1 + np.log10(ranks)),
-            scale=magnitude("color = 1 ÷ (1 + log₁₀ rank)"),
-            texts=[[f"{rank:,}" for rank in row] for row in ranks.tolist()],
-            numeric=True,
-        )
+        return _draw_ranks(self.stages, self.tokens, ranks=self.ranks) | {"x_title": "the token generated"}
 
     def finding(self) -> str:
         """The ranks in the last layer."""
@@ -209,20 +234,24 @@ class WatchedRankings(Answer):
     def draw(self) -> Spec:
         """Ranks over the layers, 1 on top."""
         series = dict(zip(names(self.words), self.ranks.T, strict=True))
-        return curves(stage_names(self.stages), series, log=True, down=True, y_title="rank", low=1)
+        return curves(
+            stage_names(self.stages), series, log=True, down=True, y_title="rank", low=1, x_title=STAGES
+        )
 
     def finding(self) -> str:
         """The ranks in the last layer."""
         return _last_ranks(self)
 
 
-def rankings_watch(text: Text, *, watch: Sequence[str | int], position: int = -1) -> WatchedRankings:
+def rankings_watch(
+    text: Text, *, watch: str | int | Sequence[str | int], position: int = -1
+) -> WatchedRankings:
     """Some words against each other after a position: at which rank every layer had each of them."""
     reading = text.reading()
     at = reading.check_position(position)
-    if not watch:
+    tokens = [text.find_token(word) for word in several(watch)]
+    if not tokens:
         raise InputError("name at least one token to watch, as in ' is'")
-    tokens = [text.find_token(word) for word in watch]
     found = lensing.lens(reading, k=1, watch=tokens)
     return WatchedRankings(
         caption=f"{text.name}: ranks after {quoted(text.labels[at])}, position {at}",
@@ -325,7 +354,9 @@ class Residual(Answer, lensing.Residual):
             ["norm", "added", "cosine", "predicts", "prob."],
             values=values,
             scale=share,
-            scales=[magnitude("", longest), magnitude("", longest), share, share, share],
+            scales=[magnitude("", longest), magnitude("", longest), signed("", 1.0), share, share],
+            y_title=STAGES,
+            x_title="norm and added share one color scale; the others run to 1",
             texts=texts,
             numeric=True,
             legend=False,

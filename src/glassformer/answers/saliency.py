@@ -1,4 +1,4 @@
-"""Saliency: which earlier tokens made each generated one likely, with the test of that explanation."""
+"""Saliency: which tokens made each generated one likely, with the test of that explanation."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,10 @@ STRONGEST = 5  # sources of a token in the table
 
 @answer
 class Saliency(Answer):
-    """Which earlier tokens (or words) made each generated token likely; N generated tokens, T sources."""
+    """Which earlier tokens (or words) made each generated token likely; N generated tokens, T sources.
+
+    In a model that reads a source, such as a translator, the sources are the tokens of that.
+    """
 
     kind = "saliency"
 
@@ -32,7 +35,14 @@ class Saliency(Answer):
     curves: Curves | None  # the test: probabilities while tokens are deleted and inserted
     deletion: Array | None  # (N,) area under each curve, as a share of the full probability: lower is better
     insertion: Array | None  # (N,) the same: higher is better
+    random_order: Array | None  # (N,) the baseline of both: tokens deleted or inserted in random orders
     agreement: dict[str, float]  # with the other methods: Spearman's correlation
+    source: list[str] | None = None  # the tokens that get the shares, where they are those of another text
+
+    @property
+    def given(self) -> list[str]:
+        """The tokens that get the shares."""
+        return self.tokens if self.source is None else self.source
 
     def sources(self, target: int) -> list[int]:
         """The tokens (or words) that came before a generated token."""
@@ -53,12 +63,12 @@ class Saliency(Answer):
             strongest = sorted(self.sources(n), key=lambda at: -float(self.shares[n, at]))[:STRONGEST]
             for at in strongest:
                 share = float(self.shares[n, at])
-                rows.append([target.position + 1, self.target_words[n], self.tokens[at], share])
+                rows.append([target.position + 1, self.target_words[n], self.given[at], share])
         return Table(columns, rows)
 
     def every(self) -> Table:
         """All sources of every generated token, in every row the tests of the token."""
-        tests = _tests(self.gaps, self.deletion, self.insertion)
+        tests = _tests(self.gaps, self.curves)
         columns = [
             Column("position", "count", key=True),
             Column("token", "token", key=True),
@@ -72,7 +82,7 @@ class Saliency(Answer):
             tested = [float(values[n]) for values in tests.values()]
             for at in self.sources(n):
                 share = float(self.shares[n, at])
-                rows.append([target.position + 1, self.target_words[n], at, self.tokens[at], share, *tested])
+                rows.append([target.position + 1, self.target_words[n], at, self.given[at], share, *tested])
         return Table(columns, rows)
 
     def draw(self) -> Spec:
@@ -95,7 +105,7 @@ class Saliency(Answer):
     def _draw_sources(self, target: int, scale: Spec) -> Spec:
         sources = self.sources(target)
         return strip(
-            [self.tokens[at] for at in sources],
+            [self.given[at] for at in sources],
             self.shares[target, sources],
             scale=scale,
             title=f"sources of {quoted(self.target_words[target])}",
@@ -107,17 +117,18 @@ class Saliency(Answer):
     def _draw_test(self, target: int, tested: Curves) -> Spec:
         both = {"deletion": tested.deletion[target], "insertion": tested.insertion[target]}
         high = max(float(values.max()) for values in both.values())
-        deletion, insertion = (float(one[target]) for one in (tested.deletion_area, tested.insertion_area))
+        areas = {name: number(float(values[target])) for name, values in _tests(None, tested).items()}
         return curves(
             [float(x) for x in tested.fractions],
             both,
-            title=f"its probability: deletion {number(deletion)}, insertion {number(insertion)}",
-            height=60,
-            width=300,
+            title="areas: " + ", ".join(f"{name} {area}" for name, area in areas.items()),
+            height=72,
+            width=320,
+            y_title=f"probability of {quoted(self.target_words[target])}",
             low=0,
             high=max(1e-9, high),
             unit="percent",
-            x_title="share of tokens, strongest first",
+            x_title="share of the tokens, most salient first",
         )
 
     def finding(self) -> str:
@@ -148,19 +159,26 @@ def saliency(
 
     parts = _parts_of(progress, 1 + len(salient.METHODS) if tested else 1)
     found = salient.saliency(
-        before.reading(), targets, method=method, steps=steps, blank=text.blank, progress=next(parts)
+        before.reading(),
+        targets,
+        method=method,
+        steps=steps,
+        blank=text.blank,
+        source=text.source is not None,
+        progress=next(parts),
     )
     tests, agreed = _test(before, found, steps=steps, parts=parts) if tested else (None, {})
     shares, sources, ends = _shares(before, found, by_word)
 
     target_words = text.labels[text.prompt :]
-    deletion = None if tests is None else tests.deletion_area
-    insertion = None if tests is None else tests.insertion_area
     caption = _caption(text, method, other, agreed)
-    tested_by = _test_caption(_tests(found.gaps, deletion, insertion))
+    notes = [_test_caption(_tests(found.gaps, tests))]
+    if len(sources) > STRONGEST:
+        notes.append(f"table: the {STRONGEST} strongest of up to {len(sources)} sources of a token")
     return Saliency(
-        caption="\n".join(filter(None, (caption, tested_by))),
-        tokens=sources if by_word else [*sources, target_words[-1]],
+        caption="\n".join(filter(None, (caption, "; ".join(filter(None, notes))))),
+        tokens=text.labels if found.source else sources if by_word else [*sources, target_words[-1]],
+        source=sources if found.source else None,
         method=method,
         targets=found.targets,
         target_words=target_words,
@@ -169,8 +187,9 @@ def saliency(
         shares=shares,
         ends=ends,
         curves=tests,
-        deletion=deletion,
-        insertion=insertion,
+        deletion=None if tests is None else tests.deletion_area,
+        insertion=None if tests is None else tests.insertion_area,
+        random_order=None if tests is None else tests.random_area,
         agreement=agreed,
     )
 
@@ -178,11 +197,13 @@ def saliency(
 def _shares(text: Text, found: salient.Saliency, by_word: bool) -> tuple[Array, list[str], Array]:
     """Signed shares of tokens or words, their texts, and where each is complete enough to be read."""
     shares = np.sign(found.scores) * found.shares  # (N, T)
-    if not by_word:
-        return shares, text.labels, np.arange(len(text.ids)) + 1
-    groups, words = text.words()
+    given = text.source_text() if found.source else text
+    groups, words = (
+        given.words() if by_word else ([range(n, n + 1) for n in range(len(given.ids))], given.labels)
+    )
     joined = np.stack([shares[:, list(group)].sum(1) for group in groups], 1)
-    return joined, words, np.array([group.start + 1 for group in groups])
+    # The source is read before the first token is written.
+    return joined, words, np.array([0 if found.source else group.start + 1 for group in groups])
 
 
 def _test(
@@ -193,10 +214,16 @@ def _test(
     tests = faithfulness(reading, found, blank=blank, progress=next(parts))
 
     every = {found.method: found}
-    for name in salient.methods_of(reading):
+    for name in salient.methods_of(reading, source=found.source):
         if name != found.method:
             every[name] = salient.saliency(
-                reading, found.targets, method=name, steps=steps, blank=blank, progress=next(parts)
+                reading,
+                found.targets,
+                method=name,
+                steps=steps,
+                blank=blank,
+                source=found.source,
+                progress=next(parts),
             )
     agreed = {other: value for (one, other), value in agreement(every).items() if one == found.method}
     return tests, agreed
@@ -213,10 +240,13 @@ def _caption(text: Text, method: str, foil: int | None, agreed: dict[str, float]
     return caption
 
 
-def _tests(gaps: Array | None, deletion: Array | None, insertion: Array | None) -> dict[str, Array]:
+def _tests(gaps: Array | None, tested: Curves | None) -> dict[str, Array]:
     """The tests that were made, by name: one number for every generated token."""
-    every = {"completeness gap": gaps, "deletion": deletion, "insertion": insertion}
-    return {name: values for name, values in every.items() if values is not None}
+    found = {} if gaps is None else {"completeness gap": gaps}
+    if tested is None:
+        return found
+    areas = (tested.deletion_area, tested.insertion_area, tested.random_area)
+    return found | dict(zip(("deletion", "insertion", "random order"), areas, strict=True))
 
 
 def _test_caption(tests: dict[str, Array]) -> str:

@@ -19,6 +19,7 @@ from glassformer.tokenizers import tokenizer as vocabularies
 if TYPE_CHECKING:
     from glassformer.tokenizers import Tokenizer, WatchedWord
 
+UNCUTTING = ("temperature", "repetition")  # settings that change probabilities and cut no token off
 UNFILTERED = Options(temperature=1.0, top_k=0)
 MOST_PIECES = 1_000_000  # over all steps of one word, each of which holds all its pieces
 MOST_BOXES = 4_000  # pieces that a picture of merges shows
@@ -84,7 +85,8 @@ class Top(Answer, Sequence[Candidate]):
         spec = bars(names(self.tokens), chances, unit="percent")
         count = sum(self.kept)
         if count < len(self.kept):
-            spec["cut"] = {"after": count, "label": f"cut off by {self.settings}"}
+            filters = [one for one in self.settings.split(", ") if one.split()[0] not in UNCUTTING]
+            spec["cut"] = {"after": count, "label": f"cut off by {', '.join(filters)}"}
         return spec
 
 
@@ -105,7 +107,8 @@ def top(text: Text, *, k: int = 10, options: Options = UNFILTERED) -> Top:
         kept = distribution(logits[:known], options)[best] > 0
 
     settings = _without_seed(options)
-    caption = f"{text.name}: the likeliest tokens after …{text.whole[-40:]!r}"
+    after = repr(text.whole) if len(text.whole) <= 40 else f"…{text.whole[-40:]!r}"
+    caption = f"{text.name}: the likeliest tokens after {after}"
     if kept.all() and settings != _without_seed(UNFILTERED):
         caption += f"; all {k} may be sampled ({settings})"
     return Top(
@@ -127,7 +130,7 @@ def candidates_of(tokenizer: "Tokenizer | None", logprobs: Array, *, ids: Array)
 
 
 def _without_seed(options: Options) -> str:
-    return options.summary().rpartition(", seed")[0] or "greedy"
+    return options.summary().rpartition(", seed")[0] or "greedy choice"
 
 
 # tokens: which tokens a text is made of
@@ -314,6 +317,20 @@ class Embedding(Answer):
         rows: list[list[Cell]] = []
         for at, row in enumerate(norms.tolist()):
             rows.append([at, self.tokens[at], *row])
+        return Table(columns, rows)
+
+    def every(self) -> Table:
+        """The vectors: three rows for every token, a column for every component."""
+        columns = [
+            Column("position", "count", key=True),
+            Column("token", "token", key=True),
+            Column("vector", key=True),
+            *(Column(str(n), "number") for n in range(self.sum.shape[1])),
+        ]
+        rows: list[list[Cell]] = []
+        for at, name in enumerate(self.tokens):
+            for which, vectors in self.data().items():
+                rows.append([at, name, which, *vectors[at].tolist()])
         return Table(columns, rows)
 
     def draw(self) -> Spec:

@@ -290,11 +290,13 @@ class Update(Answer):
             f"2 probability − target: loss {number(self.loss)}, gradient norm {number(self.gradient_norm)}"
         )
         after = f"3 after the update: loss {number(self.loss_after)}"
+        every = np.stack([self.probability, self.error, self.probability_after])
+        scale: Spec = {"low": float(every.min(initial=0)), "high": float(every.max()), "unit": "percent"}
         return panels(
             [
-                bars(words, self.probability, unit="percent", title="1 predict"),
-                bars(words, self.error, unit="percent", title=error),
-                bars(words, self.probability_after, unit="percent", title=after),
+                bars(words, self.probability, title="1 predict (one scale for all three)", **scale),
+                bars(words, self.error, title=error, **scale),
+                bars(words, self.probability_after, title=after, **scale),
             ]
         )
 

@@ -91,6 +91,7 @@ class Verification(Answer):
             texts=[[_side(check.holds), _side(not check.bites)] for check in self.checks],
             numeric=True,
             legend=False,
+            cell=[72.0, 18.0],
         )
 
     def finding(self) -> str:

@@ -55,6 +55,7 @@ GROUPS = {  # the verbs as `glass --help` and docs/cli.md list them
     "Machine": ("bench", "verify", "env"),
 }
 
+LONGEST_MESSAGE = 2000  # characters; a name that was typed may have any number
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory")  # as torch says it, on a processor or a GPU
 
 WELCOME = """\
@@ -67,15 +68,16 @@ Glassformer, the language model you can see through. Try:
 
 def main() -> None:
     """The command `glass`."""
-    interrupt.install()
+    interrupt.install(run)
     streams.prepare()
+    code = 0
     try:
         code = run(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:  # the reader left, as in `glass … | head -1`
         code = 0
-    except GlassError as error:
-        code = complain(str(error), error.code)
+    except GlassError as error:  # of the flush; after another error it is not reported
+        code = code or complain(str(error), error.code)
     except BaseException as error:
         if not interrupt.is_behind(error):
             raise
@@ -173,7 +175,14 @@ def call(name: str, arguments: list[str]) -> int:
 
 
 def complain(message: str, code: int) -> int:
-    """Report in one line on stderr what was wrong."""
-    shown = "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in message)
+    """Report in one line on stderr what was wrong; the middle of a long message is left out."""
+    shown = "".join(char if char.isprintable() else _escaped(char) for char in message)
+    if len(shown) > LONGEST_MESSAGE:
+        half = LONGEST_MESSAGE // 2
+        shown = f"{shown[:half]} … {shown[-half:]}"
     print(f"glass: {shown}", file=sys.stderr)
     return code
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from glassformer.cli.printing import log
 from glassformer.errors import InputError
@@ -46,6 +47,31 @@ def parse_number(text: str) -> float:
     if not NUMBER.fullmatch(text) or (value := float(text)) in (float("inf"), float("-inf")):
         raise ValueError(f"{text[:40]!r} is not a finite number")
     return value
+
+
+def parse_place(text: str, sites: str) -> tuple[int, int] | None:
+    """Layer and number of a head or neuron: `4.7`, or an address such as `blocks.4.attn.mix[7]`."""
+    number = "([0-9]{1,9})"
+    match = re.fullmatch(rf"{number}\.{number}|blocks\.{number}\.(?:{sites})\[{number}\]", text)
+    if match is None:
+        return None
+    layer, index = (int(one) for one in match.groups() if one is not None)
+    return layer, index
+
+
+def parse_head(layer: int | None, head: str | None) -> tuple[int | None, int | None]:
+    """The layer and the head of --layer and --head; LAYER.HEAD names both."""
+    if head is None:
+        return layer, None
+    place = parse_place(head, r"attn\.\w+")
+    if place is not None and layer in (None, place[0]):
+        return place
+    try:
+        return layer, parse_whole(head)
+    except ValueError:
+        raise InputError(
+            f"--head {head[:40]!r} is neither a head of --layer nor LAYER.HEAD, as in 4.7"
+        ) from None
 
 
 class Number(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.5 only
@@ -158,13 +184,18 @@ class Option(click.Option):
         return record
 
 
+# Halves of characters, which Windows lets through; the other surrogates are bytes that are not UTF-8.
+HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+
+
 class Text(click.types.StringParamType):
     """Text of an argument, which may be any bytes: those that are not UTF-8 become U+FFFD."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """As text that can be encoded."""
         text: str = super().convert(value, param, ctx)
-        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        whole = HALVES.sub("\ufffd", text)
+        return whole.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 TEXT = Text()
@@ -303,14 +334,18 @@ class Picture:
     drawing: str | None = None
     dark: bool = False
     width: int = 960
+    png_scale: float = 2.0
     as_json: bool = False
 
     def check_format(self) -> None:
         """Refuse a file that is neither a picture nor numbers, before anything is computed."""
-        if self.output is not None:
-            from glassformer.figures.view import check_format
+        if self.output is None:
+            refuse("dark", "width", why="is for a saved picture: it needs -o")
+            return
+        from glassformer.figures.view import check_format
 
-            check_format(self.output)
+        if check_format(self.output) in (".csv", ".json"):
+            refuse("dark", "width", why=f"is for pictures, and {self.output.name} holds numbers")
 
     def check(self) -> None:
         """Refuse what cannot be done, before anything is computed."""
@@ -327,17 +362,19 @@ drawing = option(
 )
 dark = switch("--dark", help="Save the picture on a dark ground.")
 width = option("--width", default=960, help=WIDTH)
+PNG_SCALE = "Pixels of a saved .png per unit of --width; 4 suits a slide."
+png_scale = option("--png-scale", default=2.0, help=PNG_SCALE)
 as_json = switch("--json", "as_json", help="Print the result as JSON.")
 
 picture = functools.partial(group, Picture, "picture")
-picture_of_any_drawing = picture(output, drawing, dark, width, as_json)
+picture_of_any_drawing = picture(output, drawing, dark, width, png_scale, as_json)
 
 
 # What one looks at
 
 
 layer = option("-l", "--layer", type=int, help="One layer, counted from 0.")
-head = option("--head", type=int, help="One head, counted from 0.")
+head = option("--head", help="One head of --layer, counted from 0; or LAYER.HEAD.")
 STACK = "Which stack of a model that has several: encoder, decoder. None: the last."
 stack = option("--stack", default="", show_default=False, help=STACK)
 by_word = switch("--words", "by_word", help="Join the tokens of a word.")
@@ -353,6 +390,17 @@ def only(flag: str, why: str, *, others: dict[str, Any]) -> None:
     given = next((name for name, value in others.items() if value not in (None, ())), None)
     if given is not None:
         raise InputError(f"{given} does not go with {flag}, which {why}")
+
+
+def refuse(*parameters: str, why: str) -> None:
+    """Refuse flags that a user typed and that would have no effect; `why` is the rest of the sentence."""
+    context = click.get_current_context()
+    for name in parameters:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            typed = next(one for one in context.command.params if one.name == name)
+            names = [one for one in typed.opts if one not in getattr(typed, "former", ())]
+            shown = max(names, key=len) if isinstance(typed, Option) else name.upper()
+            raise InputError(f"{shown} {why}")
 
 
 def at_most(flag: str, value: int, *, most: int) -> None:

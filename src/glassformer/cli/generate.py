@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from glassformer.tasks.completion import Completion
 
 RULE = "─" * 20  # between several answers
+DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")  # flags of sampling
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Way:
                 "--interactive asks for its prompts;"
                 " it takes no prompt, --file, --json or --num-return-sequences"
             )
+        if self.interactive and self.no_stream:
+            raise InputError("--no-stream does not go with --interactive, which shows answers as they come")
         if picture.output is not None and (self.interactive or several):
             raise InputError(
                 "-o saves one answer; it does not go with --interactive or --num-return-sequences"
@@ -103,7 +106,7 @@ class Prompts:
 @switch("-i", "--interactive", help="Ask for prompt after prompt.")
 @switch("--no-stream", help="Print the whole text at the end.")
 @flags.loading_by_any_engine
-@flags.picture(flags.output, flags.dark, flags.width, flags.as_json)
+@flags.picture(flags.output, flags.dark, flags.width, flags.png_scale, flags.as_json)
 @flags.collect(Way, "way")
 def generate(way: Way, loading: Loading, picture: Picture, **given: Any) -> None:
     """Continue a prompt, or generate without one.
@@ -138,6 +141,10 @@ def generate(way: Way, loading: Loading, picture: Picture, **given: Any) -> None
     chosen = lm.options(**options)
     if examples and chosen.num_beams > 1:
         raise InputError("--examples ends an answer at a line end, which beam search (--num-beams) cannot do")
+    if chosen.num_beams > 1:
+        flags.refuse(*DRAWING, why="does not go with --num-beams: beam search draws nothing")
+    else:
+        flags.refuse("length_penalty", "early_stopping", why="is for beam search: it needs --num-beams")
     prompts = Prompts(lm, examples, options)
     options |= calls
     if way.interactive:

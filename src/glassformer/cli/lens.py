@@ -41,13 +41,20 @@ class Which:
                 "--residual": self.residual,
             }
         )
+        if self.attribution or self.rankings or self.residual or (self.watch and self.position != "all"):
+            flags.refuse("k", why="is how many candidates of the lens itself --json has")
         if self.position == "all" and (self.attribution or self.residual):
             flag = "--attribution" if self.attribution else "--residual"
             raise InputError(f"{flag} needs one --position, not all")
 
 
 @flags.verb
-@option("-p", "--position", type=TEXT, help="A position, a word (its last token), or all. None: the last.")
+@option(
+    "-p",
+    "--position",
+    type=TEXT,
+    help="Of the table: a position, a word (its last token), or all; else the last. The picture has all.",
+)
 @option(
     "-w",
     "--watch",

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from glassformer.cli.printing import stderr
 from glassformer.errors import counted
+from glassformer.figures.labels import readable
 
 EVERY = 5.0  # seconds between plain lines
 SPARKS = "▁▂▃▄▅▆▇█"
@@ -77,7 +78,7 @@ class Follower:
             case "Saved":
                 self.saved = event
             case "Preview":
-                self._say("  " + event.text.replace("\n", "\n  "))
+                self._say("\n".join(f"  {readable(line)}" for line in event.text.split("\n")))
             case "Finished":
                 self._finish(event)
 

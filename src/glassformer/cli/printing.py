@@ -71,14 +71,15 @@ def save_answer(answer: "Answer", picture: "Picture") -> None:
     """Save the picture or the numbers of an answer, and say where."""
     assert picture.output is not None
     theme = "dark" if picture.dark else None
-    path = answer.save(picture.output, drawing=picture.drawing, theme=theme, width=picture.width)
+    how = {"theme": theme, "width": picture.width, "scale": picture.png_scale}
+    path = answer.save(picture.output, drawing=picture.drawing, **how)
     log(str(path))
 
 
 def _print_for_people(answer: "Answer", view: dict[str, Any]) -> None:
     """The caption; the drawing, on a terminal; and the table, unless the drawing has all of it."""
     from glassformer.figures.labels import readable
-    from glassformer.figures.terminal import lines, says_all
+    from glassformer.figures.terminal import lines, shows_all
 
     console = stdout()
     for line in answer.caption.split("\n"):
@@ -87,7 +88,7 @@ def _print_for_people(answer: "Answer", view: dict[str, Any]) -> None:
         colored = console.color_system is not None and not console.no_color
         for drawn in lines(view, console.width, colored=colored):
             console.print(drawn)
-        if says_all(view, console.width, columns=len(answer.columns), rows=len(answer.rows)):
+        if shows_all(view, console.width, columns=len(answer.columns), rows=len(answer.rows)):
             return
         console.print()
     print_table(answer.table())

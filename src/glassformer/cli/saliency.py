@@ -36,15 +36,18 @@ def saliency(request: Request, method: str, foil: str | None, **given: Any) -> "
     glass saliency -n 1 --not " are" "The keys to the"     why this one and not that one
 
     A share below 0 is evidence against the token. Gap: how far integrated gradients are from adding up.
-    Deletion: how much of the token's probability is left on average while the tokens named are taken away
-    (low is good). Insertion: how much is there on average while they are put back (high is good). Both are
-    means over eleven points: of a few tokens they are coarse, and they exceed 1 where taking a token away
-    helps.
+    Deletion: tokens are made blank, the most salient first, and the area under the curve of the token's
+    probability, relative to the full one, is measured (low is good). Insertion: they are put back in that
+    order (high is good). Both are areas by the trapezoid rule over eleven points: of a few tokens they are
+    coarse, and they exceed 1 where a blank helps. Random order is the baseline of both, the mean of five
+    orders. A blank is the embedding of <|endoftext|>, at the token's position.
     """
     from glassformer.cli.progress import progress_bar
 
     if foil is not None and method == "rollout":
         raise InputError("--not has no meaning for rollout, which knows no next token")
+    if method != "integrated_gradients":
+        flags.refuse("steps", why="needs --method integrated_gradients")
     sampling = {name: given.pop(name) for name in SAMPLING}
     completion = request.generate(**sampling)
     with progress_bar(method) as progress:

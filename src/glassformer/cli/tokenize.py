@@ -24,6 +24,25 @@ class Which:
     special: bool
     embedding: bool
 
+    def check(self, picture: Picture, given: dict[str, Any]) -> None:
+        """Refuse flags that do not go together, before anything is loaded."""
+        flags.one_question(
+            {
+                "--ids": self.ids,
+                "--merges": self.merges,
+                "--embedding": self.embedding,
+                "--train": given["train"],
+            }
+        )
+        if self.ids:
+            flags.refuse("output", "as_json", why="does not go with --ids, which prints a line of numbers")
+        if given["train"]:
+            unused = ("text", "file", "special", "model", "revision", "as_json", "dark", "width")
+            flags.refuse(*unused, why="does not go with --train, which makes a vocabulary")
+            return
+        flags.refuse("vocab", why="needs --train")
+        picture.check()
+
 
 @flags.verb
 @flags.text
@@ -46,7 +65,7 @@ class Which:
     help="Save a picture or numbers (.svg, .html, .csv …); with --train: a folder.",
 )
 @flags.loading(flags.model, flags.revision, flags.offline)
-@flags.picture(flags.dark, flags.width, flags.as_json)
+@flags.picture(flags.dark, flags.width, flags.png_scale, flags.as_json)
 @flags.collect(Which, "which")
 def tokenize(loading: Loading, picture: Picture, which: Which, **given: Any) -> None:
     """The tokens a text is made of.
@@ -61,13 +80,14 @@ def tokenize(loading: Loading, picture: Picture, which: Which, **given: Any) -> 
     """
     from glassformer.tasks.tokenize import load_tokenizer
 
+    which.check(picture, given)
     if given["train"]:
         train(list(given["train"]), given["vocab"], folder=picture.output)
         return
-    picture.check_format()
     text = flags.read_text(given["text"], given["file"])
     if which.embedding:
-        print_answer(loading.load().embedding(text), picture)
+        lm = loading.load()
+        print_answer(lm.embedding(lm.encode(text, special=which.special)), picture)
         return
 
     tokenizer = load_tokenizer(loading.model, revision=loading.revision, offline=loading.offline)

@@ -4,6 +4,7 @@ import copy
 import os
 import signal
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -26,6 +27,7 @@ from glassformer.tasks.recipe import (
     flag_homes,
     hints,
     kind_with,
+    objective_of,
     sections_of,
 )
 
@@ -33,7 +35,7 @@ DEFAULT_RANK = 8
 # Defaults of fine-tuning: small steps, and few, for a model that knows something.
 GENTLE = {"steps": 500, "batch": 8, "lr": 1e-4, "lr_end": 0.0, "warmup": 20, "eval_every": 100}
 NOT_FOR_TRAIN = {"base", "rank", "alpha", "lora_dropout", "targets"}
-NOT_FOR_FINETUNE = {"base", "tokenizer", "vocab"}
+NOT_FOR_FINETUNE = {"base", "tokenizer", "vocab", "vocabularies"}
 KEPT_BY_FINETUNE = {"dropout", "freeze"}  # of [model]; the rest is decided by the base
 
 OUT = "The folder of the run; the same one again goes on where it stopped."
@@ -79,7 +81,7 @@ def train(arguments: list[str]) -> click.Command:
 
 def finetune(arguments: list[str]) -> click.Command:
     """The command, with a flag for every key of a recipe that does not belong to the base."""
-    return _with_recipe_flags(finetune_by_recipe, "finetune", DEFAULT_KIND)
+    return _with_recipe_flags(finetune_by_recipe, "finetune", text_kind(arguments))
 
 
 @partial(flags.verb, kind=ByRecipe)
@@ -115,6 +117,7 @@ def finetune_by_recipe(model: str, recipe: Path | None, *, lora: bool, run: Run,
     glass finetune storyteller --data tales.jsonl
     glass finetune gpt2 --data mails/ --lora --targets attn.qkv --targets mlp.up
     glass finetune storyteller --data tales.txt --freeze tokens --freeze "blocks.[01].*"
+    glass finetune runs/de-en --data more.tsv --lora --targets attn.query    pairs, for one that translates
 
     Lines of JSON with a prompt and a completion teach the completion only. What --lora makes is a folder in
     PEFT's layout, which names its base; `glass generate -m FOLDER` runs it. In Python, `gf.load(FOLDER)`
@@ -148,6 +151,19 @@ def kind_of(arguments: list[str]) -> str:
         path = path / "recipe.toml" if path.is_dir() else path
         if path.suffix == ".toml" and path.is_file():
             return _kind_of_recipe(path)
+    return DEFAULT_KIND
+
+
+def text_kind(words: Sequence[str]) -> str:
+    """The kind of the first word that names a model here, if it learns from other data than plain text."""
+    from glassformer.tasks.load import kind_of_base
+
+    for word in words:
+        if word.startswith("-") or Path(word).is_file():
+            continue
+        kind = kind_of_base(word)
+        if kind is not None:
+            return kind if objective_of(kind) != objective_of(DEFAULT_KIND) else DEFAULT_KIND
     return DEFAULT_KIND
 
 
@@ -227,6 +243,7 @@ def _recipe(path: Path | None, flags: dict[str, Any], base: str = "") -> tuple[R
     if path is not None:
         recipe = Recipe.read(folder / "recipe.toml" if folder else path)
     elif base:
+        recipe = recipe.changed(kind=text_kind([base]))
         recipe = recipe.changed(**GENTLE | ({"lr": 1e-3} if given.get("rank") else {}))
     if base:
         given["base"] = base
@@ -305,7 +322,8 @@ def _run(recipe: Recipe, out: Path, run: Run) -> None:
         return
     prompt = f' "{recipe.show.preview}"' if recipe.show.preview else ""
     print(model)
-    print(f"\nRun it:   glass generate -m {out}{prompt}")
+    verb = "translate" if objective_of(recipe.model.kind) == "target_token" else "generate"
+    print(f"\nRun it:   glass {verb} -m {out}{prompt}")
     print(f"Keep it:  glass convert {out} NAME, then it is a model of `glass models`")
     if (library := _loads_elsewhere(model)) is not None:
         print(f"{library} loads the folder {model}")

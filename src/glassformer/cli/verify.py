@@ -13,7 +13,7 @@ DATA = "The folder of LAMBADA and WikiText-2, for a published GPT-2.  [default: 
 @argument("model", "A shipped name, a folder, a hub id or a name from `glass models`.", default=DEFAULT_MODEL)
 @option("--data", type=PATH, help=DATA)
 @switch("--pull", help="Fetch the model from the hub if it is not on this machine.")
-@flags.picture(flags.output, flags.dark, flags.width, flags.as_json)
+@flags.picture(flags.output, flags.dark, flags.width, flags.png_scale, flags.as_json)
 def verify(model: str, data: Path | None, pull: bool, picture: Picture) -> int:
     """Prove on this machine, offline, what the package promises.
 

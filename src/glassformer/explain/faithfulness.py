@@ -3,6 +3,8 @@
 Attention and gradients are suggestive pictures; whether they name what the model used can be measured.
 Deletion blanks the tokens from the most important on: a good explanation makes the token unlikely soon.
 Insertion begins with nothing and puts them back in the same order: a good one makes it likely soon.
+Random orders are the baseline: an explanation is worth something if it is below them in deletion and above
+them in insertion.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,10 +16,12 @@ import torch
 from torch import Tensor
 
 from glassformer.explain.reading import Array, Reading, numbers
-from glassformer.explain.saliency import Saliency, Target, blank_vector, final_with
+from glassformer.explain.saliency import Inputs, Saliency, Target, final_with
 
 Progress = Callable[[int, int], object]
 FRACTIONS = tuple(n / 10 for n in range(11))
+ORDERS = 5  # random ones, whose mean is the baseline
+SEED = 0  # of the random orders
 
 
 @dataclass(frozen=True)
@@ -27,16 +31,22 @@ class Curves:
     fractions: Array  # (F,)
     deletion: Array  # (N, F) with this share of the tokens blank, the most important first
     insertion: Array  # (N, F) with only this share of the tokens present
+    random: Array  # (N, F) deletion in random orders, their mean; insertion in them is its mirror image
 
     @property
     def deletion_area(self) -> Array:
-        """(N,) mean under the curve, as a share of the full probability: lower is better."""
+        """(N,) area under the curve (trapezoid rule) of the probability ÷ the full one: lower is better."""
         return _area(self.deletion / self.deletion[:, :1], self.fractions)
 
     @property
     def insertion_area(self) -> Array:
         """(N,) the same: higher is better."""
         return _area(self.insertion / self.insertion[:, -1:], self.fractions)
+
+    @property
+    def random_area(self) -> Array:
+        """(N,) the same of random orders: a mirror image has the same area, so it is that of both."""
+        return _area(self.random / self.random[:, :1], self.fractions)
 
 
 def _area(curve: Array, fractions: Array) -> Array:
@@ -55,20 +65,29 @@ def faithfulness(
 ) -> Curves:
     """Deletion and insertion for every target of an explanation; all fractions of a target are one pass."""
     reading.check_ids()
-    net, causal = reading.net, reading.stack().causal
-    words = net.embed(reading.batch())[0]  # (T, D)
-    void = blank_vector(net, blank)
+    inputs = Inputs(reading, saliency.source)
+    words = inputs.words  # (T, D)
+    void = inputs.blank_vector(blank)
+    orders = np.random.default_rng(SEED)
     curves = []
     for number, (target, scores) in enumerate(zip(saliency.targets, saliency.scores, strict=True), 1):
-        text = reading.until(target.position) if causal else reading
-        gone = _blanked(scores[: len(text.ids)], fractions)  # (F, T)
-        blanks = torch.as_tensor(np.concatenate([gone, ~gone]), device=words.device)  # (2F, T)
-        some = torch.where(blanks[..., None], void, words[: len(text.ids)])  # (2F, T, D)
-        curves.append(_probability(text, target, some))
+        read = Inputs(reading.until(target.position)) if inputs.causal else inputs
+        size = len(read.words)
+
+        def probability(gone: Array, *, read: Inputs = read, target: Target = target) -> Array:
+            """(B,) with the tokens blank that are True in a row of `gone` (B, T)."""
+            blanks = torch.as_tensor(gone, device=words.device)
+            some = torch.where(blanks[..., None], void, words[: gone.shape[1]])  # (B, T, D)
+            return _probability(read, target, some)
+
+        gone = _blanked(scores[:size], fractions)  # (F, T)
+        both = probability(np.concatenate([gone, ~gone])).reshape(2, -1)  # (2, F)
+        shuffled = [probability(_blanked(orders.random(size), fractions)) for _ in range(ORDERS)]
+        curves.append([*both, np.mean(shuffled, axis=0)])
         progress(number, len(saliency.targets))
 
-    both = np.stack(curves).reshape(len(curves), 2, len(fractions))
-    return Curves(np.array(fractions), both[:, 0], both[:, 1])
+    deletion, insertion, random = np.array(curves).swapaxes(0, 1)  # (N, F) each
+    return Curves(np.array(fractions), deletion, insertion, random)
 
 
 def _blanked(scores: Array, fractions: tuple[float, ...]) -> Array:
@@ -82,10 +101,10 @@ def _blanked(scores: Array, fractions: tuple[float, ...]) -> Array:
     return gone
 
 
-def _probability(reading: Reading, target: Target, words: Tensor) -> Array:
+def _probability(inputs: Inputs, target: Target, words: Tensor) -> Array:
     """(B,) of the target's token, for B ways to put in token vectors (B, T, D)."""
-    final = final_with(reading, words)[:, target.position]  # (B, D)
-    logits = reading.net.head(final)  # (B, V)
+    final = final_with(inputs, words)[:, target.position]  # (B, D)
+    logits = inputs.reading.net.head(final)  # (B, V)
     return numbers(logits.float().softmax(-1)[:, target.token])
 
 
@@ -101,11 +120,11 @@ def _mean_correlation(one: Saliency, other: Saliency) -> float:
     for target, a, b in zip(one.targets, one.scores, other.scores, strict=True):
         # In a causal model the tokens behind a target have no part in it: to agree on that is no agreement.
         size = target.position + 1 if one.causal else len(a)
-        correlations.append(_spearman(a[:size], b[:size]))
+        correlations.append(spearman(a[:size], b[:size]))
     return float(np.mean(correlations))
 
 
-def _spearman(a: Array, b: Array) -> float:
+def spearman(a: Array, b: Array) -> float:
     """Correlation of ranks, ties sharing theirs; 1 for texts of a single token, which have one order only."""
     one, other = _ranks(a), _ranks(b)
     one, other = one - one.mean(), other - other.mean()

@@ -1,6 +1,6 @@
-"""Colors that color-blind readers can tell apart, too, on white paper and on a dark screen.
+"""Colors that color-blind readers can distinguish, too, on white paper and on a dark screen.
 
-A mark names its color: a name of the palette ("ink", "s0"), "none", or a value on a scale. So a layout knows
+A mark names its color: a name of the palette ("ink", "s0"), "none", or a value on a scale. So a layout needs
 no theme, and light and dark are two ways to look the same names up.
 """
 
@@ -18,6 +18,7 @@ THEMES: dict[str, dict[str, str]] = {
         "line": "#d0d0d0",
         "hatch": "#6b6b6b",
         "mark": "#b84a00",
+        "below": "#cb4b41",
     },
     "dark": {
         "paper": "#14171a",
@@ -26,6 +27,7 @@ THEMES: dict[str, dict[str, str]] = {
         "line": "#3c4248",
         "hatch": "#8d949b",
         "mark": "#e69f00",
+        "below": "#d3694f",
     },
 }
 SERIES = {  # of lines, in their order
@@ -44,9 +46,9 @@ MAGNITUDE = {
     "light": ("#ffffff", "#d3e6f4", "#86bfe2", "#2f84bf", "#0b4a7d", "#062b4c"),
     "dark": ("#14171a", "#15324b", "#1a5d8e", "#3494d3", "#8ecbf2", "#eef8ff"),
 }
-SIGNED = {  # negative, zero, positive
-    "light": ("#053061", "#2f79b5", "#8ec2dd", "#ffffff", "#f5ab87", "#cb4b41", "#67001f"),
-    "dark": ("#a8d3f0", "#4a9bd4", "#1f4a6b", "#14171a", "#6b3024", "#d3694f", "#fbc3ad"),
+SIGNED = {  # negative, zero, positive; blue is above zero, as in MAGNITUDE
+    "light": ("#67001f", "#cb4b41", "#f5ab87", "#ffffff", "#8ec2dd", "#2f79b5", "#053061"),
+    "dark": ("#fbc3ad", "#d3694f", "#6b3024", "#14171a", "#1f4a6b", "#4a9bd4", "#a8d3f0"),
 }
 
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from glassformer.figures import color
-from glassformer.figures.labels import cut, number, percent, quantity, ten, tick
+from glassformer.figures.labels import cut, number, percent, quantity, ten, tick, wrap
 from glassformer.figures.marks import LABEL, SMALL, TEXT, Sheet, Spec, width_of
 
 DOTS = 64  # points of a line that are marked one by one, at most
@@ -59,21 +59,26 @@ class Axes:
 
 def lines(view: Spec, room: float) -> Sheet:
     """Lines over x; with `log` by powers of ten, with `down` the smallest on top."""
-    sheet = Sheet()
+    plot = Sheet()
     axes = _axes(view, room)
-    _rulers(sheet, view, axes)
-    foot = _names_below(sheet, view, axes) if _named(view) else _numbers_below(sheet, axes)
+    _rulers(plot, view, axes)
+    foot = _names_below(plot, view, axes) if _named(view) else _numbers_below(plot, axes)
     for n in range(len(view["series"])):
-        _line(sheet, view, axes, n)
+        _line(plot, view, axes, n)
     if len(view["series"]) > 1:
-        _line_names(sheet, view, axes)
+        _line_names(plot, view, axes)
 
     right = axes.left + axes.wide
-    if view.get("x_title"):
-        sheet.note(right, foot + SMALL + 4, text=view["x_title"], anchor="end")
-    if view.get("y_title"):
-        sheet.note(right, 2, text=view["y_title"], anchor="end")
-    sheet.reach(right + 8, foot + 4)
+    for line in wrap(view["x_title"], int(right / width_of("x", SMALL))) if view.get("x_title") else []:
+        foot += SMALL + 4
+        plot.note(right, foot, text=line, anchor="end")
+    plot.reach(right + 8, foot + 4)
+    if not view.get("y_title"):
+        return plot
+
+    sheet = Sheet()
+    sheet.note(0, SMALL, text=view["y_title"])
+    sheet.add(plot, x=0, y=SMALL + 4)
     return sheet
 
 
@@ -147,7 +152,7 @@ def _rulers(sheet: Sheet, view: Spec, axes: Axes) -> None:
 
 
 def _on_axis(view: Spec, value: float, step: float) -> str:
-    """A round number as it stands on an axis."""
+    """A round number as an axis shows it."""
     if view.get("unit") == "percent":
         return percent(value)
     return number(value) if view.get("log") else tick(value, step)
@@ -196,7 +201,7 @@ def _line(sheet: Sheet, view: Spec, axes: Axes, n: int) -> None:
 
 
 def _line_names(sheet: Sheet, view: Spec, axes: Axes) -> None:
-    """The names of lines where they end, moved down where two would meet."""
+    """The names of lines where they end, moved apart where two would meet."""
     ends = []
     lowest = 6.0 if axes.down else axes.tall + 6
     for n, one in enumerate(view["series"]):
@@ -204,13 +209,27 @@ def _line_names(sheet: Sheet, view: Spec, axes: Axes) -> None:
         end = axes.y(known[-1]) if known else lowest
         ends.append((end, n))
 
-    y = -math.inf
-    for wanted, n in sorted(ends):
-        y = max(wanted, y + SMALL + 2)
+    for n, y in _apart(ends, bottom=axes.tall + 6).items():
         name = cut(view["series"][n]["name"], LABEL)
         x = axes.left + axes.wide + 8
         shade = color.series(n)
         sheet.text(x, y + 4, text=name, size=SMALL, fill=shade, bold=True, keys=[f"s{n}"])
+
+
+def _apart(ends: list[tuple[float, int]], *, bottom: float) -> dict[int, float]:
+    """Where the names of lines are, by the number of the line: near its end, a line of text apart.
+
+    None is below the plot, where the numbers of x are.
+    """
+    step = SMALL + 2
+    places: list[float] = []
+    for end, _ in sorted(ends):
+        places.append(max(end, places[-1] + step) if places else end)
+    limit = bottom
+    for at in reversed(range(len(places))):
+        places[at] = min(places[at], limit)
+        limit = places[at] - step
+    return {n: y for (_, n), y in zip(sorted(ends), places, strict=True)}
 
 
 def sparks(view: Spec, room: float) -> Sheet:
@@ -240,7 +259,7 @@ def sparks(view: Spec, room: float) -> Sheet:
 def _spark(
     sheet: Sheet, view: Spec, n: int, *, corner: tuple[float, float], size: tuple[float, float]
 ) -> None:
-    """One small curve, filled to its ground; every token has a place that says its value."""
+    """One small curve, filled to its ground; every token has a place that shows its value."""
     (left, y), (step, high) = corner, size
     one = view["series"][n]
     known = _known(one)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from glassformer.figures.labels import cells, cut, wrap
+from glassformer.figures.labels import axis_titles, cells, cut, wrap
 from glassformer.figures.marks import LABEL, SMALL, TEXT, Mark, Sheet, Spec, press, width_of
 from glassformer.figures.packing import Array, packed, unpacked
 
@@ -20,7 +20,7 @@ DETAIL = 40  # rows or columns that are shown one by one, where all are too many
 MOST = 96  # rows that are shown one by one
 OVERVIEW = 420.0  # width of an overview, at most
 PATCHES = 128  # of an overview in one direction, at most
-NARROWEST = 34.0  # column with texts, where it must give way
+NARROWEST = 46.0  # column with texts, where it must give way: seven letters
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,22 @@ def matrix(view: Spec, room: float) -> Sheet:
     if not all_visible:
         grid["overview"] = _overview(sheet, view, window, min(room, OVERVIEW))
     y = 0.0 if all_visible else sheet.height + 14
+    y = _axis_titles(sheet, view, y=y, room=min(room, max(300.0, left + window.across * cell[0])))
 
     head = _head(sheet, view, grid, (left, y))
     grid |= {"x": left, "y": y + head}
     sheet.marks.append(grid)
     sheet.reach(left + window.across * cell[0], y + head + window.down * cell[1])
     return sheet
+
+
+def _axis_titles(sheet: Sheet, view: Spec, *, y: float, room: float) -> float:
+    """What rows and columns are, above them; where that ends."""
+    titles = axis_titles(view)
+    for line in wrap(titles, int(room / width_of("x", SMALL))) if titles else []:
+        sheet.note(0, y + SMALL, text=line)
+        y += 13
+    return y + 3 if titles else y
 
 
 def _label_width(view: Spec) -> float:
@@ -105,15 +115,16 @@ def _start(wanted: int, count: int, size: int) -> int:
 def _grid(view: Spec, cell: tuple[float, float], window: Window) -> Mark:
     """The composite mark, still without its place."""
     wide, high = cell
+    void = view.get("void", "−∞")
     grid: Mark = {
         "mark": "grid",
         "of": [],  # the way to the matrix: which panel, and which panel of that
         "cell": [round(wide, 4), high],
         "window": [window.top, window.first, window.down, window.across],
-        "void": view.get("void", "−∞"),
+        "void": void,
         "hatch": not view.get("small", False),
         "edge": wide >= 8 and high >= 8,
-        "void_text": wide >= 20 and high >= 12,
+        "void_text": wide >= width_of(void, SMALL) + 7 and high >= 12,
         "rows": bool(view.get("row_labels", True)),
         "labels": _shown([*view["rows"], *view["columns"]], LABEL, TEXT),
     }
@@ -135,7 +146,7 @@ def _shown(texts: Iterable[str], room: int, size: float) -> dict[str, list[Any]]
 
 
 def _head(sheet: Sheet, view: Spec, grid: Mark, corner: tuple[float, float]) -> float:
-    """What stands above the cells; how high it is.
+    """What is drawn above the cells; its height.
 
     Its height is that of the longest name of any column, visible or not: nothing moves when the window does.
     """
@@ -175,11 +186,13 @@ def _overview(sheet: Sheet, view: Spec, window: Window, room: float) -> Mark:
     about = f"all {rows} × {columns}"
     if (down, across) != (1, 1):
         about += f", the strongest of every {down} × {across}"
+    if window.across < columns:
+        about += f"; {columns - window.across} columns are not shown below"
     y = tall + 14
     for line in wrap(about, int(room / width_of("x", SMALL))):
         sheet.note(0, y, text=line)
         y += 13
-    sheet.reach(0, y + SMALL * 0.25)  # the line below says where the window is, so the grid writes it
+    sheet.reach(0, y + SMALL * 0.25)  # the line below gives the position of the window, so the grid writes it
 
     cell = [round(wide, 4), round(high, 4)]
     return {"x": 0.0, "y": 0.0, "cell": cell, "by": [down, across], "values": packed(pooled), "note": y}

@@ -1,11 +1,13 @@
-"""Texts in pictures: what cannot be seen is marked, and every label knows its width."""
+"""Texts in pictures: what cannot be seen is marked, and every label has a width."""
 
 import math
 import unicodedata
 from functools import lru_cache
+from typing import Any
 
 LONGEST = 200  # characters of a token in a label
 MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
+HALF = 0.5 + 1e-9  # rounds halves up, also those that a float holds as a little less: 0.2905 × 1000
 WIDE = (  # two columns: East Asian scripts and emoji
     (0x1100, 0x115F), (0x2E80, 0x303E), (0x3041, 0xA4CF), (0xAC00, 0xD7A3), (0xF900, 0xFAFF),
     (0xFE30, 0xFE6F), (0xFF00, 0xFF60), (0xFFE0, 0xFFE6), (0x1F300, 0x1FAFF), (0x20000, 0x3FFFD),
@@ -15,7 +17,7 @@ WIDE = (  # two columns: East Asian scripts and emoji
 def visible(piece: str) -> str:
     """A token's text with its blanks, control characters and other invisible ones made visible."""
     shown = "".join(_visible(char) for char in piece)
-    # A combining mark at the start would sit on whatever stands before the label.
+    # A combining mark at the start would be drawn on the character before the label.
     alone = shown and unicodedata.category(shown[0]).startswith("M")
     return "◌" + shown if alone else shown
 
@@ -64,7 +66,7 @@ def cells(text: str) -> int:
 
 
 def cut(text: str, room: int) -> str:
-    """A text in at most `room` columns; where something is left out there stands "…"."""
+    """A text in at most `room` columns; "…" marks what is left out."""
     if cells(text) <= room:
         return text
 
@@ -89,18 +91,24 @@ def wrap(text: str, room: int) -> list[str]:
     return lines
 
 
+def axis_titles(view: dict[str, Any]) -> str:
+    """What the rows and the columns of a matrix are, in one line; empty where it does not say."""
+    titles = {"rows": view.get("y_title"), "columns": view.get("x_title")}
+    return " · ".join(f"{axis}: {title}" for axis, title in titles.items() if title)
+
+
 def quantity(value: float, unit: str | None) -> str:
     """A value in its unit."""
     return percent(value) if unit == "percent" else number(value)
 
 
 def number(value: float) -> str:
-    """A number as it stands in a picture: about three digits."""
+    """A number as a picture shows it: about three digits."""
     size = abs(value)
     sign = "−" if value < 0 else ""
     if 0 < size < 0.0005:
         power = math.floor(math.log10(size))
-        digit = int(size * ten(-power) + 0.5)
+        digit = int(size * ten(-power) + HALF)
         return f"{sign}{digit}e−{-power}"
     if math.isinf(value):
         return sign + "∞"
@@ -108,13 +116,13 @@ def number(value: float) -> str:
         return f"{sign}1e{math.floor(math.log10(size))}"
 
     decimals = _decimals(value)
-    # `int(x + 0.5)`, not `round`: views.js rounds halves up, and both must write the same digits.
-    rounded = int(size * 10.0**decimals + 0.5) / 10.0**decimals
+    # `int(x + HALF)`, not `round`: views.js rounds halves up, and both must write the same digits.
+    rounded = int(size * 10.0**decimals + HALF) / 10.0**decimals
     return (sign if rounded else "") + f"{rounded:,.{decimals}f}"
 
 
 def _decimals(value: float) -> int:
-    """How many digits stand behind the point."""
+    """The number of digits after the point."""
     size = abs(value)
     if size >= 100 or value == int(value):
         return 0
@@ -124,8 +132,8 @@ def _decimals(value: float) -> int:
 
 
 def percent(value: float) -> str:
-    """A share as it stands in a picture."""
-    tenths = int(abs(value) * 1000 + 0.5)
+    """A share as a picture shows it."""
+    tenths = int(abs(value) * 1000 + HALF)
     if not tenths and value:
         return number(value * 100) + " %"
 

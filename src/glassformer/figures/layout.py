@@ -9,6 +9,7 @@ from glassformer.figures.labels import quantity, wrap
 from glassformer.figures.marks import SMALL, Mark, Sheet, Spec, shade, width_of
 from glassformer.figures.packing import short
 from glassformer.figures.strips import arcs, bars, boxes, tokens
+from glassformer.figures.trees import tree
 
 ROOM = 960.0  # the width that a picture may take
 ROOMS = (ROOM, 640.0, 360.0)  # of the layouts that a page chooses from
@@ -95,6 +96,9 @@ def _title(sheet: Sheet, view: Spec, room: float) -> float:
 def _legend(sheet: Sheet, view: Spec, room: float) -> None:
     """What the colors mean, below all that is on a sheet."""
     scale, y = view["scale"], sheet.height + 10
+    if "steps" in scale:
+        _legend_steps(sheet, scale, y, room)
+        return
     low, high = (quantity(scale[end], view.get("unit")) for end in ("low", "high"))
     sheet.note(0, y + 9, text=low)
 
@@ -112,6 +116,20 @@ def _legend(sheet: Sheet, view: Spec, room: float) -> None:
     sheet.note(after, y + 9, text=high)
     for n, line in enumerate(wrap(scale["name"], columns_in(room, SMALL))):
         sheet.note(0, y + 23 + n * 13, text=line)
+
+
+def _legend_steps(sheet: Sheet, scale: Spec, y: float, room: float) -> None:
+    """The name of a scale, then a few of its colors, each with what it means."""
+    sheet.note(0, y + 9, text=scale["name"])
+    x = width_of(scale["name"], SMALL) + 8
+    for value, meaning in scale["steps"]:
+        wide = 14 + width_of(meaning, SMALL)
+        if x + wide > room:
+            x = 0.0
+            y += 14
+        sheet.rect(x, y, size=(10, 10), fill=shade(scale, short(value)), stroke="line")
+        sheet.note(x + 14, y + 9, text=meaning)
+        x += wide + 10
 
 
 def panels(view: Spec, room: float) -> Sheet:
@@ -137,7 +155,7 @@ def panels(view: Spec, room: float) -> Sheet:
 
 
 def _panel(view: Spec, n: int, room: float) -> Sheet:
-    """One of the drawings; its grids know in which panel they are."""
+    """One of the drawings; its grids get the number of their panel."""
     sheet = part(view, min(room, view.get("room", room)))
     sheet.marks = [_inside(mark, n) for mark in sheet.marks]
     return sheet
@@ -160,5 +178,6 @@ KINDS: dict[str, Callable[[Spec, float], Sheet]] = {
     "lines": lines,
     "sparks": sparks,
     "boxes": boxes,
+    "tree": tree,
     "panels": panels,
 }

@@ -1,4 +1,4 @@
-"""The numbers of a matrix in JSON: few as they are, many as 16-bit floats in base64."""
+"""The numbers of a matrix in JSON: few as they are, many as floats in base64."""
 
 import base64
 from typing import Any
@@ -9,17 +9,19 @@ Array = np.ndarray[Any, Any]
 Rows = list[list[float | None]]
 FLOATS = {"half": "<f2", "single": "<f4"}
 MANY = 4096  # numbers that are packed
+VERY_MANY = 1 << 18  # numbers that are packed into 16 bits each, to keep a page small
 LARGEST = 65504  # that 16 bits can hold
 
 
 def packed(values: Array) -> Any:
-    """Rows of numbers as a view holds them: four digits each, or packed if they are many; null is masked."""
+    """Rows of numbers as a view holds them: nine digits each, or packed if they are many; null is masked."""
     values = np.asarray(values, dtype=np.float64)
     values = np.where(np.isfinite(values), values, np.nan)
     if values.size <= MANY:
         return [[None if value != value else short(value) for value in row] for row in values.tolist()]
 
-    kind = "half" if np.nanmax(np.abs(values), initial=0) < LARGEST else "single"
+    fits = np.nanmax(np.abs(values), initial=0) < LARGEST
+    kind = "half" if values.size > VERY_MANY and fits else "single"
     data = values.astype(FLOATS[kind]).tobytes()
     return {"shape": list(values.shape), kind: base64.b64encode(data).decode()}
 
@@ -46,5 +48,8 @@ def masked(values: Array) -> Rows:
 
 
 def short(value: float) -> float:
-    """A number with four digits; a whole one as it is."""
-    return value if value == int(value) else float(f"{value:.4g}")
+    """A number with nine digits, which tell any two 32-bit floats apart; a whole one as it is.
+
+    Pictures round once more: with few digits here, 11.045 % would be rounded twice and shown as 11.1 %.
+    """
+    return value if value == int(value) else float(f"{value:.9g}")

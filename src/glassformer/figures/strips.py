@@ -9,6 +9,7 @@ from glassformer.figures.marks import LABEL, SMALL, TEXT, Point, Sheet, Spec, in
 SIZE = 12.0  # of a token's text
 LINE = 25.0  # from one line of tokens to the next
 PITCH = 19.0  # from one token to the next in a column
+TIP = 3.0  # of an arrow at the end of an arc, beyond the arc itself
 ARROW = 24.0  # room for the arrow before a label
 
 
@@ -103,7 +104,7 @@ def _cut(sheet: Sheet, reason: str, ruler: Ruler, *, y: float, room: float) -> f
 
 
 def _ruler(view: Spec, labels: list[str], room: float) -> Ruler:
-    every = [0.0]
+    every = [0.0, view.get("low", 0.0), view.get("high", 0.0)]
     for one in view["series"]:
         every += [value for value in one["values"] if value is not None]
     low, high = min(every), max(every)
@@ -142,10 +143,11 @@ def _bar(sheet: Sheet, view: Spec, ruler: Ruler, *, which: tuple[int, int], y: f
     top = y + 2 + n * ruler.thick
     end = ruler.zero + value * ruler.unit
     size = abs(end - ruler.zero), ruler.thick - 1
-    fill = "line" if faint else color.series(n)
+    below = value < 0 and len(view["series"]) == 1  # several series have a color each
+    fill = "line" if faint else "below" if below else color.series(n)
     sheet.rect(min(ruler.zero, end), top, size=size, fill=fill, tip=tip, keys=[f"t{at}"])
 
-    # The number of a negative bar stands on the other side of zero, where there is room.
+    # The number of a negative bar is on the other side of zero, where there is room.
     behind = max(ruler.zero, end) + 4
     ink = "soft" if faint else "ink"
     sheet.note(behind, top + ruler.thick - 3, text=shown, fill=ink)
@@ -166,7 +168,7 @@ class Row:
         return self.starts[at] + self.widths[at] / 2 if self.flat else at * PITCH + 9
 
     def lift(self, source: int, target: int) -> float:
-        """How far an arc stands out."""
+        """How far an arc reaches."""
         if source == target:
             return 16.0
         return 14 + abs(self.middle(source) - self.middle(target)) * 0.5
@@ -208,7 +210,7 @@ def _row(view: Spec, room: float) -> Row:
 
 
 def _arc(sheet: Sheet, view: Spec, row: Row, *, edge: Point, lift: float, base: float) -> None:
-    """An arc, the wider the more weight it has."""
+    """An arc with an arrow tip at the token that is attended to, the wider the more weight it has."""
     source, target = int(edge[0]), int(edge[1])
     weight, scale = edge[2], view["scale"]
     start, end = row.middle(source), row.middle(target)
@@ -224,18 +226,22 @@ def _arc(sheet: Sheet, view: Spec, row: Row, *, edge: Point, lift: float, base: 
         "tip": f"{names}: {quantity(weight, view.get('unit'))}",
         "keys": [f"t{source}", f"t{target}"],
     }
+    tip = {"stroke": more["stroke"], "width": 1.2, "keys": more["keys"]}
+    size = TIP + more["width"] / 2
     if row.flat:
         sheet.arc([start, base], [end, base], **more)
+        sheet.line([[end - size, base - size], [end, base], [end + size, base - size]], **tip)
         return
     x = row.left + 2
     sheet.arc([x, start], [x, end], right=True, **more)
+    sheet.line([[x + size, end - size], [x, end], [x + size, end + size]], **tip)
     sheet.reach(x + lift, 0)
 
 
 def boxes(view: Spec, room: float) -> Sheet:
     """Rows of pieces, each with a note: what a word is made of, or features and the label that follows them.
 
-    The new piece of a row (`made`) is filled, a `label` stands behind an arrow.
+    The new piece of a row (`made`) is filled, a `label` follows an arrow.
     """
     sheet = Sheet()
     y = 0.0
@@ -274,7 +280,7 @@ def _box(sheet: Sheet, corner: Point, text: str, *, tip: str, keys: list[str], h
 
 
 def _label_column(view: Spec, left: float, room: float) -> float:
-    """Where all labels stand below each other; 0 where some row is too long for that."""
+    """The x at which all labels are aligned; 0 if some row is too long for that."""
     end = longest = 0.0
     for row in view["rows"]:
         if row.get("label") is None:

@@ -11,9 +11,10 @@ from rich.style import Style
 from rich.text import Text
 
 from glassformer.figures import color
-from glassformer.figures.labels import cells, cut, quantity, readable, ten, wrap
+from glassformer.figures.labels import axis_titles, cells, cut, quantity, readable, ten, wrap
 from glassformer.figures.marks import Spec
 from glassformer.figures.packing import Array, Rows, numbers, unpacked
+from glassformer.figures.trees import Tree
 
 BLOCKS, EIGHTHS = "▁▂▃▄▅▆▇█", " ▏▎▍▌▋▊▉"
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -46,14 +47,19 @@ def lines(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
         # A view can come from a file that another program wrote: no escape code of it reaches the terminal.
         yield line if line.plain.isprintable() else Text(readable(line.plain))
 
-    if view.get("scale") and view.get("legend", True) and not view.get("numeric"):
+    if view.get("scale") and view.get("legend", True) and not view.get("numeric") and _draws(view):
         scale = view["scale"]
         low, high = (quantity(scale[end], view.get("unit")) for end in ("low", "high"))
         ends = f"{low} to {high}" if colored else f"9 is {high}"
         yield Text(cut(f"{ends} {scale['name']}".rstrip(), width), style="dim")
 
 
-def says_all(view: Spec, width: int, *, columns: int, rows: int) -> bool:
+def _draws(view: Spec) -> bool:
+    """Whether a view is drawn at all: panels that are all small are for pictures alone."""
+    return view["kind"] != "panels" or not all(one.get("small") for one in view["panels"])
+
+
+def shows_all(view: Spec, width: int, *, columns: int, rows: int) -> bool:
     """Whether a table of `columns` and `rows` has nothing that the drawing does not have."""
     if view["kind"] == "boxes":
         return True
@@ -74,7 +80,7 @@ def bar(share: float, room: int) -> str:
 
 
 def _theme() -> str:
-    """Whether the terminal is dark, as far as it says."""
+    """Whether the terminal is dark, if it reports its colors."""
     background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
     return "light" if background in ("7", "15") else "dark"
 
@@ -124,6 +130,7 @@ def bars(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     wide = _widest(labels)
     name = _widest([one["name"] for one in series])
     sizes = [abs(value or 0.0) for one in series for value in one["values"]]
+    sizes += [abs(view.get(end, 0.0)) for end in ("low", "high")]
     most = max(sizes, default=0) or 1.0
     room = max(4, min(40, width - wide - digits - name - 6))
 
@@ -154,6 +161,9 @@ def _widest(texts: Sequence[str]) -> int:
 
 def matrix(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     """Rows of cells: with their texts, or two columns each."""
+    titles = axis_titles(view)
+    for line in wrap(titles, width) if titles else []:
+        yield Text(line, style="dim")
     if view.get("texts"):
         yield from _texts(view, numbers(view["values"]), width, colored)
     elif view["rows"]:
@@ -331,7 +341,7 @@ def sparks(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
 
 
 def boxes(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
-    """Pieces with gaps between; the new one stands out, a label stands behind an arrow."""
+    """Pieces with gaps between; the new one is emphasized, a label follows an arrow."""
     left = _widest([row["note"] for row in view["rows"]])
     for row in view["rows"]:
         note = _right(row["note"], left)
@@ -348,6 +358,32 @@ def boxes(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
             line.append(shown, style="black on cyan" if colored and new else "not dim")
             line.append(" ")
         yield line
+
+
+def tree(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
+    """A line for every way to a leaf, from where it leaves another one; the marked way has a mark."""
+    nodes, grown = view["nodes"], Tree(view["nodes"])
+    for chain in grown.lines():
+        level = grown.depth[chain[0]]
+        marked = bool(nodes[chain[-1]].get("marked"))
+        line = Text(
+            ("● " if marked else "· ") + "  " * min(level, width // 8), style="bold" if marked else ""
+        )
+        line.append(f"{level + 1}: ", style="dim")
+        for at in chain:
+            node = nodes[at]
+            piece = Text(cut(node["label"], LABEL), style=_style(view["scale"], node["value"], colored))
+            if not colored and node["value"] is not None:
+                piece.append(_digit(view["scale"], node["value"]).translate(RAISED))
+            if line.cell_len + piece.cell_len + 1 > width:
+                yield line
+                line = Text("    ")
+            line.append_text(piece).append(" ")
+        note = nodes[chain[-1]]["note"]
+        if line.cell_len + cells(note) > width:
+            yield line
+            line = Text("    ")
+        yield line.append(note, style="dim")
 
 
 def panels(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
@@ -375,5 +411,6 @@ KINDS: dict[str, Drawing] = {
     "lines": curves,
     "sparks": sparks,
     "boxes": boxes,
+    "tree": tree,
     "panels": panels,
 }

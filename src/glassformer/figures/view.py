@@ -1,4 +1,4 @@
-"""A view: plain data that says what a picture shows. It can be drawn, shown and saved."""
+"""A view: plain data that describes a picture. It can be drawn, shown and saved."""
 
 import csv
 import io
@@ -30,13 +30,13 @@ __all__ = [
     "write",
 ]
 
-VERSION = 2  # of the JSON of a view; marks have their own
-READS = (1, 2)  # version 2 added `label_columns`, so views of version 1 are drawn as they are
+VERSION = 3  # of the JSON of a view; marks have their own
+READS = (1, 2, 3)  # later ones only added keys, so earlier views are drawn as they are
 PICTURES = (".svg", ".png", ".pdf", ".html")
 NUMBERS = (".json", ".csv")
 REQUIRED = {"kind", "title", "sentence", "caption", "table"}
 LARGEST = 1024 * MEGABYTE  # of a view that is loaded
-SCALE = 2.0  # pixels of a PNG for one of the drawing
+SCALE = 2.0  # pixels of a PNG for a unit of the drawing
 
 
 def check_format(path: str | Path) -> str:
@@ -74,21 +74,26 @@ class View:
 
         return page(self.spec, None if theme is None else _theme(theme))
 
-    def to_png(self, *, width: float = ROOM, theme: str = "light") -> bytes:
-        """Pixels, two for each unit of the drawing."""
-        return bytes(_converter().svg_to_png(self.to_svg(width=width, theme=theme), scale=SCALE))
+    def to_png(self, *, width: float = ROOM, theme: str = "light", scale: float = SCALE) -> bytes:
+        """Pixels, `scale` for each unit of the drawing."""
+        drawing = self.to_svg(width=width, theme=theme)
+        return bytes(_converter().svg_to_png(drawing, scale=_scale(scale)))
 
     def to_pdf(self, *, width: float = ROOM, theme: str = "light") -> bytes:
         """Vectors for a paper."""
         return bytes(_converter().svg_to_pdf(self.to_svg(width=width, theme=theme)))
 
-    def save(self, path: str | Path, *, width: float = ROOM, theme: str | None = None) -> Path:
+    def save(
+        self, path: str | Path, *, width: float = ROOM, theme: str | None = None, scale: float = SCALE
+    ) -> Path:
         """Write a picture (.svg, .png, .pdf, .html), its table (.csv) or the view itself (.json).
 
         A page is as wide as its window, and in the reader's colors unless a theme is named; others are light.
+        `scale` is of a .png: its pixels for each unit of the drawing.
         """
         path = Path(path)
         suffix = check_format(path)
+        _scale(scale)
         if suffix == ".html":
             _width(width)
             data = self.to_html(theme=theme)
@@ -97,7 +102,8 @@ class View:
         elif suffix == ".json":
             data = json.dumps(self.spec, ensure_ascii=False, allow_nan=False) + "\n"
         else:
-            data = getattr(self, f"to_{suffix[1:]}")(width=width, theme=theme or "light")
+            more = {"scale": scale} if suffix == ".png" else {}
+            data = getattr(self, f"to_{suffix[1:]}")(width=width, theme=theme or "light", **more)
         write(path, data.encode() if isinstance(data, str) else data)
         return path
 
@@ -130,14 +136,19 @@ class View:
             raise InputError(f"{path}: is not JSON") from None
         if isinstance(spec, dict) and isinstance(spec.get("view"), dict):
             spec = spec["view"]  # the file is that of an answer, which holds its view
-        if not isinstance(spec, dict) or not set(spec) >= REQUIRED or spec["kind"] not in KINDS:
+        if not isinstance(spec, dict) or not set(spec) >= REQUIRED or spec["kind"] not in [*KINDS]:
             raise InputError(f"{path}: is not a view that this version can draw")
         if spec.get("view") not in READS:
             known = " and ".join(map(str, READS))
             raise InputError(
                 f"{path}: is a view of version {spec.get('view')!r}; this Glassformer draws versions {known}"
             )
-        return cls(spec)
+        view = cls(spec)
+        try:  # drawn once here, so that a later drawing cannot fail on some key deep inside
+            view.to_svg(), view.to_text(), view.to_numpy()
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            raise InputError(f"{path}: is not a view that this version can draw ({error!r:.200})") from None
+        return view
 
 
 def drawn_numbers(spec: Spec) -> Any:
@@ -168,7 +179,7 @@ def frame(columns: list[str], rows: list[list[Any]]) -> Any:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file, or say why not."""
+    """Write a file, or raise an error with the reason."""
     try:
         path.write_bytes(data)
     except OSError as error:
@@ -184,6 +195,12 @@ def _width(width: float) -> float:
     if not isinstance(width, int | float) or not 120 <= width <= 10_000:
         raise InputError(f"width must be between 120 and 10,000, not {width!r}")
     return float(width)
+
+
+def _scale(scale: float) -> float:
+    if not isinstance(scale, int | float) or not 0.5 <= scale <= 10:
+        raise InputError(f"scale must be between 0.5 and 10, not {scale!r}")
+    return float(scale)
 
 
 def _theme(theme: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from glassformer import machine
 from glassformer.errors import CheckpointError, InputError, NetworkError
@@ -119,7 +119,7 @@ def _download(id: str, revision: str | None, *, offline: bool) -> Path:
     repository, revision, known = _pinned(id, revision)
     offline = offline or constants.HF_HUB_OFFLINE
     for place in dict.fromkeys((repository, id)):  # others may have kept a known model under its short name
-        with contextlib.suppress(LocalEntryNotFoundError, OSError):
+        with contextlib.suppress(LocalEntryNotFoundError, OSError, RuntimeError):  # or there is no such home
             folder = Path(
                 snapshot_download(place, revision=revision, allow_patterns=PATTERNS, local_files_only=True)
             )
@@ -201,14 +201,10 @@ def plan_removal(name: str) -> Removal:
         if folder.is_symlink():
             raise InputError(f"{folder} is a link to {folder.resolve()}; remove that")
         return Removal(_size(folder), partial(shutil.rmtree, folder))
-    from huggingface_hub import scan_cache_dir
-    from huggingface_hub.errors import CacheNotFound
-
     repository, _, _ = _pinned(id, None)
-    try:
-        cache = scan_cache_dir()
-    except CacheNotFound:
-        raise InputError(f"there is no model {id} on this machine") from None
+    cache = _scan()
+    if cache is None:
+        raise InputError(f"there is no model {id} on this machine")
     # By hash alone another repository's copy of the same revision could be the one that goes.
     mine = frozenset(
         repo for repo in cache.repos if repo.repo_id in (repository, id) and repo.repo_type == "model"
@@ -275,13 +271,22 @@ def is_whole(folder: Path) -> bool:
     )
 
 
-def _cached() -> list[Kept]:
+def _scan() -> Any:
+    """What the hub's cache holds; None where there is no cache."""
     from huggingface_hub import scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
 
     try:
-        cache = scan_cache_dir()
+        return scan_cache_dir()
     except CacheNotFound:
+        return None
+    except (OSError, RuntimeError, ValueError) as error:  # ~ of a user who does not exist, a file, no access
+        raise InputError(f"the hub's cache cannot be read ({error}); check HF_HOME") from None
+
+
+def _cached() -> list[Kept]:
+    cache = _scan()
+    if cache is None:
         return []
     found = []
     for repo in sorted(cache.repos, key=lambda repo: repo.repo_id):

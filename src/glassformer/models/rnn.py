@@ -103,7 +103,7 @@ class RNN(Net):
 
     def forward(self, ids: Tensor) -> Tensor:
         """ids (B, T), filled up by `pad` -> scores of labels: (B, 1, V) of the text, (B, T, V) of tokens."""
-        x = self.tap("embed", self.drop(self.tokens(ids)))  # (B, T, I)
+        x = self.drop(self.tokens(ids))  # (B, T, I)
         states, last = self.encoder(x, ids != self.config.pad)
         final = states if self.config.shape == "tag" else last[-1][0][:, None]  # (B, 1, D)
         final = self.tap("final", self.drop(final))

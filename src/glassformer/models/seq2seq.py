@@ -322,6 +322,10 @@ class Seq2Seq(Net):
         """None: a recurrent network has steps, not a stack of blocks with a residual stream."""
         return ()
 
+    def embed_source(self, ids: Tensor) -> Tensor:
+        """The token vectors of the source: ids (B, S) -> (B, S, I)."""
+        return self.source_tokens(ids)  # type: ignore[no-any-return]
+
     def new_cache(self, rows: int, capacity: int, *, padding: Any = None) -> Any:
         """An empty cache. Its size does not grow with the target."""
         if padding is not None and padding.any():

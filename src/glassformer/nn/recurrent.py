@@ -124,6 +124,7 @@ class Encoder(Tapped):
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, list[State]]:
         """x (B, S, I), mask (B, S): states (B, S, D), and the last state of every layer (B, D)."""
+        x = self.tap("embed", x)
         last: list[State] = []
         backwards = cells(self.backwards)
         for layer, cell in enumerate(cells(self.forwards)):

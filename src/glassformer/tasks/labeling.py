@@ -59,9 +59,10 @@ class Labeling(TrainingJob):
         encode = partial(_encode, tokenizer=tokenizer, labels=labels, tags=tags)
         return cls(recipe, tokenizer, offline, labels, encode(learn), encode(held))
 
-    def token_ids(self) -> dict[str, Any]:
-        """The token that fills up rows; and the labels, which come from the texts as the vocabulary does."""
-        return {"pad": self.tokenizer.special[PADDING], "labels": self.labels}
+    def vocabulary_fields(self) -> dict[str, Any]:
+        """How many tokens there are, the one that fills up rows, and the labels."""
+        fields = super().vocabulary_fields()
+        return fields | {"pad": self.tokenizer.special[PADDING], "labels": self.labels}
 
     @property
     def objective(self) -> Objective:

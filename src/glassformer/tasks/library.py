@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from glassformer.durable import replace_folder
 from glassformer.engine import store
-from glassformer.errors import GlassError, InputError
+from glassformer.errors import GlassError, InputError, NetworkError
 from glassformer.hub import locate as places
 from glassformer.hub.known import KNOWN
 from glassformer.hub.locate import (
@@ -24,7 +24,6 @@ from glassformer.hub.locate import (
 
 if TYPE_CHECKING:
     from glassformer.hub.lora import AdapterSummary
-    from glassformer.hub.mapping import Place
     from glassformer.nn.stack import Stack
 
 __all__ = [
@@ -58,13 +57,13 @@ class PartSummary:
 
 @dataclass
 class ModelSummary:
-    """The article's table of parameters, from the file itself."""
+    """The article's table of parameters, from the file itself; or of a published size, without one."""
 
     name: str
-    folder: Path
+    folder: Path | None
     config: dict[str, Any]
-    dtype: str
-    size: int
+    dtype: str  # as the file has it; "" without one
+    size: int  # of the file, in bytes
     parts: list[PartSummary] = field(default_factory=list)  # in the model's order
     total: int = 0
 
@@ -72,7 +71,7 @@ class ModelSummary:
         """Everything, as plain data."""
         return {
             "name": self.name,
-            "folder": str(self.folder),
+            "folder": None if self.folder is None else str(self.folder),
             "dtype": self.dtype,
             "size": self.size,
             "stacks": [_stack_to_dict(part) for part in self.parts if part.stack],
@@ -83,16 +82,25 @@ class ModelSummary:
 
 
 def describe(name: str, *, revision: str | None = None, offline: bool = False) -> ModelSummary:
-    """Count a model's parameters from the headers of its files; nothing is loaded."""
+    """Count a model's parameters from the headers of its files; nothing is loaded.
+
+    Where a published model cannot be fetched, they are counted from its sizes.
+    """
     from glassformer.hub.folder import outline
 
-    folder = locate(name, revision=revision, offline=offline)
+    try:
+        folder = locate(name, revision=revision, offline=offline)
+    except NetworkError:
+        summary = _published(name)
+        if summary is None:
+            raise
+        return summary
     model, places, config = outline(folder)
     kinds = sorted({str(place.entry.dtype).removeprefix("torch.") for place in places})
     size = sum(path.stat().st_size for path in {place.entry.path for place in places})
     learned = dict(model.named_parameters())  # neither buffers nor zeros in the place of biases
     counted = [place for place in places if place.name in learned]
-    parts = _parts(counted, model.stacks)
+    parts = _parts([(one.name, one.label, one.entry.shape) for one in counted], model.stacks)
     total = sum(math.prod(place.entry.shape) for place in counted)
     return ModelSummary(name, folder, config, ", ".join(kinds), size, parts, total)
 
@@ -103,21 +111,52 @@ def describe_adapter(
     """What a LoRA folder adapts, and how; None for a model of its own."""
     from glassformer.hub.lora import is_adapter, summarize
 
-    folder = locate(name, revision=revision, offline=offline)
+    try:
+        folder = locate(name, revision=revision, offline=offline)
+    except NetworkError:
+        return None  # `describe` knows the published sizes, or raises it again
     return summarize(folder) if is_adapter(folder) else None
 
 
-def _parts(places: "list[Place]", stacks: "tuple[Stack, ...]") -> list[PartSummary]:
-    """One part for every stack, and one for the tensors before, between and after them."""
+def _published(name: str) -> ModelSummary | None:
+    """A published size by its name, counted from a model without numbers; None for another name."""
+    from glassformer.hub.families import FAMILIES, family
+    from glassformer.hub.mapping import blank
+
+    for kind in FAMILIES:
+        found = family(kind)
+        if name not in found.presets:
+            continue
+        config = found.presets[name]
+        model = blank(found, config, path=Path(name))
+        tensors = []
+        for key, value in model.named_parameters():
+            tensors.append((key, _without_block(key, model.stacks), tuple(value.shape)))
+        parts = _parts(tensors, model.stacks)
+        return ModelSummary(name, None, found.write_config(config), "", 0, parts, config.parameters)
+    return None
+
+
+def _without_block(name: str, stacks: "tuple[Stack, ...]") -> str:
+    """A parameter's name within its block: blocks.0.attn.qkv.weight -> attn.qkv.weight."""
+    for stack in stacks:
+        name = name.removeprefix(stack.site(0, ""))
+    return name
+
+
+def _parts(tensors: list[tuple[str, str, tuple[int, ...]]], stacks: "tuple[Stack, ...]") -> list[PartSummary]:
+    """One part for every stack, and one for the tensors before, between and after them.
+
+    A tensor is our name of it, what the table calls it, and its shape.
+    """
     parts: list[PartSummary] = []
-    for place in places:
-        stack = next((one for one in stacks if place.name.startswith(f"{one.prefix}blocks.")), None)
+    for own, label, shape in tensors:
+        stack = next((one for one in stacks if own.startswith(f"{one.prefix}blocks.")), None)
         name, blocks = ("", 1) if stack is None else (stack.name, stack.layers)
         if not parts or parts[-1].stack != name:
             parts.append(PartSummary(name, blocks))
-        if stack is None or place.name.startswith(stack.site(0, "")):
-            shape = place.entry.shape
-            parts[-1].tensors.append(TensorSummary(place.label, shape, math.prod(shape)))
+        if stack is None or own.startswith(stack.site(0, "")):
+            parts[-1].tensors.append(TensorSummary(label, shape, math.prod(shape)))
     return parts
 
 

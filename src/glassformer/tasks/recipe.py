@@ -63,7 +63,10 @@ class PairedText:
         100, "Tokens of a source or a target, above which a pair is left out of the training."
     )
     tokenizer: str = option("", "A model whose vocabulary to use; none: learn a new one from the pairs.")
-    vocab: int = option(8000, "Size of a new vocabulary, of sources and targets together.")
+    vocab: int = option(8000, "Size of a new vocabulary, or of each of two.")
+    vocabularies: str = option(
+        "joint", "joint: one new vocabulary for sources and targets; separate: one for each."
+    )
 
     def __post_init__(self) -> None:
         if self.both_ways and len(self.languages) != 2:
@@ -72,6 +75,10 @@ class PairedText:
             raise InputError(
                 f"languages are two, that of the source and that of the target, not {len(self.languages)}"
             )
+        if self.vocabularies not in ("joint", "separate"):
+            raise InputError(f"vocabularies {self.vocabularies!r} is none of joint, separate")
+        if self.vocabularies == "separate" and self.both_ways:
+            raise InputError("both_ways needs joint vocabularies: each side has sentences of both languages")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -32,20 +32,15 @@ from glassformer.tasks.recipe import Recipe, flag_homes
 from glassformer.training.checkpoints import CheckpointManager, find_fault
 from glassformer.training.distributed import World
 from glassformer.training.forcing import without_discriminator
-from glassformer.training.hyperparameters import DecoderInputs, Hyperparameters
+from glassformer.training.hyperparameters import Hyperparameters
 from glassformer.training.loop import Batches, Begun, Evaluated, Event, Finished, Saved, Setup, Stepped, run
 from glassformer.training.precision import autocast, choose_precision
 
 __all__ = ["Evaluated", "Finished", "Message", "Preview", "Saved", "Started", "Stepped", "train"]
 
 RECIPE, MODEL, CHECKPOINTS = "recipe.toml", "model", "checkpoints"
-DECIDING = (
-    "text",
-    "model",
-    "lora",
-    "train",
-    "inputs",
-)  # sections that must not change between one start and the next
+# Sections that must not change between one start and the next.
+DECIDING = ("text", "model", "lora", "train", "inputs")
 MAY_CHANGE = {
     "data",
     "validation",
@@ -123,7 +118,7 @@ class _Run:
         job.check_preview(self.net)
         self.checkpoints = CheckpointManager(
             out / CHECKPOINTS,
-            defaults=_facts(Recipe()) | asdict(DecoderInputs()),
+            defaults=_facts(Recipe.of({"model": {"kind": job.recipe.model.kind}})) | _facts(Recipe()),
             report=self.messages.append,
         )
         self.job = job.with_recipe(self._settled(job))

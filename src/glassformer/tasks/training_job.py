@@ -15,7 +15,7 @@ from glassformer.hub.families import family
 from glassformer.hub.folder import load_folder, parse_dtype, save_folder
 from glassformer.hub.locate import locate, shipped
 from glassformer.hub.lora import LoraWeights, is_adapter, save_adapter
-from glassformer.hub.vocabulary import load_tokenizer
+from glassformer.hub.vocabulary import SOURCE, load_tokenizer, tokenizer_files
 from glassformer.tasks.load import base_of, load_adapted
 from glassformer.tasks.recipe import Recipe
 from glassformer.tokenizers import Tokenizer
@@ -40,9 +40,9 @@ class TrainingJob:
         """What it is trained on: lines of the model's card."""
         raise NotImplementedError
 
-    def token_ids(self) -> dict[str, Any]:
-        """The fields of a new model's configuration that follow from the data, such as ids of tokens."""
-        return {}
+    def vocabulary_fields(self) -> dict[str, Any]:
+        """The fields of a new model's configuration that follow from the vocabulary and the data."""
+        return {"vocab": len(self.tokenizer)}
 
     def with_recipe(self, recipe: Recipe) -> Self:
         """The same job after the recipe was settled."""
@@ -70,7 +70,7 @@ class TrainingJob:
         keys = {one.name for one in fields(kind.config)} & {one.name for one in fields(shape)}
         chosen = {key: getattr(shape, key) for key in keys}
         fixed = {key: value for key, value in kind.small.items() if key not in keys}
-        config = kind.config(**chosen, **fixed, **self.token_ids(), vocab=len(self.tokenizer))
+        config = kind.config(**chosen, **fixed, **self.vocabulary_fields())
 
         # Four numbers for each parameter: itself, its gradient, and the optimizer's two.
         needed = 4 * config.parameters * dtype.itemsize
@@ -149,7 +149,11 @@ def own_vocabulary(out: Path, wanted: str, *, learn: Callable[[], Tokenizer]) ->
         begun = any((out / "checkpoints").glob("step-*"))
         fits = begun or (note.is_file() and note.read_text() == wanted)
         if not path.is_file() or not fits:
-            replace_file(path, learn().to_json())
+            files = tokenizer_files(learn())
+            if SOURCE not in files:
+                (out / SOURCE).unlink(missing_ok=True)  # of a vocabulary that is no longer wanted
+            for name, content in files.items():
+                replace_file(out / name, content)
             replace_file(note, wanted)
     found = load_tokenizer(out)
     assert found is not None

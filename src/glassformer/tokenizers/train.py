@@ -13,6 +13,7 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from glassformer.errors import InputError
 from glassformer.tokenizers.bpe import END_OF_TEXT, SYMBOL_OF, ByteBPE, Merge, scalars
+from glassformer.tokenizers.tokenizer import Tokenizer, with_source
 from glassformer.tokenizers.word_bpe import END_OF_WORD, UNKNOWN, WordBPE, normalizer
 
 PADDING = "<pad>"
@@ -54,6 +55,20 @@ def train_pair_tokenizer(
 ) -> ByteBPE:
     """Learn a vocabulary for sources and targets: it also has a token that fills up short rows."""
     return train_tokenizer(source, vocab_size, special=(END_OF_TEXT, PADDING, *special), progress=progress)
+
+
+def train_separate_tokenizers(
+    sources: Sequence[str], targets: Sequence[str], *, vocab_size: int, special: Sequence[str] = ()
+) -> Tokenizer:
+    """Learn a vocabulary for targets, and another one, its `source`, for sources.
+
+    Both have as many tokens, at most `vocab_size` each: special tokens come last, and so have the same ids.
+    """
+    target = train_pair_tokenizer(targets, vocab_size, special=special)
+    source = train_pair_tokenizer(sources, len(target), special=special)
+    if len(source) < len(target):  # there was not enough text for more
+        target = train_pair_tokenizer(targets, len(source), special=special)
+    return with_source(target, source)
 
 
 def train_word_tokenizer(

@@ -15,7 +15,7 @@ import json
 import random
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from glassformer import machine
 from glassformer.durable import hash_file, read_sealed, replace_folder, write_sealed
 from glassformer.errors import CheckpointError, GlassError
+from glassformer.files import read_spans
 from glassformer.training.distributed import World
 
 WEIGHTS, TRAINING = "weights.safetensors", "training.safetensors"
@@ -131,11 +132,19 @@ class CheckpointManager:
             return State()
 
         tensors = _share_shapes(_read(found) if found is not None else {}, world)
-        _restore_tensors(trainee, tensors, notes["scalars"])
-        trainee.batches.cursor = list(notes["cursor"])
-        _restore_random(notes["random"], tensors, world, seed + notes["step"])
-        # An earlier version did not save every field; those have their defaults.
-        return State(**{name: notes[name] for name in State.__dataclass_fields__ if name in notes})
+        try:
+            state = _state(notes)
+            _restore_tensors(trainee, tensors, notes["scalars"])
+            trainee.batches.cursor = _cursor(notes["cursor"], rows=len(trainee.batches.cursor))
+            _restore_random(notes["random"], tensors, world, seed + state.step)
+        except (LookupError, TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, GlassError):
+                raise
+            # It has its own hashes, so no disk did this: another program wrote it.
+            raise CheckpointError(
+                f"{self.folder}: the newest checkpoint is not one that this program writes ({error})"
+            ) from None
+        return state
 
     def weights(self, step: int) -> dict[str, Tensor]:
         """The weights of one checkpoint."""
@@ -234,6 +243,8 @@ def find_fault(folder: Path) -> str | None:
             if hash_file(folder / name) != files[name]["sha256"]:
                 return f"{name}: checksum mismatch"
         read_sealed(folder / STATE)
+        for name in (WEIGHTS, TRAINING):
+            read_spans(folder / name)
     except OSError as error:
         return f"{Path(error.filename or MANIFEST).name} cannot be read: {error.strerror}"
     except (ValueError, KeyError, TypeError) as error:
@@ -249,6 +260,41 @@ def _read(folder: Path) -> dict[str, Tensor]:
     weights = safetensors.torch.load_file(folder / WEIGHTS)
     training = safetensors.torch.load_file(folder / TRAINING)
     return weights | training
+
+
+def _state(notes: dict[str, Any]) -> State:
+    """How far the training was, by the notes of a checkpoint."""
+    # An earlier version did not save every field; those have their defaults.
+    state = State(**{name: notes[name] for name in State.__dataclass_fields__ if name in notes})
+    counts = (state.step, state.tokens, state.best_step, state.waited)
+    if not all(type(count) is int and count >= 0 for count in counts):
+        raise ValueError("step, tokens, best_step and waited must be counts")
+    losses = (state.start, state.best)
+    if not all(isinstance(loss, float | None) for loss in losses) or not isinstance(state.stopped, bool):
+        raise ValueError("start and best must be losses, and stopped true or false")
+    return state
+
+
+def _cursor(given: Any, *, rows: int) -> list[int]:
+    """The position in the data, by the notes of a checkpoint."""
+    if not isinstance(given, list) or not all(type(count) is int and count >= 0 for count in given):
+        raise ValueError("cursor must be a list of counts")
+    if len(given) != rows:
+        raise ValueError(f"cursor has {len(given)} counts for {rows} sources")
+    return given
+
+
+def _check_tensors(trained: Mapping[str, Tensor], tensors: dict[str, Tensor]) -> None:
+    """Refuse tensors that are neither those of this model nor torch's random states."""
+    for name, value in tensors.items():
+        _, of, parameter = name.rpartition(" of ")
+        if name in (RANDOM, RANDOM_CUDA):
+            fits = value.dtype == torch.uint8 and value.dim() == 2
+        else:
+            shapes = (trained[parameter].shape, torch.Size()) if of else (trained[parameter].shape,)
+            fits = value.is_floating_point() and value.shape in shapes
+        if not fits:
+            raise ValueError(f"{name[:100]!r} has another shape or type")
 
 
 def _share_shapes(tensors: dict[str, Tensor], world: World) -> dict[str, Tensor]:
@@ -284,6 +330,7 @@ def _restore_tensors(trainee: Trainee, tensors: dict[str, Tensor], scalars: dict
     missing = sorted(trained.keys() - tensors.keys())
     if missing:
         raise CheckpointError(f"the checkpoint has no weights for {', '.join(missing[:10])}")
+    _check_tensors(trained, tensors)
 
     for name, value in tensors.items():
         key, _, of = name.partition(" of ")
@@ -293,6 +340,8 @@ def _restore_tensors(trainee: Trainee, tensors: dict[str, Tensor], scalars: dict
             state[trained[of]][key] = trainee.world.scatter(value, trained[of])
     for name, number in scalars.items():
         key, _, of = name.partition(" of ")
+        if not isinstance(number, int | float):
+            raise ValueError(f"{name[:100]!r} must be a number")
         state[trained[of]][key] = number
 
 

@@ -6,9 +6,8 @@ from oracles import seq2seq
 from small import shake
 
 from glassformer.data.pairs import Pair
-from glassformer.errors import InputError
 from glassformer.models.seq2seq import Config, Seq2Seq
-from glassformer.tasks.drift import drift
+from glassformer.tasks.evaluate_pairs import target_loss
 from glassformer.tasks.translate import Translator
 from glassformer.tokenizers.train import PADDING, train_pair_tokenizer
 
@@ -46,14 +45,10 @@ def test_it_is_what_own_tokens_cost(model: Translator) -> None:
             own_nats, true_nats = own_nats + found * free, true_nats + found * (not free)
         tokens += len(targets)
 
-    found = drift(model, PAIRS)
-    assert found.tokens == tokens
-    assert found.true_loss == pytest.approx(true_nats / tokens, rel=1e-9)
-    assert found.own_loss == pytest.approx(own_nats / tokens, rel=1e-9)
-    assert found.to_dict()["drift"] == found.own_loss - found.true_loss != 0
-
-
-def test_no_pairs_are_refused(model: Translator) -> None:
-    """Instead of a division by zero."""
-    with pytest.raises(InputError, match="at least one pair"):
-        drift(model, [])
+    true, own_tokens = (target_loss(model, PAIRS, name="pairs", own=free) for free in (False, True))
+    assert true.tokens == own_tokens.tokens == tokens
+    assert true.loss == pytest.approx(true_nats / tokens, rel=1e-9)
+    assert own_tokens.loss == pytest.approx(own_nats / tokens, rel=1e-9)
+    assert abs(true.loss - own_tokens.loss) > 1e-6
+    assert "teacher forcing" in true.protocol
+    assert "free running" in own_tokens.protocol

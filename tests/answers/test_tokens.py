@@ -1,0 +1,36 @@
+"""Tokens: what is cut off, and the vectors that go into the first block."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+
+import glassformer as gf
+from glassformer.tasks.complete import LanguageModel
+
+
+@pytest.fixture(scope="module")
+def lm() -> LanguageModel:
+    return gf.load("storyteller")
+
+
+def test_what_cuts_tokens_off_is_named(lm: LanguageModel) -> None:
+    """Filters cut off, a temperature does not; "…" is before a text only where its beginning is missing."""
+    found = lm.top("Once upon a", k=5, temperature=0.7, top_k=3)
+    assert found.view().spec["cut"] == {"after": 3, "label": "cut off by top-k 3"}
+    assert found.caption.endswith("after 'Once upon a'")
+    assert "after …'" in lm.top("Once upon a time, there was a little girl named Lily. She").caption
+    greedy = lm.top("Once upon a", k=2, temperature=0).view().spec["cut"]
+    assert greedy == {"after": 1, "label": "cut off by greedy choice"}
+
+
+def test_a_file_has_the_vectors(lm: LanguageModel) -> None:
+    """The table has norms; the CSV every component of token, position and sum."""
+    found = lm.embedding("A robot")
+    rows = list(csv.reader(io.StringIO(found.to_csv())))
+    assert len(rows) == 1 + 3 * len(found.tokens)
+    assert [row[2] for row in rows[1:4]] == ["token", "position", "sum"]
+    token, position, total = (np.array(row[3:], dtype=float) for row in rows[-3:])
+    np.testing.assert_allclose(token + position, total, atol=1e-6)
+    np.testing.assert_allclose(total, found.sum[-1], atol=1e-6)
