@@ -136,7 +136,7 @@ def alignment(
     weights, shares, tokens, sources = given[first:], found.shares, target.labels, source.labels
     if by_word:
         (rows, tokens), (columns, sources) = target.words(), source.words()
-        weights, shares = (join_groups(one, rows, columns) for one in (weights, shares))
+        weights, shares = (join_groups(one, rows=rows, columns=columns) for one in (weights, shares))
     correlation = np.array([spearman(a, b) for a, b in zip(weights, shares, strict=True)])
     agreed = f"Rank correlation of attention and saliency: {_signed(float(correlation.mean()))}."
     return Alignment(

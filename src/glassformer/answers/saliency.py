@@ -1,6 +1,7 @@
 """Saliency: which tokens made each generated one likely, with the test of that explanation."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -158,16 +159,9 @@ def saliency(
     targets = [salient.Target(first + n, token, other) for n, token in enumerate(text.generated)]
 
     parts = _parts_of(progress, 1 + len(salient.METHODS) if tested else 1)
-    found = salient.saliency(
-        before.reading(),
-        targets,
-        method=method,
-        steps=steps,
-        blank=text.blank,
-        source=text.source is not None,
-        progress=next(parts),
-    )
-    tests, agreed = _test(before, found, steps=steps, parts=parts) if tested else (None, {})
+    how: dict[str, Any] = {"steps": steps, "blank": text.blank, "source": text.source is not None}
+    found = salient.saliency(before.reading(), targets, method=method, progress=next(parts), **how)
+    tests, agreed = _test(before, found, how=how, parts=parts) if tested else (None, {})
     shares, sources, ends = _shares(before, found, by_word)
 
     target_words = text.labels[text.prompt :]
@@ -207,24 +201,16 @@ def _shares(text: Text, found: salient.Saliency, by_word: bool) -> tuple[Array, 
 
 
 def _test(
-    text: Text, found: salient.Saliency, *, steps: int, parts: Iterator[Progress]
+    text: Text, found: salient.Saliency, *, how: dict[str, Any], parts: Iterator[Progress]
 ) -> tuple[Curves, dict[str, float]]:
     """Deletion and insertion, and how far the other methods agree."""
-    reading, blank = text.reading(), text.blank
-    tests = faithfulness(reading, found, blank=blank, progress=next(parts))
+    reading = text.reading()
+    tests = faithfulness(reading, found, blank=text.blank, progress=next(parts))
 
     every = {found.method: found}
     for name in salient.methods_of(reading, source=found.source):
         if name != found.method:
-            every[name] = salient.saliency(
-                reading,
-                found.targets,
-                method=name,
-                steps=steps,
-                blank=blank,
-                source=found.source,
-                progress=next(parts),
-            )
+            every[name] = salient.saliency(reading, found.targets, method=name, progress=next(parts), **how)
     agreed = {other: value for (one, other), value in agreement(every).items() if one == found.method}
     return tests, agreed
 

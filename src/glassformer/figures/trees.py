@@ -45,25 +45,32 @@ class Tree:
 
 def tree(view: Spec, room: float) -> Sheet:
     """Boxes with lines between them, the first child of a node in line with it."""
-    sheet, nodes = Sheet(), view["nodes"]
+    sheet = Sheet()
+    nodes = view["nodes"]
     grown = Tree(nodes)
     labels = [cut(node["label"], LABEL) for node in nodes]
     boxes = [width_of(label, SIZE) + 8 for label in labels]
     notes = [width_of(node["note"], SMALL) for node in nodes]
-    corners = _across(grown, [max(pair) for pair in zip(boxes, notes, strict=True)])
-    flat = all(x + boxes[at] <= room for at, (x, _) in enumerate(corners))
+    widths = [max(pair) for pair in zip(boxes, notes, strict=True)]
+
+    corners = _across(grown, widths)
+    flat = all(corner[0] + wide <= room for corner, wide in zip(corners, widths, strict=True))
     if not flat:
         corners = _down(grown)
 
     children = [at for at, node in enumerate(nodes) if node["parent"] is not None]
-    for at in sorted(children, key=lambda at: bool(nodes[at].get("marked"))):  # marked ones on top
+    children.sort(key=lambda at: bool(nodes[at].get("marked")))  # marked ones on top
+    for at in children:
         parent = nodes[at]["parent"]
-        _line(sheet, nodes[at], ends=(corners[parent], corners[at]), wide=boxes[parent] if flat else 0.0)
+        wide = boxes[parent] if flat else 0.0
+        _line(sheet, nodes[at], ends=(corners[parent], corners[at]), wide=wide)
+
     for at, label in enumerate(labels):
         x, y = corners[at]
         _box(sheet, view, at, label=label, corner=corners[at])
+        below = (x, y + HIGH + 10)
         beside = (x + boxes[at] + 5, y + 13)
-        sheet.note(*((x, y + HIGH + 10) if flat else beside), text=nodes[at]["note"])
+        sheet.note(*(below if flat else beside), text=nodes[at]["note"])
     return sheet
 
 
@@ -71,8 +78,8 @@ def _across(grown: Tree, widths: list[float]) -> list[Point]:
     """A column for every generation."""
     columns: list[float] = [0.0]
     for level in range(max(grown.depth, default=-1) + 1):
-        widest = max(wide for wide, depth in zip(widths, grown.depth, strict=True) if depth == level)
-        columns.append(columns[-1] + widest + GAP)
+        own = [widths[at] for at, depth in enumerate(grown.depth) if depth == level]
+        columns.append(columns[-1] + max(own) + GAP)
     corners: list[Point] = [(0.0, 0.0)] * len(widths)
     for row, chain in enumerate(grown.lines()):
         for at in chain:
@@ -95,10 +102,19 @@ def _down(grown: Tree) -> list[Point]:
 def _line(sheet: Sheet, node: Spec, *, ends: tuple[Point, Point], wide: float) -> None:
     """From a parent, a box of some width, to its child; thick on the marked way."""
     (x, y), (right, low) = ends
-    middle, bend = low + HIGH / 2, right - GAP / 2
-    points = [[x + wide, y + HIGH / 2], [bend, y + HIGH / 2], [bend, middle], [right, middle]]
-    if not wide:  # from top to bottom
-        points = [[x + 4, y + HIGH], [x + 4, middle], [right, middle]]
+    middle = low + HIGH / 2
+    if wide:
+        start = [x + wide, y + HIGH / 2]
+        bend = right - GAP / 2
+    else:  # from top to bottom
+        start = [x + 4, y + HIGH]
+        bend = x + 4
+    points = [
+        start,
+        [bend, start[1]],
+        [bend, middle],
+        [right, middle],
+    ]
     marked = bool(node.get("marked"))
     sheet.line(points, "mark" if marked else "line", width=2.0 if marked else 1.0)
 
