@@ -7,7 +7,7 @@ GLASS  := $(BIN)/glass
 ENGINE := hatch_build.py $(wildcard src/glassformer/engine/build.py src/glassformer/engine/core/*)  # installing compiles it
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint format bench peers docs gallery clean
+.PHONY: help demo test test-slow attack lint format bench peers docs gallery clean
 
 help:            ## what there is to make
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/:/' | column -t -s:
@@ -24,6 +24,9 @@ test: $(VENV)/.ready-dev  ## the quick tests, offline (about five minutes on 2 c
 
 test-slow: $(VENV)/.ready-dev  ## the slow checks: true sizes, long runs (see tests/README.md)
 	@$(BIN)/python -m pytest -m slow
+
+attack: $(VENV)/.ready-dev  ## hundreds of hostile uses from a new seed; SEED=7 repeats a run, CASES=50 makes it short
+	@ATTACK_SEED=$(SEED) ATTACK_CASES=$(CASES) $(BIN)/python -m pytest -m attack -s tests/test_attack.py
 
 lint: $(VENV)/.ready-dev  ## ruff, format and mypy; the types of views.js where npm is
 	@$(BIN)/ruff check .

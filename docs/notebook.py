@@ -42,7 +42,7 @@ print(out)""",
     (
         "Switch a part off, and ask again:",
         """\
-with lm.edit([{"site": "blocks.0.attn", "do": "zero"}]):
+with lm.edit([{"site": "blocks.*.attn", "do": "zero"}]):  # no token sees another one
     print(lm.generate("Once upon a time", max_new_tokens=12, temperature=0))""",
     ),
     ("Numbers as pandas has them:", "out.rankings().to_frame().head()"),

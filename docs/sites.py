@@ -65,8 +65,10 @@ def _letters(value: torch.Tensor, site: str) -> str:
 HEAD = """\
 # What there is to see
 
-Every value below has a name, its *site*, under which it can be read, edited and differentiated (`gf.trace`, `lm.edit`,
-`lm.run_with_cache`). This page is written by `python docs/sites.py` from a run of GPT-2; a test compares.
+Every value below has a name, its *site*, under which it can be read, edited and differentiated (`gf.trace`, `lm.trace`;
+`lm.edit` and `lm.run_with_cache` on top of them). Values without a name here (what a norm returns, neurons before their
+activation, the row of a token before that of its position is added) cannot be reached. This page is written by
+`python docs/sites.py` from a run of GPT-2; a test compares.
 
 Shapes: B batch, T positions, S source positions, D width, H heads, K head width, N neurons, V vocabulary.
 
@@ -77,12 +79,46 @@ TAIL = """
 
 An **address** is a site, with an index where one head or neuron is meant: `blocks.5.attn.mix[1]`, `blocks.3.mlp.neurons[17]`.
 `blocks.2.attn` and `blocks.2.mlp` are short for their `.out`. A `*` is one name between dots, as in `blocks.*.out`; at the
-beginning or the end it is any number of names.
+beginning or the end it is any number of names. Where places are edited or patched one by one, `blocks.*.attn.mix[*]` is every
+head of every layer.
 
-`logits, cache = lm.run_with_cache(text)` holds all of them. The names on the right are understood too, with TransformerLens'
-shapes, and so are its short ones: `cache["pattern", 3]`, `cache["resid_post", 3]`. Weights are never altered on loading, so
-values compare with `from_pretrained_no_processing`. It has names for a few more values (norms before they are applied, neurons
-before their activation, tokens and positions before they are added); those have no site here.
+## Reading and editing with functions
+
+```python
+import glassformer as gf
+
+lm = gf.load("storyteller")
+with lm.trace("blocks.*.attn.pattern") as seen:
+    lm.generate("Once upon a time", max_new_tokens=3, temperature=0)
+print(seen["blocks.0.attn.pattern"].shape)  # one more axis: a prompt, then two single tokens
+print([value.shape[-2] for value in seen.each("blocks.0.attn.pattern")])  # [4, 1, 1]
+
+with lm.trace("final", edits={"blocks.2.attn.mix[1]": lambda mix: mix * 0}) as seen:
+    lm.generate("Once upon a time", max_new_tokens=1, temperature=0)
+```
+
+The values can be read when the `with` block has ended. A site that was met by N forward passes has the shape (N, …); where
+their sizes differ, each axis is as long as the longest, and shorter values have zeros at the end. `seen.each(site)` has them
+one by one, in their own shapes. An edit is a function of one argument, the value of its site, and returns the new value in the
+same shape and dtype. `gf.trace(lm.net, …)` does the same on a bare module; there, what other threads run on it meanwhile is
+seen and edited too, while `lm.trace` makes them wait.
+
+## Coming from TransformerLens
+
+`logits, cache = lm.run_with_cache(text)` holds every site, as ordinary tensors without a gradient. It takes a text, token ids,
+a tensor (B, T), or a list of texts of one length. The names on the right are understood too, with TransformerLens' shapes,
+and so are the short ones: `cache["pattern", 3]`, `cache["resid_post", -1]`.
+
+- **No token is put in front.** TransformerLens prepends `<|endoftext|>` (BOS) to a text by default; here a text is its own
+  tokens. To compare, give it `prepend_bos=False`, or give ids that begin with `lm.tokenizer.end` here.
+- **Weights are never altered on loading.** Values compare with those of its version 4 after
+  `bridge = TransformerBridge.boot_transformers(name)` and `bridge.enable_compatibility_mode(no_processing=True)`, which has the
+  names on the right; in versions before 4 with `HookedTransformer.from_pretrained_no_processing(name)`.
+- **Its names are for reading.** Edits (`lm.edit`, `edits=` of a trace) take the sites on the left, in our shapes: heads before
+  positions, and a function of one argument instead of a hook of two.
+- **No counterpart**: `hook_embed`, `hook_pos_embed`, `ln*.hook_scale` and `hook_normalized`, `mlp.hook_pre`, and
+  `attn.hook_result`, what each head adds to the stream: a head's `mix` times its columns of the matrix `attn.proj`. The part of
+  it that raises a logit is in `out.attribution()`, head by head.
 """
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Small models to break, and what every refusal has to be: typed, in time, and one sentence that says where
+"""Small models to break, and what every refusal has to be: typed, in time, and one sentence that names where
 and why.
 """
 

@@ -23,7 +23,9 @@ DATA = Path(os.environ.get("GLASSFORMER_DATA", Path(__file__).parents[2] / "shar
 @pytest.fixture(autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Every test has a home of its own."""
-    folder = tmp_path_factory.getbasetemp() / f"home{next(HOMES)}"  # made by whoever needs it
+    folder = (
+        tmp_path_factory.getbasetemp() / f"home{next(HOMES)}"
+    )  # made by the first test that writes into it
     monkeypatch.setenv("GLASSFORMER_HOME", str(folder))
     return folder
 

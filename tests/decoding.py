@@ -28,7 +28,7 @@ def run(
     halt: Callable[[Event], bool] | None = None,
     **how: Any,
 ) -> Iterator[Event]:
-    """The events of a generation; a consumer that ends a text wherever `halt` says so."""
+    """The events of a generation; a consumer that ends a text wherever `halt` is true."""
     ends = () if end is None else (end,)
     for event in decode.generate(model, prompts, options=options, ends=ends, **how):
         if halt is not None and event.token is not None and halt(event):

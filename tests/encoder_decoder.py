@@ -91,7 +91,7 @@ class Toy(Net):
         self.tie()
 
     def tie(self) -> None:
-        """One matrix of tokens; one feed-forward layer in the decoder, if the configuration says so."""
+        """One matrix of tokens; one feed-forward layer in the decoder, if the configuration has it."""
         self.decoder.tokens.weight = self.tokens.weight
         if self.config.tied:
             self.head.weight = self.tokens.weight

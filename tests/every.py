@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+from translators import small_translator
+
 from glassformer.answers import QUESTIONS, ask
 from glassformer.answers.answer import Answer, Text
 from glassformer.tasks import library
@@ -24,7 +26,12 @@ GIRL_AND_BOY = Swept()
 
 def every(lm: LanguageModel, text: str, folder: Path, *, swept: Swept = GIRL_AND_BOY) -> dict[str, Answer]:
     """An answer of every kind, by its kind."""
-    found = [*_about(lm, text), *_of_model(lm, text, swept), *_of_files(folder)]
+    found = [
+        *_about(lm, text),
+        *_of_model(lm, text, swept),
+        *_of_files(folder),
+        *_of_translation(lm.name, text),
+    ]
     by_kind = {one.kind: one for one in found}
     assert set(by_kind) == set(QUESTIONS)
     return by_kind
@@ -50,6 +57,7 @@ def _about(lm: LanguageModel, text: str) -> list[Answer]:
         out.clusters(2, layers=[0]),
         out.cache(),
         out.probabilities(),
+        out.beams(),
     ]
 
 
@@ -77,4 +85,17 @@ def _of_files(folder: Path) -> list[Answer]:
     metrics = folder / "metrics.jsonl"
     steps = [{"step": n, "loss": 6 - n / 20, "tokens": 1000 * n} for n in range(1, 60)]
     metrics.write_text("".join(json.dumps(line) + "\n" for line in [*steps, {"step": 59, "held_out": 3.5}]))
-    return [ask("robot"), ask("parameters", library.describe("storyteller")), ask("curve", [metrics])]
+    return [
+        ask("robot"),
+        ask("positions", count=20, width=16),
+        ask("parameters", library.describe("storyteller")),
+        ask("curve", [metrics]),
+    ]
+
+
+def _of_translation(name: str, text: str) -> list[Answer]:
+    """Asked of a translation, by models of both kinds."""
+    source = " ".join(text.split()[:12])
+    out = small_translator(name=name, context=1200).translate(source, to="fr", max_new_tokens=4)
+    steps = small_translator("seq2seq", name=name).translate(source, to="fr", max_new_tokens=4)
+    return [out.alignment(), out.journey(), out.targets(), steps.unroll()]

@@ -21,6 +21,8 @@ def with_gaps() -> list[dict[str, Any]]:
         {"kind": "tokens", "tokens": [], "values": [], "scale": scale},
         {"kind": "arcs", "tokens": ["a"], "edges": [[0, 0, 1.0]], "scale": scale},
         {"kind": "boxes", "rows": []},
+        {"kind": "tree", "nodes": [], "scale": scale},
+        {"kind": "tree", "nodes": [{"parent": None, "label": "", "value": None, "note": ""}], "scale": scale},
         {"kind": "panels", "panels": []},
         {"kind": "matrix", "rows": ["a"], "columns": ["b"], "values": [[None]], "scale": scale, "void": "–"},
     ]

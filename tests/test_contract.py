@@ -165,7 +165,7 @@ def test_an_edit_of_nothing_changes_nothing(model: Net, ids: Tensor) -> None:
 
 @models_that()
 def test_the_stream_is_what_its_parts_make(model: Net, ids: Tensor) -> None:
-    """Each part is added; a model that norms its stream says with which norm."""
+    """Each part is added; a model that norms its stream names the norm."""
     model = model.double()
     with trace(model) as seen:
         run(model, ids)
@@ -198,7 +198,7 @@ def test_parts_add_up_unless_the_stream_is_normed(model: Net, ids: Tensor) -> No
 
 @models_that()
 def test_unembedding_the_end_gives_the_logits(model: Net, ids: Tensor) -> None:
-    """The last block's output, unembedded, is what the model says; `norm` is a norm or nothing."""
+    """The last block's output, unembedded, is the model's output; `norm` is a norm or nothing."""
     with trace(model) as seen:
         logits = run(model, ids)
     ends = [stack.site(stack.layers - 1, "out") for stack in model.stacks] or ["final"]
@@ -218,7 +218,7 @@ def test_the_future_cannot_be_seen(model: Net, ids: Tensor) -> None:
 
 @models_that("writes")
 def test_step_is_the_last_row_of_forward(model: Net, ids: Tensor) -> None:
-    """What generation sees is what the model says: float32 NumPy, one row per sequence."""
+    """Generation sees the model's output: float32 NumPy, one row per sequence."""
     logits = stepper(model).step(ids.numpy(), stepper(model).new_cache(3, 12))
     assert isinstance(logits, np.ndarray)
     assert logits.dtype == np.float32
@@ -250,7 +250,7 @@ def test_cache_equals_no_cache(model: Net, ids: Tensor, chunks: list[int]) -> No
 
 @models_that("writes", "attends")
 def test_padded_rows_do_not_mix(model: Net, ids: Tensor) -> None:
-    """A row behind its padding says what it says alone, also in the steps that follow."""
+    """A row behind its padding gives the logits that it gives alone, also in later steps."""
     model = model.double()
     padding = np.array([0, 3, 9])
     cache = model.new_cache(3, 14, padding=padding)
@@ -264,7 +264,7 @@ def test_padded_rows_do_not_mix(model: Net, ids: Tensor) -> None:
 
 @models_that()
 def test_rows_of_a_batch_do_not_mix(model: Net, ids: Tensor) -> None:
-    """A row alone and in company says the same."""
+    """A row alone and in a batch gives the same."""
     together = run(model, ids)
     for row in range(3):
         alone = run(model, ids[row : row + 1], row=row)

@@ -1,4 +1,4 @@
-"""What the documents say is run: every command and every piece of code in README, docs and examples."""
+"""The documents are run: every command and every piece of code in README, docs and examples."""
 
 import json
 import os
@@ -44,7 +44,7 @@ RUNNABLE = sorted({command.split("  #")[0].strip() for command in COMMANDS if no
 def test_commands_of_the_documents(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each does what it says, without a word on stderr."""
+    """Each succeeds, with nothing on stderr."""
     words = shlex.split(command)
     assert words[0] == "glass"
     monkeypatch.setattr(machine, "BF16_PROBE", "print('sound')")  # the real one is tried elsewhere
@@ -54,9 +54,9 @@ def test_commands_of_the_documents(
     with Path("/dev/null").open() as nothing:
         monkeypatch.setattr(sys, "stdin", nothing)
         code = glass(words[1:])
-    said = capsys.readouterr()
-    assert (code, said.err) == (0, f"{tmp_path / file}\n" if "-o" in words else "")
-    assert (tmp_path / file).stat().st_size if "-o" in words else said.out.strip()
+    printed = capsys.readouterr()
+    assert (code, printed.err) == (0, f"{tmp_path / file}\n" if "-o" in words else "")
+    assert (tmp_path / file).stat().st_size if "-o" in words else printed.out.strip()
 
 
 def test_there_are_commands() -> None:
@@ -69,7 +69,7 @@ def test_there_are_commands() -> None:
 def test_code_of_the_documents(
     page: str, code: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Python in the pages runs as it stands, and prints something."""
+    """Python in the pages runs unchanged, and prints something."""
     monkeypatch.chdir(tmp_path)
     exec(compile(code, page, "exec"), {"__name__": "__main__"})
     assert capsys.readouterr().out.strip()
@@ -105,7 +105,7 @@ assert {"width", "neurons"} <= {one.name for one in __import__("dataclasses").fi
 
 
 def test_the_model_of_the_page_on_adding_one(tmp_path: Path) -> None:
-    """Its two files make a model that loads, generates and answers what it can, and says what it lacks."""
+    """Its two files make a model that loads, generates, answers questions, and reports what it lacks."""
     model, hub = re.findall(r"```py\n(.*?)```", (ROOT / "docs" / "adding_a_model.md").read_text(), re.S)
     (tmp_path / "bigram_model.py").write_text(model)
     (tmp_path / "bigram_hub.py").write_text(hub.replace("glassformer.models.bigram", "bigram_model"))
@@ -118,7 +118,7 @@ def test_the_model_of_the_page_on_adding_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
 def test_examples(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every example runs, says something, and is short."""
+    """Every example runs, prints something, and is short."""
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out.strip()
     assert len(path.read_text().splitlines()) < 60
@@ -143,7 +143,7 @@ def test_verbs_of_the_readme() -> None:
 
 
 def test_the_readme_begins_with_two_commands_and_a_picture() -> None:
-    """In its first screen, and the picture has words for who does not see it."""
+    """In its first screen, and the picture has an alternative text."""
     first = (ROOT / "README.md").read_text().split("\n## ")[0]
     assert first.index("$ make demo\n$ make test") < first.index('<img src="docs/gallery/')
     assert len(re.findall(r'alt="([^"]+)"', first)[0]) > 100
@@ -160,7 +160,7 @@ def test_the_citation_is_that_of_the_package() -> None:
 
 
 def test_the_sites_are_the_sites() -> None:
-    """The page is what a real run says it is."""
+    """The page is that of a real run."""
     made = runpy.run_path(str(ROOT / "docs" / "sites.py"))
     assert (ROOT / "docs" / "sites.md").read_text() == made["table"]()
 
@@ -238,7 +238,7 @@ def test_the_house_page_names_every_file_and_folder() -> None:
 
 
 def test_slow_checks_are_listed() -> None:
-    """Every test that is marked slow stands in tests/README.md."""
+    """Every test that is marked slow is listed in tests/README.md."""
     page = (ROOT / "tests" / "README.md").read_text()
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         for name in re.findall(

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -92,8 +93,8 @@ def test_what_has_no_seal_of_its_own(content: object, message: str, tmp_path: Pa
         read_sealed(path)
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    """Is an error of the system, to be told from a harmed one."""
+def test_a_missing_file(tmp_path: Path) -> None:
+    """Is an OSError, unlike a damaged one."""
     with pytest.raises(FileNotFoundError):
         read_sealed(tmp_path / "a.json")
 
@@ -125,10 +126,26 @@ def test_the_hash_of_plain_data() -> None:
 
 
 def test_the_hash_of_a_file(tmp_path: Path) -> None:
-    """Is the sha256 that anybody would find."""
+    """Is that of hashlib."""
     path = tmp_path / "a"
     path.write_bytes(b"abc" * 100_000)
     assert hash_file(path) == hashlib.sha256(b"abc" * 100_000).hexdigest()
+
+
+def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    """What is no regular file cannot be read."""
+    os.mkfifo(tmp_path / "pipe")
+    for read in (hash_file, read_sealed):
+        for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
+            with pytest.raises(OSError, match="it is not a regular file"):
+                read(path)
+
+
+def test_a_file_without_a_bottom(tmp_path: Path) -> None:
+    """Is refused like any other change."""
+    (tmp_path / "a.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match=r"^a\.json is nested too deeply$"):
+        read_sealed(tmp_path / "a.json")
 
 
 def test_files_and_folders_reach_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

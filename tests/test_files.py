@@ -38,7 +38,7 @@ def test_a_pipe_of_the_shell_is_read_where_it_is_allowed(tmp_path: Path) -> None
 
 
 def test_limits(tmp_path: Path) -> None:
-    """Of size: exactly so many bytes, and not one more."""
+    """Of size: exactly the limit, and not one byte more."""
     path = tmp_path / "file"
     path.write_bytes(b"12345")
     assert read_bytes(path, 5) == b"12345"
@@ -60,7 +60,7 @@ def test_limits(tmp_path: Path) -> None:
     ids=lambda text: text[:12],
 )
 def test_json_without_end(text: str, reason: str) -> None:
-    """One sentence each, of the kind that the caller wants."""
+    """One sentence each, as the error class of the caller."""
     with pytest.raises(InputError, match=rf"^x\.json: not valid JSON \(.*{reason}") as caught:
         parse_value(text, Path("x.json"), kind=InputError)
     assert type(caught.value) is InputError

@@ -81,7 +81,7 @@ def foreign_imports(path: Path) -> set[str]:
 
 @each_file
 def test_imports_go_one_way(path: Path) -> None:
-    """A room knows only the rooms below it; rooms without torch do not import it."""
+    """A room imports only the rooms below it; rooms without torch do not import it."""
     room = HOUSE["room_of"](path)
     allowed = MAY_IMPORT[room] | OPEN_TO_ALL | {room}
     assert HOUSE["imported"](path) <= allowed, room
@@ -90,7 +90,7 @@ def test_imports_go_one_way(path: Path) -> None:
 
 
 def test_every_room_is_named() -> None:
-    """A new room must say what it may import, and a room that is gone must go from the table."""
+    """A new room must declare what it may import, and a room that is gone must go from the table."""
     rooms = {
         path.name.removesuffix(".py")
         for path in SOURCE.iterdir()
@@ -105,7 +105,7 @@ def test_the_house_page_is_that_of_the_code() -> None:
 
 
 def test_the_hops_of_the_house_page_exist() -> None:
-    """Every function on a token's way is where the page says it is."""
+    """Every function on a token's way is in the file that the page names."""
     page = (ROOT / "docs" / "house.md").read_text()
     hops = re.findall(r"`([\w/]+\.(?:py|cpp))` · `([\w.]+)`", page)
     assert len(hops) >= 20
@@ -169,7 +169,7 @@ def test_one_thought_a_line() -> None:
 
 
 def test_tests_mirror_the_rooms() -> None:
-    """A test file stands in the folder of its room, and its name begins with that of a module there."""
+    """A test file is in the folder of its room, and its name begins with that of a module there."""
     for path in (ROOT / "tests").glob("*/test_*.py"):
         room = path.parent.name
         modules = {file.stem for file in (SOURCE / room).glob("*.py")}
@@ -208,7 +208,7 @@ def test_no_torch_before_it_is_needed(code: str) -> None:
 
 
 def test_public_names() -> None:
-    """What is promised is there, and nothing else is."""
+    """Every public name exists, and no other."""
     assert sorted(glassformer.__all__) == dir(glassformer)
     for name in glassformer.__all__:
         assert callable(getattr(glassformer, name)), name
@@ -238,7 +238,7 @@ def test_public_things_have_a_sentence() -> None:
             assert ast.get_docstring(node) or small, f"{path.name}: {node.name}"
 
 
-def test_the_tree_speaks_of_itself_alone() -> None:
+def test_no_package_index_is_named() -> None:
     """No package index is named by its address anywhere in the tree."""
     hosts = ["pypi" + ".org", "python" + "hosted", "npm" + "js"]
     files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True).stdout.split()

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from glassformer import interrupt
+from glassformer import cli, interrupt
 
-# Sends Ctrl-C to itself when a module is looked for, which no pause of so many milliseconds would hit.
+# Sends Ctrl-C to itself when a module is looked for, which no pause in milliseconds would hit.
 INTERRUPTED = """
 import os, signal, sys
 
@@ -33,7 +33,7 @@ def test_while_it_imports(module: str) -> None:
 
 
 def test_a_program_that_imports_the_package_keeps_its_own_handler() -> None:
-    """It is asked by name who imports."""
+    """Only the command installs one; it is recognized by its name."""
     code = "import signal, glassformer; assert signal.getsignal(signal.SIGINT) is signal.default_int_handler"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
@@ -48,10 +48,33 @@ def test_what_is_the_command(name: str, is_command: bool, monkeypatch: pytest.Mo
     assert interrupt.is_command() == is_command
 
 
-def test_outside_of_imports_it_is_an_exception() -> None:
-    """So that what is open is closed, and what is half printed ends with a line."""
-    with pytest.raises(KeyboardInterrupt):
-        interrupt.stop(2, sys._getframe())
+def test_at_work_it_is_an_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that what is open is closed, and what is half printed ends with a line; before and after, it is the end."""
+    seen = []
+    work = cli.run.__code__
+    monkeypatch.setattr(cli, "overview", lambda: seen.append(interrupt.is_handled(sys._getframe(), work)))
+    cli.run(["--help"])
+    assert seen == [True]
+    assert not interrupt.is_handled(sys._getframe(), work)
+
+
+@pytest.mark.parametrize("where", ["streams.prepare", "interrupt.install", "sys.stdout.flush"])
+def test_before_and_after_the_work(where: str) -> None:
+    """A moment in which nothing catches an exception: one word all the same."""
+    code = f"""
+import os, signal, sys
+from glassformer import cli, interrupt
+from glassformer.cli import streams
+interrupt.install()
+sys.argv = ["glass", "--version"]
+if {where!r} == "sys.stdout.flush":
+    streams.prepare()
+    streams.prepare = lambda: None
+{where} = lambda *_: os.kill(os.getpid(), signal.SIGINT)
+cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "glass: stopped\n")
 
 
 def test_an_error_that_it_caused() -> None:

@@ -30,7 +30,7 @@ def announces_amx(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_probe_dies_in_a_child(
     monkeypatch: pytest.MonkeyPatch, home: Path, probe: str, verdict: str
 ) -> None:
-    """Whatever the probe does, we live, and remember what it did."""
+    """Whatever the probe does, this process goes on and keeps its result."""
     monkeypatch.setattr(machine, "BF16_PROBE", probe)
     assert machine.bf16() == verdict
     monkeypatch.setattr(machine, "BF16_PROBE", "print('not run again')")
@@ -44,7 +44,7 @@ def test_the_real_probe() -> None:
     assert machine.bf16() in ("safe", "safe without AMX")
 
 
-def test_unknown_amx_is_kept_away(announces_amx: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unknown_amx_is_disabled(announces_amx: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """A processor that announces AMX is not trusted until it was tried."""
     machine.guard_bf16()
     assert os.environ.pop("ONEDNN_MAX_CPU_ISA") == "AVX512_CORE_BF16"
@@ -55,7 +55,7 @@ def test_unknown_amx_is_kept_away(announces_amx: None, monkeypatch: pytest.Monke
 
 
 def test_a_users_own_choice_stays(announces_amx: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the environment says is not overwritten."""
+    """What the environment sets is not overwritten."""
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
     machine.guard_bf16()
     assert os.environ["ONEDNN_MAX_CPU_ISA"] == "AVX2"
@@ -94,7 +94,9 @@ def test_a_home_that_cannot_be_written_to(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert machine.bf16() == "safe"
 
 
-def test_a_home_that_nobody_has(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_home_of_a_missing_user(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """One sentence where it is needed; the package is imported all the same."""
     monkeypatch.setenv("GLASSFORMER_HOME", "~no-such-user/x")
     assert run(["tokenize", "a text"]) == 2
@@ -124,7 +126,7 @@ def test_threads_that_cannot_be(wish: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert machine.threads() == 3
 
 
-# What Windows does not have. Libraries know by sys.platform what to import, so theirs come first; torch, which
+# What Windows does not have. Libraries choose by sys.platform what to import, so they are imported first; torch, which
 # takes seconds, does not: modules that import it are read by the test below this one.
 AS_ON_WINDOWS = """
 import importlib, os, pkgutil, signal, sys
@@ -186,7 +188,7 @@ def test_modules_that_windows_lacks_are_imported_with_care() -> None:
     assert not found
 
 
-def test_glass_env_tells_it_all(
+def test_glass_env_reports_everything(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As data: versions, cores, sets, bf16, where models are kept."""

@@ -1,4 +1,4 @@
-"""The programs beside the recipes do what they say."""
+"""The programs beside the recipes."""
 
 import gzip
 import importlib.util

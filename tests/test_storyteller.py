@@ -1,4 +1,4 @@
-"""The model that ships: small, whole, and able to tell a story."""
+"""The model that ships: small, complete, and able to write a story."""
 
 import json
 from pathlib import Path
@@ -32,12 +32,12 @@ def test_it_is_small_and_whole(lm: LanguageModel) -> None:
 
 def test_stories_end_by_themselves(lm: LanguageModel) -> None:
     """At the defaults; and the last sentence is whole."""
-    told = lm.generate_many(["Once upon a time"], num_return_sequences=10, seed=1)
-    whole = [out for out in told if out.finish_reason == "stop"]
+    results = lm.generate_many(["Once upon a time"], num_return_sequences=10, seed=1)
+    whole = [out for out in results if out.finish_reason == "stop"]
     assert len(whole) >= 8
     assert sum(out.text.rstrip().endswith((".", "!", "?", '"')) for out in whole) >= len(whole) - 1
     assert min(len(out.tokens) for out in whole) >= 30
-    assert len({out.text for out in told}) == len(told)
+    assert len({out.text for out in results}) == len(results)
 
 
 def test_it_keeps_names_straight(lm: LanguageModel) -> None:
@@ -46,8 +46,8 @@ def test_it_keeps_names_straight(lm: LanguageModel) -> None:
         ("Pip", "One rainy day, a cat named Pip wanted to learn how to swim."),
         ("Mia", "Once upon a time, there was a girl named Mia. Mia had a red ball."),
     ):
-        told = lm.generate_many([sentence], num_return_sequences=6, seed=2, max_new_tokens=80)
-        assert sum(name in out.text for out in told) >= 5
+        results = lm.generate_many([sentence], num_return_sequences=6, seed=2, max_new_tokens=80)
+        assert sum(name in out.text for out in results) >= 5
 
 
 def test_a_new_story_every_time(lm: LanguageModel) -> None:

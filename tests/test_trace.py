@@ -3,6 +3,7 @@
 import itertools
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 import torch
@@ -136,7 +137,7 @@ def test_traces_end_in_any_order(model: GPT) -> None:
 
 
 def test_a_star_is_one_name_between_dots(model: GPT) -> None:
-    """At the beginning and at the end it is whatever stands there."""
+    """At the beginning and at the end of a pattern, too."""
     right = {
         "blocks.*.out": ["blocks.0.out", "blocks.1.out"],
         "blocks.*.attn": ["blocks.0.attn.out", "blocks.1.attn.out"],
@@ -186,7 +187,7 @@ def test_bad_addresses(address: str) -> None:
 
 
 def test_an_index_past_the_last_head(model: GPT) -> None:
-    """The message says how many there are."""
+    """The message gives their number."""
     with (
         pytest.raises(UnknownSite, match="3 entries"),
         trace(model, edits={"blocks.0.attn.q[3]": torch.zeros_like}),
@@ -216,8 +217,77 @@ def test_repeated_sites_stack(model: GPT) -> None:
     assert torch.allclose(pattern.sum(-1), torch.ones(4, 1, 3, 1))
 
 
+def test_passes_of_several_lengths(model: GPT) -> None:
+    """Shorter values have zeros at the end of every axis; `each` has them in their own shapes."""
+    with trace(model, "blocks.0.attn.pattern", "embed") as seen:
+        model(IDS)
+        model(IDS[:, :4])
+    assert seen["embed"].shape == (2, 2, 9, 24)
+    assert not seen["embed"][1, :, 4:].any()
+    assert seen["embed"][1, :, :4].any(-1).all()
+    long, short = seen.each("blocks.0.attn.pattern[1]")
+    assert (long.shape, short.shape) == ((2, 9, 9), (2, 4, 4))
+    assert torch.equal(seen["blocks.0.attn.pattern[1]"][1, :, :4, :4], short)
+    with pytest.raises(UnknownSite, match="holds no site"):
+        seen.each("final")
+
+
+def test_values_are_read_after_the_block(model: GPT) -> None:
+    """Inside of it, a sentence says so."""
+    with trace(model, "embed") as seen:
+        model(IDS)
+        with pytest.raises(UnknownSite, match="'embed' can be read after the `with` block"):
+            seen["embed"]
+    assert seen["embed"].shape == (2, 9, 24)
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda value: None, "the edit of embed returned None; it must return the new value, a tensor"),
+        (lambda value, hook: value, "the edit of embed must be a function of one argument"),
+        (lambda value: value.double(), "made torch.float64 out of torch.float32; the dtype must stay"),
+    ],
+)
+def test_an_edit_that_cannot_be_used(model: GPT, edit: Any, message: str) -> None:
+    """What is wrong with the function is said in one sentence."""
+    with pytest.raises(InputError, match=message), trace(model, edits={"embed": edit}):
+        model(IDS)
+
+
+def test_only_a_module_is_traced(model: GPT) -> None:
+    """The handle of a loaded model has a method of its own, which the message names."""
+    handle: Any = type("Handle", (), {})()
+    with pytest.raises(InputError, match=r"not Handle; of a loaded model: lm\.trace"), trace(handle):
+        pass
+
+
+def test_a_mistyped_site(model: GPT) -> None:
+    """The nearest site is suggested, with a star where the mistyped one has one."""
+    meant = r"did you mean 'blocks\.\*\.attn\.pattern'\?"
+    with pytest.raises(UnknownSite, match=meant), trace(model, "blocks.*.atn.patern"):
+        model(IDS)
+    with trace(model) as seen:
+        model(IDS)
+    with pytest.raises(UnknownSite, match=r"did you mean 'blocks\.1\.mlp\.neurons'\?"):
+        seen["blocks.1.mlp.neuron"]
+    with pytest.raises(UnknownSite, match="'xyz'; it holds"):
+        seen["xyz"]
+
+
+def test_every_head_one_by_one(model: GPT) -> None:
+    """`[*]` is each index of the axis."""
+    with trace(model) as seen:
+        model(IDS)
+    heads = [f"blocks.{layer}.attn.mix[{head}]" for layer in range(2) for head in range(3)]
+    assert seen.addresses("blocks.*.attn.mix[*]") == heads
+    assert len(seen.addresses("blocks.1.mlp.neurons[*]")) == 96
+    with pytest.raises(UnknownSite, match="take an index"):
+        seen.addresses("blocks.0.out[*]")
+
+
 def test_two_models_at_once(model: GPT) -> None:
-    """A trace hangs on its model; another model does not hear it."""
+    """A trace hangs on its model; another model is not traced."""
     other = small_model(8)
     with trace(model, "embed") as first, trace(other, "final") as second:
         model(IDS)
@@ -251,7 +321,7 @@ def test_a_part_can_be_traced_inside_the_whole(model: GPT) -> None:
 
 
 def test_nothing_is_left_behind(model: GPT) -> None:
-    """After a trace, also one that failed, nobody listens; nothing enters the state."""
+    """After a trace, also one that failed, no tracer is left; nothing enters the state."""
     names = set(model.state_dict())
     with pytest.raises(RuntimeError, match="stop here"), trace(model):
         raise RuntimeError("stop here")
@@ -265,7 +335,7 @@ def test_compiled_idle_taps_break_no_graph(model: GPT) -> None:
     assert torch.allclose(compiled(IDS), model(IDS), atol=1e-5)
 
 
-def test_compiled_models_notice_a_listener(model: GPT) -> None:
+def test_compiled_models_are_traced(model: GPT) -> None:
     """A compiled model that has run before is seen when a trace begins, and is fast again afterwards."""
     compiled = torch.compile(model, backend="eager")
     with torch.no_grad():
@@ -301,7 +371,7 @@ assert seen["twice"].tolist() == [[2], [2]], "one of the two runs was not seen"
 
 
 def test_gradient_needs_a_backward(model: GPT) -> None:
-    """Asked too early, it says so."""
+    """Reading it too early is an error."""
     with trace(model, "embed", grad=True) as seen:
         model(IDS)
     with pytest.raises(UnknownSite, match="backward"):

@@ -28,7 +28,7 @@ class Encoder(GPT):
 
 
 class WithoutAttention(GPT):
-    """Says that it has no attention patterns to look at."""
+    """Has no attention patterns."""
 
     kind = "without-attention"
     capabilities = frozenset({"writes", "causal"})

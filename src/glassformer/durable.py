@@ -1,10 +1,13 @@
 """Files that outlive a crash: on the disk before they count, and known by their hash."""
 
+import errno
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +93,16 @@ def remove_leftovers(target: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
+def _open(path: Path) -> BufferedReader:
+    """A regular file, opened for reading; to open a pipe would wait for a writer."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return path.open("rb")
+
+
 def hash_file(path: Path) -> str:
     """The sha256 of a file."""
-    with path.open("rb") as file:
+    with _open(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -109,8 +119,12 @@ def write_sealed(path: Path, value: dict[str, Any]) -> None:
 
 def read_sealed(path: Path) -> dict[str, Any]:
     """Read such a file; ValueError if a single bit of it has changed."""
-    text = path.read_bytes().decode("utf-8")
-    value = json.loads(text)
+    with _open(path) as file:
+        text = file.read().decode("utf-8")
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"{path.name} is nested too deeply") from None
     if not isinstance(value, dict) or _text(value) != text:
         raise ValueError(f"{path.name} was modified")
     if value.pop(SEAL, None) != hash_json(value):

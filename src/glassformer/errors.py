@@ -1,4 +1,4 @@
-"""The errors a person may meet: each says in one sentence what was wrong, and where. And words for counts."""
+"""The errors a person may meet: each says in one sentence what was wrong, and where. Warnings, and counts."""
 
 
 class GlassError(Exception):
@@ -29,6 +29,13 @@ class NetworkError(GlassError):
 
 class InsufficientMemory(InputError):
     """What was asked for would not fit in this machine's memory; nothing was allocated."""
+
+
+def warn(text: str) -> None:
+    """One line on stderr, unless the program configures logging."""
+    import logging  # here: generating needs it hardly ever, and starts faster
+
+    logging.getLogger("glassformer").warning(text)
 
 
 def check_position(length: int, position: int) -> int:

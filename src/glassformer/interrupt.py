@@ -6,15 +6,20 @@ Python's own start-up comes before that, and ends as Python has it.
 import os
 import signal
 import sys
-from types import FrameType
+from collections.abc import Callable
+from functools import partial
+from types import CodeType, FrameType
 
 IMPORTING = "<frozen importlib._bootstrap>"  # the code that runs every import
 
 
-def install() -> None:
-    """Handle Ctrl-C, unless it is ignored: that is how a shell starts what runs in its background."""
+def install(work: Callable[..., object] | None = None) -> None:
+    """Handle Ctrl-C, unless it is ignored: that is how a shell starts what runs in its background.
+
+    `work` is the function whose exceptions are reported; anywhere else Ctrl-C exits at once.
+    """
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-        signal.signal(signal.SIGINT, stop)
+        signal.signal(signal.SIGINT, partial(stop, work=work.__code__ if work else None))
 
 
 def is_command() -> bool:
@@ -23,17 +28,26 @@ def is_command() -> bool:
     return name.split(".")[0] in ("glass", "-m")  # "-m" while Python looks for the module to run
 
 
-def stop(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt; during an import, exit at once.
+def stop(number: int, frame: FrameType | None, *, work: CodeType | None) -> None:
+    """Raise KeyboardInterrupt where it is handled; elsewhere there is nothing to clean up: exit at once."""
+    if is_handled(frame, work):
+        raise KeyboardInterrupt
+    os.write(2, b"glass: stopped\n")
+    os._exit(130)
 
-    There is nothing to clean up then, and an exception in the middle of torch's import kills the process.
+
+def is_handled(frame: FrameType | None, work: CodeType | None) -> bool:
+    """Whether a frame was called by `work`, and not by an import.
+
+    An exception in the middle of torch's import kills the process.
     """
+    working = False
     while frame is not None:
         if frame.f_code.co_filename == IMPORTING:
-            os.write(2, b"glass: stopped\n")
-            os._exit(130)
+            return False
+        working = working or frame.f_code is work
         frame = frame.f_back
-    raise KeyboardInterrupt
+    return working
 
 
 def is_behind(error: BaseException | None) -> bool:

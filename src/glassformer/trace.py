@@ -10,13 +10,16 @@ Shapes, the same letters in every model:
 
 An **address** is a site with, where one is meant, an index on its head or neuron axis:
 `blocks.5.attn.mix[1]` is head 1, `blocks.3.mlp.neurons[17]` one neuron, `blocks.2.attn` the whole sub-layer.
+In a list of places to edit or to patch, `blocks.*.attn.mix[*]` is every head of every layer, one by one.
 """
 
+import inspect
 import re
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from functools import lru_cache, wraps
 from types import ModuleType
 from typing import ClassVar, ParamSpec, TypeVar
@@ -79,7 +82,12 @@ class Tapped(nn.Module):
 
 
 class Tracer(dict[str, Tensor]):
-    """What one trace saw: site -> value. A site met many times (tokens, steps) gains a leading axis."""
+    """What one trace saw: site -> value, once its `with` block has ended.
+
+    A site met by N forward passes has the shape (N, …). Where passes differ in a size (the prompt, then one
+    token at a time), each axis is as long as the longest, and shorter values have zeros at the end of it;
+    `each(site)` has them as they were.
+    """
 
     def __init__(self, model: nn.Module, sites: Iterable[str], *, edits: Edits, grad: bool = False) -> None:
         super().__init__()
@@ -93,15 +101,24 @@ class Tracer(dict[str, Tensor]):
         self._tapped = [module for module in self._names if isinstance(module, Tapped)]
         self._sites = [parse_address(site) for site in sites]
         pairs = edits.items() if isinstance(edits, Mapping) else edits
-        self._edits = [(*parse_address(site), edit) for site, edit in pairs]
+        self._edits = [(*parse_address(site), _checked(edit, site)) for site, edit in pairs]
         self._values: dict[str, list[Tensor]] = {}
 
     def __missing__(self, address: str) -> Tensor:
         """Look up a full address: `seen["blocks.5.attn.mix[1]"]`."""
         site, index = parse_address(address)
-        if site not in self:
-            raise UnknownSite(f"the trace holds no site {address!r}; it holds {_listed(self) or 'nothing'}")
-        return _slice(self[site], site, index)
+        if site in self:
+            return _slice(self[site], site, index)
+        if site in self._values:
+            raise UnknownSite(f"{address!r} can be read after the `with` block of its trace, not inside")
+        held = _listed(self) or "nothing"
+        raise UnknownSite(f"the trace holds no site {address!r}{_similar(site, self)}; it holds {held}")
+
+    def each(self, address: str) -> list[Tensor]:
+        """The values of a site pass by pass, each in its own shape."""
+        site, index = parse_address(address)
+        self[site]  # raises where there is none
+        return [_slice(value, site, index) for value in self._values[site]]
 
     @_uncompiled
     def asks(self, module: nn.Module, sites: tuple[str, ...]) -> bool:
@@ -169,20 +186,25 @@ class Tracer(dict[str, Tensor]):
 
     def close(self) -> None:
         """Check that all requested sites were met, if the model ran at all, and stack the repeated ones."""
-        for glob in [glob for glob, *_ in (*self._sites, *self._edits)]:
+        asked = [site for site, _ in self._sites] + [site for site, _, _ in self._edits]
+        for glob in asked:
             if self.met and not any(_matches(path, glob) for path in self.met):
-                raise UnknownSite(f"no site matches {glob!r}; this run met {_listed(self.met)}")
+                raise _no_match(glob, self.met)
         for path, values in self._values.items():
             self[path] = _stacked(values)
 
     def addresses(self, glob: str) -> list[str]:
-        """The addresses of the sites met that a glob matches: `blocks.*.mlp`, `blocks.*.attn.mix[1]`."""
-        site, index = parse_address(glob)
+        """The addresses of the sites met that a glob matches: `blocks.*.mlp`, `blocks.*.attn.mix[*]`."""
+        every = glob.endswith("[*]")
+        site, index = parse_address(glob.replace("[*]", "[0]") if every else glob)
         met = [path for path in self if _matches(path, site)]
         if not met:
-            raise UnknownSite(f"no site matches {glob!r}; this run met {_listed(self)}")
+            raise _no_match(glob, self)
         for path in met:
             _slice(self[path], path, index)  # raises where the index is out of range
+        if every:
+            axis = AXES[site.rpartition(".")[2]]
+            return [f"{path}[{n}]" for path in met for n in range(self[path].shape[axis])]
         return [path if index is None else f"{path}[{index}]" for path in met]
 
     def gradient(self, address: str) -> Tensor:
@@ -205,12 +227,19 @@ class Tracer(dict[str, Tensor]):
 
 @contextmanager
 def trace(model: nn.Module, *sites: str, edits: Edits | None = None, grad: bool = False) -> Iterator[Tracer]:
-    """Listen to `model` inside the block: read `sites`, apply `edits`, keep gradients.
+    """Listen to a torch module inside the block: read `sites`, apply `edits`, keep gradients.
 
-    Sites are globs; all are read if none is named and nothing is edited.
+    Sites are globs; all are read if none is named and nothing is edited. The values can be read when the
+    block has ended; see `Tracer` for their shapes. An edit is a function from the value of a site to its new
+    value, of the same shape and dtype.
     With `grad=True` the values stay in the graph: after `loss.backward()` each has its `.grad`.
-    The tracer hangs on the model, so one model is traced by one thread at a time.
+    The tracer hangs on the module: whatever another thread runs on it meanwhile is seen and edited as well.
+    `lm.trace(…)` does the same and holds the lock of the handle, so that other threads wait.
     """
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            f"trace() takes a torch module, not {type(model).__name__}; of a loaded model: lm.trace(…)"
+        )
     seen = Tracer(model, sites or ("*",) * (not edits), edits=edits or {}, grad=grad)
     seen.attach()
     try:
@@ -260,6 +289,19 @@ def _matches(path: str, glob: str) -> bool:
     return re.fullmatch(form, path) is not None
 
 
+def _no_match(glob: str, met: Iterable[str]) -> UnknownSite:
+    """The error for a glob that matches none of the sites met."""
+    met = list(met)
+    return UnknownSite(f"no site matches {glob!r}{_similar(glob, met)}; this run met {_listed(met)}")
+
+
+def _similar(glob: str, sites: Iterable[str]) -> str:
+    """The site that was probably meant, as part of a sentence; with a `*` where the glob has one."""
+    every = [re.sub(r"\d+", "*", site) if "*" in glob else site for site in sites]
+    close = get_close_matches(glob, every, n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
 def _listed(sites: Iterable[str]) -> str:
     """Sites in a few words: `embed, blocks.0…11.in, …`."""
     alike: dict[str, list[int]] = {}
@@ -280,9 +322,27 @@ def _slice(value: Tensor, site: str, index: int | None) -> Tensor:
     return value.select(axis, index)
 
 
+def _checked(edit: Edit, site: str) -> Edit:
+    """An edit that can be called with one value; a hook of another library takes more."""
+    try:
+        inspect.signature(edit).bind(None)
+    except TypeError:
+        raise InputError(
+            f"the edit of {site} must be a function of one argument, the value of the site"
+        ) from None
+    except ValueError:  # some functions of C do not say what they take
+        pass
+    return edit
+
+
 def _edited(value: Tensor, path: str, index: int | None, edit: Edit) -> Tensor:
     part = _slice(value, path, index)
     new = edit(part)
+    if not isinstance(new, Tensor):
+        returned = "None" if new is None else type(new).__name__
+        raise InputError(f"the edit of {path} returned {returned}; it must return the new value, a tensor")
+    if new.dtype != part.dtype:
+        raise InputError(f"the edit of {path} made {new.dtype} out of {part.dtype}; the dtype must stay")
     if new.shape != part.shape:
         raise InputError(
             f"the edit of {path} made {tuple(new.shape)} out of {tuple(part.shape)}; shapes must stay"
@@ -295,7 +355,7 @@ def _edited(value: Tensor, path: str, index: int | None, edit: Edit) -> Tensor:
 
 
 def _stacked(values: list[Tensor]) -> Tensor:
-    """Repeated values with a leading axis; where lengths grow with a cache, shorter ones get zeros."""
+    """Repeated values with a leading axis, padded to one shape; a single value stays as it is."""
     if len(values) == 1:
         return values[0]
     shape = [max(sizes) for sizes in zip(*(value.shape for value in values), strict=True)]

@@ -27,7 +27,10 @@ def test_data_and_table(answers: dict[str, Answer], kind: str) -> None:
     """JSON without NaN or infinity, CSV with a cell a column, a caption that names the model."""
     found = answers[kind]
     assert found.kind == kind
-    named = kind in ("robot", "merges", "tokens", "training_rows", "curve") or "storyteller" in found.caption
+    named = (
+        kind in ("robot", "positions", "merges", "tokens", "training_rows", "curve")
+        or "storyteller" in found.caption
+    )
     assert named, found.caption
 
     data = json.loads(json.dumps(found.to_dict(), allow_nan=False))
@@ -43,7 +46,7 @@ def test_data_and_table(answers: dict[str, Answer], kind: str) -> None:
     assert len(set(whole.names)) == len(whole.names)
     assert len(table) == len(whole.rows) + 1 > 1
     assert {len(row) for row in table} == {len(whole.columns)}
-    assert found.to_numpy() is not None
+    assert set(found.to_numpy()) <= set(found.data())
     assert list(found.to_frame().columns) == found.columns
 
 
@@ -52,7 +55,7 @@ TYPES |= {"share": float, "signed": float, "number": float}
 
 
 @pytest.mark.parametrize("kind", list(QUESTIONS))
-def test_cells_are_what_their_columns_say(answers: dict[str, Answer], kind: str) -> None:
+def test_cells_have_the_type_of_their_column(answers: dict[str, Answer], kind: str) -> None:
     """So a table can be shown and colored without guessing from a name; the first columns name the row."""
     for table in (answers[kind].table(), answers[kind].every()):
         assert table.columns[0].key
@@ -65,7 +68,7 @@ def test_cells_are_what_their_columns_say(answers: dict[str, Answer], kind: str)
 
 @pytest.mark.parametrize("kind", list(QUESTIONS))
 def test_every_drawing_and_the_sentence(answers: dict[str, Answer], kind: str) -> None:
-    """Each is drawn, on paper and on a terminal; the sentence says what the picture shows."""
+    """Each is drawn, on paper and on a terminal; the sentence describes the picture."""
     found = answers[kind]
     assert found.sentence().startswith(found.caption.partition("\n")[0])
     assert found.sentence().endswith(".")
@@ -96,7 +99,7 @@ def test_some_rows_of_a_table(answers: dict[str, Answer]) -> None:
 
 
 def test_a_table_as_data() -> None:
-    """Columns say how they are shown."""
+    """Columns define how they are shown."""
     table = Table(
         [Column("token", "token", key=True), Column("share", "share")], [["a", 0.5], ["b", float("nan")]]
     )

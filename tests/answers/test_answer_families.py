@@ -16,7 +16,12 @@ from glassformer.hub.families import family
 from glassformer.tasks.complete import LanguageModel
 
 PROMPT = "once upon a time, there was a little girl"
-NEEDED = frozenset().union(*(question.needs for question in QUESTIONS.values())) - {"layers", "neurons"}
+NEEDED = frozenset().union(*(question.needs for question in QUESTIONS.values())) - {
+    "layers",
+    "neurons",
+    "source",
+    "recurrent",
+}
 
 
 # Those that continue a text: a model that reads a source is asked in a test of its own.

@@ -64,7 +64,7 @@ def test_an_empty_text(lm: LanguageModel) -> None:
         ask("heads", Text(lm, []))
 
 
-def test_what_a_model_lacks_is_said(lm: LanguageModel, text: Text) -> None:
+def test_what_a_model_lacks_is_reported(lm: LanguageModel, text: Text) -> None:
     """A question is refused by what a model cannot do, before anything is computed."""
 
     class Deaf:
@@ -82,7 +82,7 @@ def test_what_a_model_lacks_is_said(lm: LanguageModel, text: Text) -> None:
     assert lm.capabilities >= {"writes", "causal", "attends"}
 
 
-def test_every_question_is_found_where_the_table_says() -> None:
+def test_every_question_is_in_the_module_of_the_table() -> None:
     """One name: of the question, of its function, and of the kind of its answer."""
     for name, question in QUESTIONS.items():
         module = import_module(f"glassformer.answers.{question.module}")

@@ -13,7 +13,7 @@ import glassformer as gf
 from glassformer.answers import ask
 from glassformer.answers.answer import Text
 from glassformer.answers.edits import read_edits
-from glassformer.errors import GlassError
+from glassformer.errors import GlassError, InputError
 from glassformer.explain.edits import values_at
 from glassformer.tasks.complete import LanguageModel
 
@@ -34,7 +34,7 @@ def values(lm: LanguageModel, text: str, site: str) -> torch.Tensor:
     return values_at(lm.reading(lm.encode(text)), [site])[site]
 
 
-def test_texts_stand_for_numbers(lm: LanguageModel) -> None:
+def test_texts_are_read_as_numbers(lm: LanguageModel) -> None:
     """`over`, `from` and `pairs` are what the model thinks of those texts; a glob is each of its sites."""
     stream, head = "blocks.1.out", "blocks.1.attn.mix[2]"
     ours = values(lm, "The girl lost her", stream)
@@ -111,6 +111,18 @@ def test_which_places_matter(lm: LanguageModel) -> None:
         "The girl lost", "The boy lost", answer=" her", foil=" his", sites="blocks.*.attn.mix[0]"
     )
     assert heads.sites == [f"blocks.{layer}.attn.mix[0]" for layer in range(len(lm.net.blocks))]
+    several = lm.sweep(
+        "The girl lost", "The boy lost", answer=" her", foil=" his", sites=["embed", "blocks.1.attn.mix[*]"]
+    )
+    count = lm.net.config.heads
+    assert several.sites == ["embed", *(f"blocks.1.attn.mix[{head}]" for head in range(count))]
+    assert several.restored[0, 1] == pytest.approx(1, abs=1e-5)
+
+
+def test_a_sweep_needs_a_difference(lm: LanguageModel) -> None:
+    """Where there is none, a share of it would be 0 ÷ 0."""
+    with pytest.raises(InputError, match="both texts have the logit difference"):
+        lm.sweep(TEXT, TEXT, answer=" her", foil=" his")
 
 
 @pytest.mark.parametrize(
@@ -166,7 +178,7 @@ def test_what_cannot_be_done(lm: LanguageModel, edits: Any, words: str) -> None:
 
 
 def test_what_is_no_file(lm: LanguageModel, tmp_path: Path) -> None:
-    """Not there, not JSON, not a list, a pipe that nobody writes to, brackets without end."""
+    """Missing, not JSON, not a list, a pipe without a writer, brackets without end."""
     os.mkfifo(tmp_path / "pipe.json")
     (tmp_path / "deep.json").write_text("[" * 100_000)
     (tmp_path / "bad.json").write_text("{")

@@ -44,7 +44,7 @@ def test_why_explains_what_was_written(lm: LanguageModel) -> None:
     np.testing.assert_allclose(shares[0, : len(right)], right / right.sum(), rtol=1e-4)
 
 
-def test_the_test_of_a_token_is_said_once(lm: LanguageModel) -> None:
+def test_the_test_of_a_token_is_reported_once(lm: LanguageModel) -> None:
     """Not in every row: in the caption, as a mean of several tokens; values and CSV have each."""
     found = lm.generate("Once upon a", max_new_tokens=2, temperature=0).saliency(
         "integrated_gradients", steps=4

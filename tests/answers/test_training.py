@@ -38,7 +38,7 @@ def test_rows_of_a_sentence(lm: LanguageModel) -> None:
 
 
 def test_rows_of_a_long_text_are_drawn_in_part(lm: LanguageModel) -> None:
-    """The table has all of them, the picture says how many it leaves out."""
+    """The table has all of them, the picture gives the number that it leaves out."""
     found = lm.training_rows("One day a robot met a girl. " * 40)
     assert found.view().spec["rows"][-1]["pieces"][0].endswith("more rows")
     assert len(found.rows) == len(found.tokens) - 1
@@ -110,7 +110,23 @@ def test_curves_of_several_parts(tmp_path: Path) -> None:
         file.write_text("".join(json.dumps(line) + "\n" for line in [*lines, {"step": 2, "held_out": 4.0}]))
     found = ask("curve", files)
     assert found.millions_of_tokens == [1, 2, 3, 4]  # type: ignore[attr-defined]
-    assert found.rows[-1] == [4.0, 5.0, 4.0]
+    assert found.rows[-1] == [4_000_000, 5.0, 4.0]
     assert found.caption == "one, two: loss"
     with pytest.raises(InputError, match="there is no such file"):
         ask("curve", [tmp_path / "three.jsonl"])
+
+
+def test_the_best_point_is_in_the_table(tmp_path: Path) -> None:
+    """Of many points the table has a few: the first, the last, and the lowest held-out loss, wherever it is."""
+    log = tmp_path / "metrics.jsonl"
+    lines = []
+    for n in range(1, 1000):
+        lines.append({"step": n, "loss": 5.0 - n / 1000, "tokens": 100 * n})
+        lines.append({"step": n, "held_out": 3.0 if n == 333 else 4.0})
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = ask("curve", [log])
+    assert 10 < len(found.rows) <= 20
+    assert len(found.every().rows) > 900
+    assert found.rows[0][0] < 300
+    assert found.rows[-1][0] == 99_900
+    assert 33_300 in [row[0] for row in found.rows]

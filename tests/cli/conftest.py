@@ -36,7 +36,7 @@ def glass(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.fixture
-def said(capsys: pytest.CaptureFixture[str]):
+def printed(capsys: pytest.CaptureFixture[str]):
     """Run a command line: what it printed, or its message if it ends with another `code`."""
 
     def call(*arguments: str, code: int = 0) -> str:

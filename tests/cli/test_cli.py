@@ -11,7 +11,7 @@ from glassformer.answers import QUESTIONS
 from glassformer.cli import GROUPS, VERBS, command_of
 
 
-def test_alone_it_gets_a_newcomer_going(glass) -> None:
+def test_without_arguments_it_shows_first_steps(glass) -> None:
     """Five lines, and they are commands that exist."""
     code, out, _ = glass()
     assert code == 0
@@ -57,6 +57,11 @@ BAD = [
     (["generate", "--temperature", "warm", "x"], "temperature"),
     (["generate", "--temperature", "1_0", "x"], "'1_0' is not a finite number"),
     (["generate", "--temperature", "\u0661", "x"], "is not a finite number"),
+    (["a\nb\x1b"], r"generate a\nb\x1b"),
+    (["show", "./new\nline"], r"new\nline"),
+    (["é" * 5000], f"{'é' * 999} … {'é' * 1000}\n"),
+    (["\u200d" * 600], r"\u200d\u2 … 200d\u200d"),
+    (["neurons", "-o", "a" * 5000, "x"], f"{'a' * 1000} … a"),
     (["generate", "-n", "1_0", "x"], "'1_0' is not a whole number"),
     (["generate", "--logit-bias", "\u0661=1", "x"], "--logit-bias"),
     (["generate", "--logit-bias", "1=1_0", "x"], "--logit-bias"),
@@ -110,10 +115,23 @@ BAD = [
     (["top", "-k", "0", "x"], "-k"),
     (["tokenize", "--train", "/nowhere/at/all", "-o", "/tmp/x"], "/nowhere/at/all"),
     (["tokenize", "--train", "/etc/hostname"], "-o FOLDER"),
+    (["tokenize", "--train", "/etc/hostname", "-m", "gpt2"], "--model does not go with --train"),
+    (["tokenize", "--train", "/etc/hostname", "a text"], "TEXT does not go with --train"),
     (["show", "/nowhere"], "/nowhere"),
     (["rm", "storyteller", "-y"], "ships with"),
     (["rm", "no-such-model", "-y"], "no-such-model"),
-    (["rm", "storyteller"], "--yes"),
+    (["rm", "no-such-model"], "there is no model no-such-model on this machine"),
+    (["generate", "-m", "storyteler", "x"], "'storyteler' on this machine; did you mean storyteller?"),
+    (["generate", "--max-tokens", "5"], "no such option --max-tokens; did you mean --max-new-tokens?"),
+    (["generate", "--n-predict", "5"], "did you mean --max-new-tokens?"),
+    (["generate", "--max_new_tokens", "5"], "did you mean --max-new-tokens?"),
+    (["generate", "--tempature", "5"], "did you mean --temperature? See `glass generate --help`"),
+    (["train", "--iters", "5"], "did you mean --steps?"),
+    (["train", "--epochs", "5"], "did you mean --steps?"),
+    (["train", "--learning-rate", "5"], "did you mean --lr?"),
+    (["train", "--zzz", "5"], "no such option --zzz; see `glass train --help`"),
+    (["diff", "storyteller"], "OTHER is missing"),
+    (["diff"], "usage: glass diff [OPTIONS] ONE OTHER"),
     (["convert", "/nowhere.pt"], "/nowhere.pt"),
     (["convert", "/etc/hostname"], "neither torch's archive nor a pickle"),
     (["pull"], "model"),
@@ -185,7 +203,7 @@ def test_help_of_all_verbs_needs_no_click() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
-def test_former_names_of_flags(said) -> None:
+def test_former_names_of_flags(printed) -> None:
     """What people typed before is still taken."""
     for now, before in (
         (["lens", "--attribution"], ["lens", "--parts"]),
@@ -198,8 +216,8 @@ def test_former_names_of_flags(said) -> None:
         (["attention", "--find-heads", "sat", "cat"], ["attention", "--from", "sat", "--to", "cat"]),
         (["tokenize", "--embedding"], ["tokenize", "--vectors"]),
     ):
-        assert said(*now, "The cat sat") == said(*before, "The cat sat")
-    assert said("neurons", "--promotes", "1.17") == said("neurons", "--neuron", "1.17")
+        assert printed(*now, "The cat sat") == printed(*before, "The cat sat")
+    assert printed("neurons", "--promotes", "1.17") == printed("neurons", "--neuron", "1.17")
 
 
 @pytest.mark.parametrize("reader", ["head -1", "true"])

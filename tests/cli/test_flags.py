@@ -63,6 +63,8 @@ def test_an_argument_of_any_bytes_is_text() -> None:
         return text
 
     assert called(verb, "a\udcff") == "a\ufffd"
+    assert called(verb, "\udcc3\udca4") == "ä"
+    assert called(verb, "a\ud800b\udfff") == "a\ufffdb\ufffd"  # halves of characters, from Windows
 
 
 @pytest.mark.parametrize(("text", "value"), [

@@ -21,7 +21,7 @@ from glassformer.hub.folder import save_folder
 
 
 def test_generate_is_reproducible(glass, model: str) -> None:
-    """Same seed, same text; another seed, another text; the prompt stands first."""
+    """Same seed, same text; another seed, another text; the prompt comes first."""
     first = glass("generate", "-m", model, "-n", "20", "-s", "5", "Once upon")
     assert first == glass("generate", "-m", model, "-n", "20", "-s", "5", "Once upon")
     assert first[0] == 0
@@ -75,7 +75,7 @@ def test_several_answers_and_beams(glass, model: str) -> None:
 
 
 def test_a_prompt_that_does_not_fit(glass, model: str) -> None:
-    """The error says by how much; sliding is a choice."""
+    """The error gives the excess; sliding is a choice."""
     code, _, err = glass("generate", "-m", model, "x" * 70)
     assert code == 2
     assert re.search(r"\d+ tokens, \d+ more than the model's context of 64", err)
@@ -87,27 +87,39 @@ def test_a_prompt_that_does_not_fit(glass, model: str) -> None:
     )
 
 
+@pytest.mark.parametrize("flags", [(), ("--no-stream",)])
+def test_a_full_context_is_said(glass, model: str, flags: tuple[str, ...]) -> None:
+    """On stderr and as data, whenever the context ends a text and not what was asked for."""
+    prompt = ["-m", model, "-s", "1", "--min-new-tokens", "60", "a b c"]
+    code, _, err = glass("generate", *prompt, *flags, "-n", "100")
+    assert code == 0
+    assert "and the context of 64 is full; --slide continues with its last half)" in err
+    assert "context" not in glass("generate", *prompt, *flags, "-n", "100", "--slide")[2]
+    data = json.loads(glass("generate", *prompt, "-n", "100", "--json")[1])
+    assert data["finish_reason"] == "context"
+
+
 def test_a_conversation_on_a_terminal(model: str) -> None:
     """Prompt, text, prompt, end: on a real terminal."""
     parent, child = pty.openpty()
     command = [sys.executable, "-m", "glassformer.cli", "generate", "-m", model, "-i", "-n", "4", "-s", "1"]
     with subprocess.Popen(command, stdin=child, stdout=child, stderr=child) as process:
         os.close(child)
-        said, sent, deadline = "", 0, time.time() + 60
+        printed, sent, deadline = "", 0, time.time() + 60
         while time.time() < deadline and (process.poll() is None or select.select([parent], [], [], 0)[0]):
             if select.select([parent], [], [], 0.2)[0]:
                 try:
-                    said += os.read(parent, 4096).decode(errors="replace")
+                    printed += os.read(parent, 4096).decode(errors="replace")
                 except OSError:
                     break
-            if said.count("> ") > sent and sent < 3:
+            if printed.count("> ") > sent and sent < 3:
                 os.write(parent, [b"Once\n", b"upon\n", b"\x04"][sent])
                 sent += 1
         assert process.wait(30) == 0
     os.close(parent)
-    assert "Once" in said
-    assert "upon" in said
-    assert "Traceback" not in said
+    assert "Once" in printed
+    assert "upon" in printed
+    assert "Traceback" not in printed
 
 
 def test_a_prompt_of_any_bytes(glass, model: str) -> None:
@@ -167,7 +179,7 @@ def test_examples_go_before_the_question(glass, model: str, tmp_path: Path) -> N
     assert "examples_used" not in plain
 
 
-def test_an_answer_to_examples_ends_where_it_is_said(glass, model: str, tmp_path: Path) -> None:
+def test_an_answer_to_examples_ends_at_a_stop_string(glass, model: str, tmp_path: Path) -> None:
     """At a line end; with --stop, there."""
     (tmp_path / "e.txt").write_text("a\n\nb")
     command = ("generate", "-m", model, "-n", "40", "--examples", str(tmp_path / "e.txt"), "--json", "c")
@@ -182,14 +194,14 @@ def test_an_answer_to_examples_ends_where_it_is_said(glass, model: str, tmp_path
 
 
 def test_examples_that_do_not_fit_are_named(glass, model: str, tmp_path: Path) -> None:
-    """The first are dropped, as few as possible; how many is said on stderr, and in the data."""
+    """The first are dropped, as few as possible; their number is on stderr, and in the data."""
     lines = [json.dumps({"prompt": f"{n} x x x", "completion": " y"}) for n in range(30)]
     (tmp_path / "e.jsonl").write_text("\n".join(lines))
     command = ("generate", "-m", model, "-s", "1", "--examples", str(tmp_path / "e.jsonl"), "31 x")
     code, out, err = glass(*command)
     assert code == 0
     assert out.startswith("31 x")
-    assert re.fullmatch(r"\d+ of 30 examples do not fit the context and were dropped, the first ones\n", err)
+    assert re.match(r"\d+ of 30 examples do not fit the context and were dropped, the first ones\n", err)
     few = json.loads(glass(*command, "--json")[1])
     assert few["examples_used"] + few["examples_dropped"] == 30
     assert few["prompt"].startswith(f"{few['examples_dropped']} x x x y\n")

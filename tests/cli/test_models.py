@@ -1,13 +1,14 @@
 """glass models, pull, rm, convert."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 
 def test_models_lists_what_ships(glass) -> None:
-    """The storyteller is there; what could be pulled is named."""
+    """The storyteller is listed; what could be pulled is named."""
     code, out, _ = glass("models")
     assert code == 0
     assert "storyteller" in out
@@ -30,9 +31,27 @@ def test_convert_keeps_under_a_name(
     code, out, err = glass("convert", "pytorch_model.bin", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out) == {"folder": str(home / "models" / "gem")}
-    assert glass("convert", "pytorch_model.bin")[0] == 2  # it is there already
+    assert glass("convert", "pytorch_model.bin")[0] == 2  # it exists already
     monkeypatch.chdir(tmp_path)
     assert "gem" in glass("models")[1]
-    assert glass("generate", "-m", "gem", "x")[0] == 2  # it has no vocabulary, and says so
+    assert glass("generate", "-m", "gem", "x")[0] == 2  # it has no vocabulary
     assert glass("rm", "gem", "-y")[0] == 0
     assert not (home / "models" / "gem").exists()
+
+
+def test_a_run_is_kept_under_a_name(home: Path, model: str, tmp_path: Path, glass) -> None:
+    """Its model is copied as it is, and loads by its name; a mistyped name is answered by it."""
+    run = tmp_path / "runs" / "mine"
+    shutil.copytree(model, run / "model")
+    (run / "recipe.toml").write_text("")
+    code, out, err = glass("convert", str(run), "--dtype", "float16")
+    assert (code, out) == (2, "")
+    assert "--dtype is for a pickled checkpoint" in err
+    assert glass("convert", str(run)) == (0, f"{home}/models/mine\n", "")
+    assert glass("convert", str(run / "model"), "other")[0] == 0
+    for name in ("mine", "other"):
+        copied = {path.name: path.read_bytes() for path in (home / "models" / name).iterdir()}
+        assert copied == {path.name: path.read_bytes() for path in Path(model).iterdir()}
+    assert glass("generate", "-m", "mine", "-n", "2", "--engine", "torch", "a")[0] == 0
+    code, _, err = glass("generate", "-m", "othr", "a")
+    assert (code, err) == (2, "glass: there is no model 'othr' on this machine; did you mean other?\n")

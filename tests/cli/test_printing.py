@@ -15,7 +15,7 @@ TEXT = "The cat sat. The cat"
 
 
 def test_a_wide_table_in_parts() -> None:
-    """Every part says which rows it has, and what belongs together stays so."""
+    """Every part names its rows, and groups stay together."""
     columns = [Column("position", "count", key=True), Column("token", "token", key=True)]
     for n in (1, 2):
         columns += [Column(f"attends to {n}", "token", group=n), Column(f"weight {n}", "share", group=n)]
@@ -27,7 +27,7 @@ def test_a_wide_table_in_parts() -> None:
     assert parts(heads[:2], [8] * 2, room=10) == [[0, 1]]
 
 
-def test_cells_are_shown_as_their_column_says() -> None:
+def test_cells_are_shown_in_the_form_of_their_column() -> None:
     """By the column's format, not by its name or by what type a number happens to have."""
     shown = {
         "number": cell(0.25, Column("x", "number")),
@@ -52,7 +52,7 @@ def test_cells_are_shown_as_their_column_says() -> None:
     assert styles == ["blue", "dark_orange", "dim"]
 
 
-def test_a_terminal_that_knows_no_unicode() -> None:
+def test_a_terminal_without_unicode() -> None:
     """What it cannot show becomes a question mark."""
     command = [sys.executable, "-m", "glassformer.cli", "lens", "The cat"]
     done = subprocess.run(
@@ -65,34 +65,34 @@ def test_a_terminal_that_knows_no_unicode() -> None:
     assert b"?cat" in done.stdout
 
 
-def test_drawn_on_a_terminal(said, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The picture first, then the table, unless the picture says it all; at the width there is."""
+def test_drawn_on_a_terminal(printed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The picture first, then the table, unless the picture shows everything; at the width of the terminal."""
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("FORCE_COLOR", "1")
-    shown = said("attention", "-l", "1", TEXT)
+    shown = printed("attention", "-l", "1", TEXT)
     assert "\x1b[" in shown
     assert "attends to 1" in shown
     plain = re.sub(r"\x1b\[[0-9;]*m", "", shown)
     assert max(map(cell_len, plain.splitlines())) <= 60
-    assert "█" in said("lens", "--attribution", TEXT)
+    assert "█" in printed("lens", "--attribution", TEXT)
     monkeypatch.setenv("NO_COLOR", "1")
-    shown = said("attention", "-l", "1", TEXT)
+    shown = printed("attention", "-l", "1", TEXT)
     assert "48;" not in shown
     assert re.search(r"0 +The +9", shown)
 
 
-def test_no_escape_code_of_a_text_reaches_the_terminal(said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_escape_code_of_a_text_reaches_the_terminal(printed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither in a caption nor in an error."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     evil = "A \x1b]0;PWNED\x07 cat"
-    assert "\x1b]0" not in said("edit", "--zero", "blocks.0.attn", "-n", "2", evil)
-    assert "\x1b" not in said("lens", "-p", "dog", evil, code=2)
+    assert "\x1b]0" not in printed("edit", "--zero", "blocks.0.attn", "-n", "2", evil)
+    assert "\x1b" not in printed("lens", "-p", "dog", evil, code=2)
 
 
-def test_a_picture_that_is_not_all_leaves_the_table(said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_that_is_not_all_leaves_the_table(printed, monkeypatch: pytest.MonkeyPatch) -> None:
     """All parts of a logit, and all tokens that were ranked, are there on a narrow terminal too."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "80")
-    assert "blocks.0.attn.mix[0]" in said("lens", "--attribution", TEXT)
-    shown = re.sub(r"\x1b\[[0-9;]*m", "", said("lens", "--rankings", "20", TEXT))
+    assert "blocks.0.attn.mix[0]" in printed("lens", "--attribution", TEXT)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", printed("lens", "--rankings", "20", TEXT))
     assert len(re.findall(r"^blocks\.5\.out", shown, re.M)) > 1

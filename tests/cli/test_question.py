@@ -87,24 +87,24 @@ TEXT = "The cat sat. The cat"
         ),
     ],
 )
-def test_tables(arguments: list[str], words: list[str], said) -> None:
-    """Each says what it shows, and cuts nothing in a pipe."""
-    shown = said(*arguments)
+def test_tables(arguments: list[str], words: list[str], printed) -> None:
+    """Each names what it shows, and cuts nothing in a pipe."""
+    shown = printed(*arguments)
     for word in words:
         assert word in shown
     assert "…" not in shown
     assert "(KL divergence 0.000 nats)" not in shown  # an edit that does nothing
 
 
-def test_numbers(tmp_path: Path, said) -> None:
+def test_numbers(tmp_path: Path, printed) -> None:
     """As JSON on stdout, as JSON or CSV in a file."""
-    found = json.loads(said("lens", "--json", TEXT))
+    found = json.loads(printed("lens", "--json", TEXT))
     assert len(found["values"]["ranks"][0]) == len(found["tokens"])
-    said("lens", TEXT, "-o", str(tmp_path / "lens.json"))
+    printed("lens", TEXT, "-o", str(tmp_path / "lens.json"))
     saved = json.loads((tmp_path / "lens.json").read_text())
     assert saved.pop("view")["kind"] == "matrix"
     assert saved == found
-    said("lens", "-p", "all", TEXT, "-o", str(tmp_path / "lens.csv"))
+    printed("lens", "-p", "all", TEXT, "-o", str(tmp_path / "lens.csv"))
     lines = list(csv.reader(io.StringIO((tmp_path / "lens.csv").read_text())))
     assert len(lines) == 1 + len(found["tokens"]) * len(found["values"]["stages"])
 
@@ -122,14 +122,14 @@ ABOUT_A_STACK = [
 
 
 @pytest.mark.parametrize("arguments", ABOUT_A_STACK, ids=" ".join)
-def test_the_stacks_of_a_model_that_has_one(arguments: list[str], said) -> None:
+def test_the_stacks_of_a_model_that_has_one(arguments: list[str], printed) -> None:
     """It can be named; another one is refused with a list; it has no attention to a source text."""
-    message = said(*arguments, "--stack", "encoder", TEXT, code=2)
+    message = printed(*arguments, "--stack", "encoder", TEXT, code=2)
     assert message == "glass: stack 'encoder' does not exist; this model has: blocks\n"
     if arguments[-1] != "2":  # factors and clusters are slow
-        assert said(*arguments, "--stack", "blocks", TEXT) == said(*arguments, TEXT)
+        assert printed(*arguments, "--stack", "blocks", TEXT) == printed(*arguments, TEXT)
     if arguments[0] == "attention" and "--rollout" not in arguments:
-        message = said(*arguments, "--cross", TEXT, code=2)
+        message = printed(*arguments, "--cross", TEXT, code=2)
         assert message == "glass: attention 'cross' does not exist in the stack blocks, which has: attn\n"
 
 
@@ -227,18 +227,60 @@ def test_the_stacks_of_a_model_that_has_one(arguments: list[str], said) -> None:
             ["edit", "--sweep", "--from", "A", "--answer", " a", "--not", " the", TEXT],
             "as many tokens as each other",
         ),
+        (["attention", "--head", "0.x", TEXT], "'0.x' is neither a head of --layer nor LAYER.HEAD"),
+        (["attention", "--robot", "--rollout"], "--rollout does not go with --robot"),
+        (["neurons", "--promotes", "blocks.1.attn.mix[2]"], "is not LAYER.NEURON"),
+        (["neurons", "-s", "1", TEXT], "--seed needs --factors or --clusters"),
+        (["neurons", "--factors", "2", "-k", "3", TEXT], "-k does not go with --factors"),
+        (["saliency", "--steps", "8", TEXT], "--steps needs --method integrated_gradients"),
+        (["lens", "--residual", "-k", "3", TEXT], "-k is how many candidates"),
+        (["lens", "--dark", TEXT], "--dark is for a saved picture: it needs -o"),
+        (["lens", "--width", "400", "-o", "x.csv", TEXT], "--width is for pictures, and x.csv holds numbers"),
+        (["show", "--window", "4"], "--window needs --training-rows"),
+        (["show", "--lr", "1"], "--lr needs --update"),
+        (["edit", "--zero", "blocks.0.mlp", "--by", "2", TEXT], "--by needs --toward and --away"),
+        (["edit", "--edit", "x.json", "--at", "1", TEXT], "--at is for the edits of flags"),
+        (
+            ["edit", "--sweep", "--from", TEXT, "--answer", " a", "--not", " the", TEXT],
+            "there is nothing to restore",
+        ),
+        (["top", "-i", "--json", TEXT], "--json does not go with --interactive"),
+        (["generate", "-i", "--no-stream"], "--no-stream does not go with --interactive"),
+        (["generate", "--num-beams", "2", "--top-k", "3", TEXT], "--top-k does not go with --num-beams"),
+        (["generate", "--length-penalty", "2", TEXT], "--length-penalty is for beam search"),
+        (["tokenize", "--embedding", "--merges", TEXT], "--merges and --embedding are 2 questions"),
+        (["tokenize", "--ids", "--json", TEXT], "--json does not go with --ids"),
+        (["tokenize", "--vocab-size", "9", TEXT], "--vocab needs --train"),
+        (["tokenize", "--train", "x", "-o", "y", TEXT], "TEXT does not go with --train"),
         (["edit", "--edit", "/nowhere.json", TEXT], "/nowhere.json: cannot be read"),
         (["generate", "--edit", "/nowhere.json", TEXT], "/nowhere.json: cannot be read"),
     ],
 )
-def test_mistakes(arguments: list[str], words: str, said) -> None:
+def test_mistakes(arguments: list[str], words: str, printed) -> None:
     """One sentence, exit code 2."""
-    shown = said(*arguments, code=2)
+    shown = printed(*arguments, code=2)
     assert words in shown
     assert shown.count("\n") <= 2
 
 
-def test_pictures(tmp_path: Path, said) -> None:
+def test_a_place_in_one_word(printed) -> None:
+    """LAYER.HEAD and LAYER.NEURON, or their addresses."""
+    plain = printed("attention", "-l", "1", "--head", "2", TEXT)
+    for head in ("1.2", "blocks.1.attn.pattern[2]"):
+        assert printed("attention", "--head", head, TEXT) == plain
+    by_address = printed("neurons", "--promotes", "blocks.1.mlp.neurons[17]")
+    assert by_address == printed("neurons", "--promotes", "1.17")
+
+
+def test_a_word_without_its_blank(printed, caplog: pytest.LogCaptureFixture) -> None:
+    """A warning: the token is another one than that of the word inside a text."""
+    printed("lens", "-w", " is", TEXT)
+    assert not caplog.messages
+    printed("lens", "-w", "is", TEXT)
+    assert caplog.messages == ["'is' and ' is' are two tokens; did you mean ' is', the word inside a text?"]
+
+
+def test_pictures(tmp_path: Path, printed) -> None:
     """Every verb that looks inside saves what it draws; so do generate, top, tokenize and show."""
     for name, arguments in {
         "attention.svg": ["attention", "-l", "1", TEXT],
@@ -259,18 +301,20 @@ def test_pictures(tmp_path: Path, said) -> None:
         "update.svg": ["show", "--update", TEXT],
         "parameters.svg": ["show"],
     }.items():
-        said(*arguments, "-o", str(tmp_path / name))
+        printed(*arguments, "-o", str(tmp_path / name))
         assert (tmp_path / name).stat().st_size > 200, name
 
 
-def test_a_model_that_lacks_what_a_verb_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said) -> None:
+def test_a_model_that_lacks_what_a_verb_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed
+) -> None:
     """One sentence, which names the verb that was asked for and what the model lacks."""
     for net in (WithoutAttention, Encoder):
         add_family(monkeypatch, net)
     deaf = toy_folder(tmp_path / "deaf", WithoutAttention)
     encoder = toy_folder(tmp_path / "encoder", Encoder)
     for flags in ([], ["-l", "1"], ["--rollout"], ["--cache", "2"]):
-        shown = said("attention", "-m", deaf, *flags, "the park", code=2)
+        shown = printed("attention", "-m", deaf, *flags, "the park", code=2)
         assert shown == f"glass: attention: {deaf} has no attention\n"
     for arguments in (
         ["generate"],
@@ -279,7 +323,7 @@ def test_a_model_that_lacks_what_a_verb_needs(tmp_path: Path, monkeypatch: pytes
         ["lens", "--rankings", "2"],
         ["attention", "--cache", "2"],
     ):
-        shown = said(*arguments, "-m", encoder, "the park", code=2)
+        shown = printed(*arguments, "-m", encoder, "the park", code=2)
         assert shown.endswith(f"{encoder} cannot continue a text; its capabilities are: {READS}\n")
-    assert "activation" in said("neurons", "-k", "1", "-m", encoder, "the park")
-    assert said("lens", "-m", encoder, "the park", code=2).endswith("does not predict the next token\n")
+    assert "activation" in printed("neurons", "-k", "1", "-m", encoder, "the park")
+    assert printed("lens", "-m", encoder, "the park", code=2).endswith("does not predict the next token\n")

@@ -48,6 +48,20 @@ def test_show_has_a_table_for_every_stack(glass, tmp_path: Path, monkeypatch: py
     assert {"shared.weight", "2 × encoder.fc1.bias", "3 × decoder.fc1.bias"} <= set(answer.tensors)
 
 
+@pytest.mark.parametrize(("name", "total"), [("gpt2", 124_439_808), ("gpt3-175b", 174_604_259_328)])
+def test_a_published_size_needs_no_file(glass, name: str, total: int) -> None:
+    """Without a network it is counted from its sizes; another name is still an error."""
+    data = json.loads(glass("show", "--offline", "--json", name)[1])
+    (stack,) = data["stacks"]
+    whole = sum(tensor["parameters"] for tensor in data["whole"])
+    assert data["total"] == stack["blocks"] * stack["block_total"] + whole == total
+    assert data["folder"] is None
+    _, shown, _ = glass("show", "--offline", name)
+    assert "not on this machine" in shown
+    assert ("117M" in shown) == (name == "gpt2")
+    assert glass("show", "--offline", "owner/unknown")[0] == 1
+
+
 def test_one_block_is_one_block(glass, tmp_path: Path) -> None:
     """And one token is one token."""
     save_folder(tmp_path / "one", small_model(layers=1))
@@ -58,7 +72,7 @@ def test_one_block_is_one_block(glass, tmp_path: Path) -> None:
     assert "2 tokens, 2 bytes\n" in glass("tokenize", "zq")[1]
 
 
-def test_show_says_why_124m(glass, tmp_path: Path) -> None:
+def test_show_explains_124m(glass, tmp_path: Path) -> None:
     """On GPT-2 small itself: the exact count, block by block, and the note."""
     import torch
 
@@ -94,19 +108,27 @@ def write_sparse_gpt2(folder: Path, model: object) -> None:
     (folder / "config.json").write_text(json.dumps(write_config(model.config)))  # type: ignore[attr-defined]
 
 
-def test_the_curve_of_a_training(tmp_path: Path, said) -> None:
+def test_the_curve_of_a_training(tmp_path: Path, printed) -> None:
     """On the terminal and as data, also while the last line is being written."""
     lines = [json.dumps({"step": n, "loss": 9 - n / 10, "tokens": 100 * n}) for n in range(1, 60)]
     (tmp_path / "metrics.jsonl").write_text(
         "\n".join([*lines, '{"step": 59, "held_out": 3.5}', '{"step": 60, "lo'])
     )
-    assert "–" in said("show", "--curve", str(tmp_path))
-    assert json.loads(said("show", "--curve", str(tmp_path), "--json"))["rows"][-1] == pytest.approx(
-        [0.0059, 3.1, 3.5]
+    assert "–" in printed("show", "--curve", str(tmp_path))
+    assert json.loads(printed("show", "--curve", str(tmp_path), "--json"))["rows"][-1] == pytest.approx(
+        [5900, 3.1, 3.5]
     )
-    assert "there is no such log" in said("show", "--curve", str(tmp_path / "nowhere"), code=2)
+    text = printed("show", "--curve", str(tmp_path))
+    lines = text.splitlines()
+    assert lines[1] == "at most 20 of 59 points, evenly chosen, with the first, the best and the last"
+    rows = [line.split() for line in lines[3:]]
+    assert len(rows) <= 20
+    assert (rows[0], rows[-1]) == (["100", "8.900", "–"], ["5,900", "3.100", "3.500"])
+    printed("show", "--curve", str(tmp_path), "-o", str(tmp_path / "curve.csv"))
+    assert len((tmp_path / "curve.csv").read_text().splitlines()) == 1 + 59
+    assert "there is no such log" in printed("show", "--curve", str(tmp_path / "nowhere"), code=2)
     (tmp_path / "metrics.jsonl").write_text("a text\n")
-    assert "is not the metrics.jsonl of a training" in said("show", "--curve", str(tmp_path), code=2)
+    assert "is not the metrics.jsonl of a training" in printed("show", "--curve", str(tmp_path), code=2)
 
 
 @pytest.mark.parametrize(
@@ -123,19 +145,19 @@ def test_the_curve_of_a_training(tmp_path: Path, said) -> None:
     ],
     ids=lambda line: line[:30],
 )
-def test_a_log_of_other_lines(line: str, tmp_path: Path, said) -> None:
+def test_a_log_of_other_lines(line: str, tmp_path: Path, printed) -> None:
     """JSON that is no step of a training is no step, also behind one that is."""
     log = tmp_path / "metrics.jsonl"
     log.write_text(f"{line}\n")
-    assert "is not the metrics.jsonl of a training" in said("show", "--curve", str(log), code=2)
+    assert "is not the metrics.jsonl of a training" in printed("show", "--curve", str(log), code=2)
     log.write_text('{"step": 1, "tokens": 1000000, "loss": 2.5}\n' + f"{line}\n")
-    assert json.loads(said("show", "--curve", str(log), "--json"))["rows"] == [[1.0, 2.5, None]]
+    assert json.loads(printed("show", "--curve", str(log), "--json"))["rows"] == [[1_000_000, 2.5, None]]
 
 
-def test_the_curve_of_a_training_that_diverged(tmp_path: Path, said, recwarn) -> None:
+def test_the_curve_of_a_training_that_diverged(tmp_path: Path, printed, recwarn) -> None:
     """A loss that is not finite is a gap, drawn without a warning."""
     log = tmp_path / "metrics.jsonl"
     log.write_text('{"step": 1, "tokens": 1000000, "loss": NaN}\n')
-    said("show", "--curve", str(log), "-o", str(tmp_path / "curve.svg"))
+    printed("show", "--curve", str(log), "-o", str(tmp_path / "curve.svg"))
     assert (tmp_path / "curve.svg").read_text().startswith("<svg")
     assert not recwarn.list

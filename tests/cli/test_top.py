@@ -15,7 +15,7 @@ TEXT = "The cat sat. The cat"
 
 
 def test_top_shows_bars_that_fit_the_numbers(glass, model: str) -> None:
-    """Ten rows, falling; the data says the same."""
+    """Ten rows, falling; the data is the same."""
     code, out, _ = glass("top", "-m", model, "Once upon")
     assert code == 0
     shown = [float(share) for share in re.findall(r"([\d.]+)%", out)]
@@ -43,13 +43,15 @@ def test_interactive_top_starts_from_a_file(glass, model: str, tmp_path: Path) -
     assert "'00' is not a number" in err
 
 
-def test_the_next_token_as_it_would_be_drawn(said) -> None:
+def test_the_next_token_as_it_would_be_drawn(printed) -> None:
     """Temperature, cut and data are the same as in words."""
-    cold = json.loads(said("top", "--json", "--temperature", "0.2", "--top-k", "2", "-k", "4", TEXT))["next"]
-    warm = json.loads(said("top", "--json", "-k", "4", TEXT))["next"]
+    cold = json.loads(printed("top", "--json", "--temperature", "0.2", "--top-k", "2", "-k", "4", TEXT))[
+        "next"
+    ]
+    warm = json.loads(printed("top", "--json", "-k", "4", TEXT))["next"]
     assert cold[0]["probability"] > warm[0]["probability"]
     assert [one["kept"] for one in cold] == [True, True, False, False]
-    assert "--json prints and -o saves" in said("top", "--json", "-o", "x.svg", TEXT, code=2)
+    assert "--json prints and -o saves" in printed("top", "--json", "-o", "x.svg", TEXT, code=2)
 
 
 @pytest.mark.skipif(not ways(), reason="no native engine was built here")

@@ -53,12 +53,12 @@ def test_all_hold(glass, found) -> None:
 def test_one_fails(glass, found, tmp_path: Path) -> None:
     """Exit code 1, in every form of output, and the check is named."""
     asked = found(GOOD, replace(GOOD, name="cache", measured=0.25))
-    said = "glass: cache fails: 0.25, limit 1e-09, mutant 0.5 of the largest\n"
-    assert glass("verify", "gpt2", "--data", "sets", "--pull")[::2] == (1, said)
+    printed = "glass: cache fails: 0.25, limit 1e-09, mutant 0.5 of the largest\n"
+    assert glass("verify", "gpt2", "--data", "sets", "--pull")[::2] == (1, printed)
     assert (asked["model"], asked["data"], asked["pull"]) == ("gpt2", Path("sets"), True)
-    assert glass("verify", "--json")[::2] == (1, said)
+    assert glass("verify", "--json")[::2] == (1, printed)
     file = tmp_path / "x.csv"
-    assert glass("verify", "-o", str(file))[::2] == (1, f"{file}\n{said}")
+    assert glass("verify", "-o", str(file))[::2] == (1, f"{file}\n{printed}")
     assert file.read_text().count("\n") == 3
 
 

@@ -18,7 +18,7 @@ from glassformer.errors import InputError
 
 
 def counting(folder: Path, length: int, *, first: int = 0, mask: Sequence[int] | None = None) -> Row:
-    """A row whose tokens count up, so that a token tells its place."""
+    """A row whose tokens count up, so that a token is its position."""
     name = f"{first}-{length}"
     np.arange(first, first + length, dtype=np.uint32).tofile(folder / f"{name}.tokens")
     shard: dict[str, Any] = {"name": f"{name}.tokens", "tokens": length}
@@ -54,7 +54,7 @@ def test_an_epoch_takes_every_window_once(length: int, context: int, tmp_path: P
 
 
 def test_every_epoch_is_cut_and_ordered_anew() -> None:
-    """What stood at the border of two windows does not always stand there."""
+    """A token at the border of two windows is not always at a border."""
     stream = Stream([Long(1000)], context=10, seed=0)
     first, second, third = (starts(stream, 100) for _ in range(3))
     assert len({first[0] % 10, second[0] % 10, third[0] % 10}) > 1
@@ -69,7 +69,7 @@ def test_every_epoch_is_cut_and_ordered_anew() -> None:
 
 @pytest.mark.parametrize("at", [0, 1, 10, 49, 50, 51, 120])
 def test_the_cursor_is_all_it_needs(at: int) -> None:
-    """Whoever takes up the cursor goes on as the other would have, in the middle of an epoch or behind
+    """A stream with the cursor of another continues as that one would, in the middle of an epoch or behind
     several.
     """
     rows = [Long(200), Long(301)]
@@ -133,7 +133,7 @@ def test_every_row_has_its_share_at_every_moment(weights: list[float]) -> None:
         assert np.abs(stream.cursor - shares * count).max() <= 1 + 1e-9
 
 
-def test_weights_are_sizes_if_nothing_is_said() -> None:
+def test_weights_default_to_sizes() -> None:
     """Three times the text is drawn three times as often; weights of one's own override that."""
     rows = [Long(300), Long(100)]
     assert Counter(window.row for window in Stream(rows, context=10, seed=0).draw(40)) == {0: 30, 1: 10}
@@ -199,8 +199,8 @@ def test_rows_that_begin_with_documents(tmp_path: Path) -> None:
 
 def test_too_short_a_text() -> None:
     """A row needs one window and the token after it."""
-    with pytest.raises(InputError, match="data 2: 10 tokens of text are too few for windows of 11"):
-        Stream([Long(100), Long(10)], context=10, seed=0)
+    with pytest.raises(InputError, match=r"poems\.txt: 10 tokens of text are too few for windows of 11"):
+        Stream([Long(100), Long(10)], context=10, seed=0, names=["tales.txt", "poems.txt"])
     assert len(Stream([Long(11)], context=10, seed=0).draw(3)) == 3
 
 
@@ -264,7 +264,7 @@ def test_a_limit_above_all_is_none(tmp_path: Path) -> None:
         assert targets(list(in_order([row], context=10, batch=3, tokens=tokens))) == list(range(1, 105))
 
 
-def test_in_order_knows_the_masks(tmp_path: Path) -> None:
+def test_in_order_returns_the_masks(tmp_path: Path) -> None:
     """Every target to be learned is counted once, and only those."""
     mask = np.random.default_rng(0).integers(0, 2, 47)
     row = counting(tmp_path, 47, mask=mask.tolist())
@@ -280,7 +280,7 @@ def test_in_order_knows_the_masks(tmp_path: Path) -> None:
     assert sum(one.count for one in batches) == len(learned)
 
 
-def test_a_mask_is_there_only_if_it_says_something() -> None:
+def test_a_mask_exists_only_where_it_masks() -> None:
     """The mask of a batch is that of its targets; the first token of a window is no target, so its mask does
     not matter.
     """

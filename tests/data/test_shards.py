@@ -137,7 +137,7 @@ def test_nothing_is_held_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("share", [0.1, 0.05])
 @pytest.mark.usefixtures("quick")
 def test_of_one_text_the_end_is_held_out(length: int, share: float, tmp_path: Path) -> None:
-    """Cut where anybody would cut it: text[: int(n * 0.9)], one token to a byte."""
+    """Cut at the usual place: text[: int(n * 0.9)], one token to a byte."""
     text = "".join(random.Random(length).choices("abc \n", k=length - 1)) + "."
     path = tmp_path / "a.txt"
     path.write_text(text)
@@ -210,7 +210,7 @@ def test_prompts_are_masked(tmp_path: Path) -> None:
 
 
 def test_the_end_of_a_cut_text_is_masked(tmp_path: Path) -> None:
-    """Documents stand apart as ever, but nobody learns that a text ends where it was cut."""
+    """Documents are separated as usual, but the cut is not learned as the end of a text."""
     path = put(tmp_path / "a.jsonl", {"text": "ab", "whole": False}, {"text": "c", "whole": True}, "d")
     ids, mask = prepare(path, BYTES, held_out=0.0).train.read(0, 8)
     assert BYTES.decode(ids.tolist()) == joined(["ab", "c", "d"])
@@ -226,20 +226,20 @@ def test_a_mask_only_where_there_is_one(tmp_path: Path) -> None:
 
 
 def test_done_once(tmp_path: Path, spy: Spy) -> None:
-    """The second time nothing is tokenized and nothing written; progress is told of the work alone."""
+    """The second time nothing is tokenized and nothing written; progress is reported for the work alone."""
     path = tmp_path / "texts"
     path.mkdir()
     one, two = (
         put(path / f"{name}.jsonl", *(f"the cat {i}" for i in range(15))).stat().st_size for name in "ab"
     )
-    told: list[tuple[int, int]] = []
-    first = prepare(path, WORDS, progress=lambda done, total: told.append((done, total)))
-    assert told == [(one, one + two), (one + two, one + two)]
+    reported: list[tuple[int, int]] = []
+    first = prepare(path, WORDS, progress=lambda done, total: reported.append((done, total)))
+    assert reported == [(one, one + two), (one + two, one + two)]
     assert spy.since() == 30
     before = {file: file.stat().st_mtime_ns for file in first.train.folder.iterdir()}
-    second = prepare(path, WORDS, progress=lambda done, total: told.append((0, 0)))
+    second = prepare(path, WORDS, progress=lambda done, total: reported.append((0, 0)))
     assert spy.since() == 0
-    assert (0, 0) not in told
+    assert (0, 0) not in reported
     assert {file: file.stat().st_mtime_ns for file in first.train.folder.iterdir()} == before
     assert rows_of(second) == rows_of(first)
     assert second.notes == first.notes == open_corpus(first.train.folder).notes
@@ -287,7 +287,7 @@ def test_another_file_in_the_folder(tmp_path: Path, spy: Spy) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_harm_is_noticed_and_made_good(tmp_path: Path, spy: Spy) -> None:
+def test_damage_is_detected_and_repaired(tmp_path: Path, spy: Spy) -> None:
     """A bit, an end, a file that is gone, in any of the files: the work is done again and is what it was."""
     path = put(tmp_path / "a.jsonl", "a", *prompts(("b", "c")), "d", "e")
     corpus = prepare(path, BYTES, held_out=0.5)
@@ -332,7 +332,7 @@ def test_what_is_left_of_one_that_was_killed(tmp_path: Path, spy: Spy) -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_one_that_is_stopped_leaves_nothing(tmp_path: Path, spy: Spy) -> None:
-    """Ctrl-C in the middle, or a bad line: nothing half done is there, and the next one does it all."""
+    """Ctrl-C in the middle, or a bad line: nothing half done remains, and the next call does it all."""
     path = put(tmp_path / "a.jsonl", *"abcdef")
     spy.fail_at = 4
     with pytest.raises(KeyboardInterrupt):
@@ -377,7 +377,7 @@ def test_a_disk_that_does_not_take_it(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_home_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no folder can be made, that is said, in a sentence."""
+    """Where no folder can be made, one sentence reports it."""
     (tmp_path / "home").write_text("a file")
     monkeypatch.setenv("GLASSFORMER_HOME", str(tmp_path / "home"))
     with pytest.raises(InputError, match="could not be written"):

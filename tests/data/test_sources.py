@@ -35,7 +35,7 @@ PACK: dict[str, Callable[[bytes], bytes]] = {
 
 
 def put(path: Path, content: str | bytes) -> Path:
-    """A file, packed as its name says."""
+    """A file, compressed as its name requires."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = content.encode() if isinstance(content, str) else content
     path.write_bytes(PACK[path.suffix if path.suffix in PACK else ""](data))
@@ -208,7 +208,7 @@ def test_prompts(tmp_path: Path) -> None:
 
 
 def test_cut_texts(tmp_path: Path) -> None:
-    """Only a plain `false` says that a text was cut."""
+    """Only a plain `false` means that a text was cut."""
     path = put(
         tmp_path / "a.jsonl",
         lines(*({"text": "T", "whole": whole} for whole in (False, True, None, 0, "no"))),
@@ -260,15 +260,32 @@ def test_no_text(name: str, content: bytes, packing: str, tmp_path: Path) -> Non
     assert error_of(put(tmp_path / (name + packing), content)) == "FILE holds no text"
 
 
+LATIN = "; if it is Latin-1 or Windows text, convert it, as with `iconv -f WINDOWS-1252 -t UTF-8 FILE`"
+
+
 @pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("a.txt", b"text\0more", "FILE is not text: it holds NUL bytes"),
-        ("a.txt", "Straße".encode("latin-1"), "FILE is not UTF-8 text: invalid continuation byte at byte 4"),
-        ("a.txt", "Straße".encode()[:5], "FILE is not UTF-8 text: unexpected end of data at byte 4"),
-        ("a.txt", b"\x89PNG\r\n", "FILE is not UTF-8 text: invalid start byte at byte 0"),
-        ("a.txt", "a b".encode("utf-16"), "FILE is not UTF-8 text: invalid start byte at byte 0"),
+        (
+            "a.txt",
+            "Straße".encode("latin-1"),
+            "FILE is not UTF-8 text: invalid continuation byte at byte 4" + LATIN,
+        ),
+        ("a.txt", "Straße".encode()[:5], "FILE is not UTF-8 text: unexpected end of data at byte 4" + LATIN),
+        ("a.txt", b"\x89PNG\r\n", "FILE is not plain text but a picture, which has no text to learn from"),
+        ("a.txt", b"\x80\r\n", "FILE is not UTF-8 text: invalid start byte at byte 0" + LATIN),
+        (
+            "a.txt",
+            "a b".encode("utf-16"),
+            "FILE is not plain text but UTF-16 text; convert it, as with `iconv -f UTF-16 -t UTF-8 FILE`",
+        ),
+        (
+            "a.txt",
+            b"PK\x03\x04",
+            "FILE is not plain text but a zip archive, as .docx and .epub are; unpack it, or save it as plain text",
+        ),
         (
             "a.jsonl",
             b'{"text": "a"}\n{"text": "\xdf"}\n',
@@ -300,14 +317,14 @@ def test_no_text(name: str, content: bytes, packing: str, tmp_path: Path) -> Non
 def test_what_is_no_text_is_refused(
     name: str, content: bytes, message: str, packing: str, tmp_path: Path
 ) -> None:
-    """In one sentence that says in which line or at which byte."""
+    """In one sentence that names the line or the byte."""
     assert error_of(put(tmp_path / (name + packing), content)) == message
 
 
 def test_the_byte_is_that_of_the_file(tmp_path: Path) -> None:
     """Far behind the first chunk too."""
     path = put(tmp_path / "a.txt", b"word " * 300_000 + b"\xff")
-    assert error_of(path) == "FILE is not UTF-8 text: invalid start byte at byte 1500000"
+    assert error_of(path) == "FILE is not UTF-8 text: invalid start byte at byte 1500000" + LATIN
     late = put(tmp_path / "b.txt", b"word " * 300_000 + b"\0")
     assert error_of(late) == "FILE is not text: it holds NUL bytes"
 
@@ -389,7 +406,7 @@ def test_text_that_packs_well_is_no_bomb(
 
 
 def test_without_the_library_for_zstd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rest works, and the error says what to install."""
+    """The rest works, and the error names what to install."""
     path, other = put(tmp_path / "a.txt.zst", TEXT), put(tmp_path / "a.txt.gz", TEXT)
     monkeypatch.setitem(sys.modules, "zstandard", None)
     assert error_of(path) == "FILE: reading zstd needs one more library: pip install 'glassformer[data]'"
@@ -398,7 +415,7 @@ def test_without_the_library_for_zstd(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize("kind", [".txt", ".jsonl"])
-def test_who_watches_sees_the_file(kind: str, packing: str, tmp_path: Path) -> None:
+def test_watch_gets_the_bytes_of_the_file(kind: str, packing: str, tmp_path: Path) -> None:
     """The raw bytes, packed as they are, every one once and in order."""
     text = random.Random(0).randbytes(750_000).hex()
     path = put(tmp_path / f"a{kind}{packing}", lines({"text": text}) if kind == ".jsonl" else text)

@@ -209,7 +209,11 @@ class Attack:
 
     def logits(self) -> None:
         ids = self.ids()
-        self.engine().logits(ids[0] if isinstance(ids, np.ndarray) and ids.ndim and len(ids) else ids)
+        if isinstance(ids, np.ndarray) and ids.ndim and len(ids):
+            ids = ids[0]
+        engine = self.engine()
+        engine.logits(ids)
+        assert 0 <= np.min(ids) <= np.max(ids) < engine.vocab  # any other id is outside of the embedding
 
     def small(self) -> None:
         engine = self.engine()

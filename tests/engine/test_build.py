@@ -38,13 +38,13 @@ def test_without_a_compiler_nothing_is_built(tmp_path: Path, monkeypatch: pytest
 def test_a_compiler_that_fails_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each instruction set is tried on its own; what fails is said, and leaves no file."""
+    """Each instruction set is tried on its own; a failure is reported and leaves no file."""
     fake = tmp_path / "cxx"
-    fake.write_text("#!/bin/sh\necho 'this compiler knows nothing' >&2\nexit 1\n")
+    fake.write_text("#!/bin/sh\necho 'this compiler is broken' >&2\nexit 1\n")
     fake.chmod(0o755)
     monkeypatch.setenv("CXX", str(fake))
     assert build.build(tmp_path / "built") == []
-    assert "this compiler knows nothing" in capsys.readouterr().err
+    assert "this compiler is broken" in capsys.readouterr().err
     assert list((tmp_path / "built").glob("*.so")) == []
 
 

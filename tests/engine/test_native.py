@@ -95,7 +95,7 @@ def test_it_is_near_the_float_model(model: GPT, engine: Engine, rng: np.random.G
 @pytest.mark.parametrize(
     "change", [{"tied": False}, {"bias": False}, {"activation": "relu"}, {"neurons": 20}, {"heads": 1}]
 )
-def test_what_a_configuration_says_counts(change: dict[str, Any]) -> None:
+def test_every_key_of_a_configuration_counts(change: dict[str, Any]) -> None:
     """The reference sees each of them too; a model that ignored one would be far off."""
     model = random_model(3, **change)
     ids = text(np.random.default_rng(1), model, 30)
@@ -296,7 +296,7 @@ def test_the_log_of_the_sum_of_exponentials(
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_forked_process_has_threads_of_its_own(model: GPT) -> None:
-    """Its parent's are not there any more; nothing hangs."""
+    """Those of its parent do not exist in it; nothing hangs."""
     code = """
 import sys, os, warnings
 warnings.simplefilter("ignore")

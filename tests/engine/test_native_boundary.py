@@ -94,7 +94,7 @@ def test_a_configuration_that_is_not_the_arrays(arrays: dict[str, Array], change
 
 @pytest.mark.parametrize("change", [{"heads": 4}, {"vocab": 64}, {"width": 47, "heads": 1}, {"neurons": 33}])
 def test_a_configuration_of_the_same_padded_shapes(arrays: dict[str, Array], change: dict[str, int]) -> None:
-    """Another model, which only the caller can know; but every number of it is inside the arrays."""
+    """A valid file of another model: only the caller can tell, but every index stays inside the arrays."""
     other = Engine(CONFIG | change, arrays, threads=1)
     assert other.logits(np.array([1, other.vocab - 1])).shape == (2, other.vocab)
 

@@ -75,12 +75,12 @@ def test_the_backend_can_be_chosen(native: LanguageModel, exact: LanguageModel) 
     assert (
         gf.load("storyteller", dtype="float64").generate("Once", max_new_tokens=2).engine == "torch float64"
     )
-    for how, said in (
+    for how, message in (
         ({"engine": "fast"}, "none of auto, native, torch"),
         ({"engine": "native", "dtype": "float64"}, "int8 on the cpu"),
         ({"engine": "native", "device": "cuda"}, "int8 on the cpu"),
     ):
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=message):
             gf.load("storyteller", **how)
     assert run(["generate", "--engine", "fast", "Once"]) == 2
 
@@ -111,7 +111,7 @@ def test_edits_and_traces_use_torch() -> None:
 def test_an_explanation_names_the_backend_and_its_distance_from_torch(
     native: LanguageModel, exact: LanguageModel
 ) -> None:
-    """The gap is what it says: the largest distance between the two log-probabilities of a written token."""
+    """The gap is the largest distance between the two log-probabilities of a written token."""
     out = native.generate("Once upon a time", max_new_tokens=20, seed=1)
     logits = torch.tensor(exact.logits(out.ids[:-1]))[len(out.prompt_tokens) - 1 :].double().log_softmax(-1)
     apart = np.abs(logits.gather(1, torch.tensor(out.tokens)[:, None])[:, 0].numpy() - out.logprobs)
@@ -148,14 +148,14 @@ def test_threads_are_those_that_were_asked_for(monkeypatch: pytest.MonkeyPatch) 
     assert gf.load("storyteller", engine="native").backend.threads == len(os.sched_getaffinity(0))
 
 
-def test_the_engine_says_what_its_models_can_do(native: LanguageModel, exact: LanguageModel) -> None:
-    """Without torch the same as torch says with the model at hand."""
+def test_the_capabilities_of_native_models(native: LanguageModel, exact: LanguageModel) -> None:
+    """The same without torch as with torch and the model."""
     assert native.engine is not None
     assert native.capabilities == native.engine.capabilities == exact.capabilities
 
 
 def test_bench_measures(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every figure is there, in words and as data, for both engines."""
+    """Every figure is reported, as text and as data, for both engines."""
     assert run(["bench", "--rounds", "1", "--json"]) == 0
     described = json.loads(capsys.readouterr().out)
     assert described["engine"] == "native int8"

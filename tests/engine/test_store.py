@@ -264,23 +264,23 @@ def test_what_is_expected_is_what_is_packed() -> None:
 
 @pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="root may write anywhere")
 def test_a_home_that_cannot_be_written_costs_time_alone(folder: Path, home: Path) -> None:
-    """The model is quantized in memory, and one sentence says why it was not kept."""
+    """The model is quantized in memory, and one sentence gives the reason why it was not kept."""
     home.mkdir(parents=True)
     home.chmod(stat.S_IRUSR | stat.S_IXUSR)
-    said: list[str] = []
-    engine = load(str(folder), say=said.append).engine
+    messages: list[str] = []
+    engine = load(str(folder), say=messages.append).engine
     assert engine.logits(IDS).shape == (20, engine.vocab)
-    assert "could not be kept" in said[0]
+    assert "could not be kept" in messages[0]
 
 
 def test_a_home_that_is_a_file_costs_time_alone(folder: Path, home: Path) -> None:
     """The same for a user who may write anywhere."""
     home.parent.mkdir(parents=True, exist_ok=True)
     home.write_text("not a folder")
-    said: list[str] = []
-    engine = load(str(folder), say=said.append).engine
+    messages: list[str] = []
+    engine = load(str(folder), say=messages.append).engine
     assert engine.logits(IDS).shape == (20, engine.vocab)
-    assert "could not be kept" in said[0]
+    assert "could not be kept" in messages[0]
 
 
 def test_a_lora_folder_is_folded_in(folder: Path, tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_two_models_of_one_name_are_kept_apart(folder: Path, tmp_path: Path, wor
 
 
 def test_without_a_core_torch_writes(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nothing was compiled: auto takes torch and says why, native is refused."""
+    """Where nothing was compiled: auto uses torch and gives the reason, native is refused."""
     monkeypatch.setattr(native, "folder", lambda: tmp_path / "nothing")
     native.ways.cache_clear()
     native.library.cache_clear()

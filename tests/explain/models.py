@@ -153,6 +153,9 @@ class Toy(Tapped):
     def embed(self, ids: Tensor) -> Tensor:
         return self.tokens(ids) / self.width**0.5  # type: ignore[no-any-return]
 
+    def embed_source(self, ids: Tensor) -> Tensor:
+        return self.embed(ids)
+
     def unembed(self, x: Tensor) -> Tensor:
         return self.head(self.norm(x))  # type: ignore[no-any-return]
 

@@ -88,13 +88,13 @@ def test_kinds_of_heads() -> None:
     assert np.isnan(even.induction[0, 0])
 
 
-def test_nobody_follows_itself() -> None:
+def test_no_token_follows_itself() -> None:
     """In "no no no" a place that looks at itself is no induction."""
     found = head_statistics(np.eye(3)[None, None], [5, 5, 5])
     assert found.induction.tolist() == [[0.0]]
 
 
-def test_who_looks_from_here_to_there() -> None:
+def test_heads_that_attend_from_one_position_to_another() -> None:
     """All heads, the one that looks most first."""
     pattern = np.zeros((2, 2, 3, 3))
     pattern[1, 0, 2] = [0.2, 0.7, 0.1]

@@ -33,7 +33,7 @@ def edited(pair: Pair, *edits: Edit) -> torch.Tensor:
 
 
 def test_every_kind_of_edit(pair: Pair) -> None:
-    """Each is what it says, on a head, on neurons, on the whole stream."""
+    """Each edit has its effect, on a head, on neurons, on the whole stream."""
     heads, head, stream, neuron = (
         "blocks.1.attn.mix",
         "blocks.1.attn.mix[2]",
@@ -82,7 +82,7 @@ def test_edits_of_one_site_follow_each_other(pair: Pair) -> None:
     torch.testing.assert_close(found, logits(pair, pair.ids, {all_of_them: only_one}), rtol=0, atol=1e-12)
 
 
-def test_nobody_sees_ahead(pair: Pair) -> None:
+def test_no_position_sees_ahead(pair: Pair) -> None:
     """Whatever is done to scores, a later token changes nothing before it."""
     for edit in (Edit("blocks.0.attn.scores[1]", "zero"), Edit("blocks.1.attn.scores", "scale", by=-1.0)):
         with module.edited(pair.ours, [edit]):
@@ -180,7 +180,7 @@ def test_inside_and_outside(pair: Pair) -> None:
 
 
 def test_patching_all_of_a_layer_gives_the_other_text(pair: Pair) -> None:
-    """And patching what is there already changes nothing."""
+    """And patching with the same values changes nothing."""
     for site in ("blocks.0.out", "blocks.1.attn.mix"):
         own = values_at(reading(pair), [site])[site].numpy()
         torch.testing.assert_close(

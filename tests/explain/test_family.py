@@ -70,14 +70,14 @@ def test_gpt1_is_theirs() -> None:
     reading = Reading(our_gpt1(theirs), IDS)
     with torch.no_grad():
         right = theirs(torch.tensor([IDS]), output_attentions=True, output_hidden_states=True)
-        said = [theirs.lm_head(state)[0].log_softmax(-1).numpy() for state in right.hidden_states]
+        expected = [theirs.lm_head(state)[0].log_softmax(-1).numpy() for state in right.hidden_states]
     np.testing.assert_allclose(patterns(reading), torch.stack(right.attentions)[:, 0], rtol=0, atol=1e-12)
     found = lens(reading, k=97)
-    for number, rows in enumerate(said):  # the embedding, then a block each
+    for number, rows in enumerate(expected):  # the embedding, then a block each
         best = np.take_along_axis(rows, found.top[2 * number], -1)
         np.testing.assert_allclose(found.top_logprobs[2 * number], best, rtol=0, atol=1e-10)
         np.testing.assert_allclose(found.top_logprobs[2 * number], -np.sort(-rows), rtol=0, atol=1e-10)
-    np.testing.assert_allclose(said[-1], right.logits[0].log_softmax(-1).numpy(), atol=1e-12)
+    np.testing.assert_allclose(expected[-1], right.logits[0].log_softmax(-1).numpy(), atol=1e-12)
 
 
 def test_gradients_of_gpt1_are_captums() -> None:
@@ -251,7 +251,7 @@ def test_between_two_texts_of_one_length_no_position_is_the_same() -> None:
 @pytest.mark.parametrize(("stack", "part"), [("encoder", "attn"), ("decoder", "attn"), ("decoder", "cross")])
 @torch.no_grad()
 def test_every_attention_of_an_encoder_decoder(kind: str, stack: str, part: str) -> None:
-    """Recomputed from the streams and the weights: who asks, who is asked, what is hidden."""
+    """Recomputed from the streams and the weights: queries, keys, and the mask."""
     text = read(kind, 5, IDS)
     net: Any = text.net
     with gf.trace(net) as seen:
@@ -297,7 +297,7 @@ def test_a_block_without_attention() -> None:
     assert saliency(Reading(net, IDS), [Target(6, 40)]).scores[0, 6] > 0
 
 
-def test_head_statistics_know_the_mask() -> None:
+def test_head_statistics_use_the_mask() -> None:
     """A share is of positions that can see such a source: in a band the first token is soon out of sight."""
     text = Reading(KINDS["gpt3"](5), IDS)
     pattern, visible = patterns(text), masks(text)

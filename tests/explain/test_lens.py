@@ -22,7 +22,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def right(pair: Pair) -> np.ndarray:
-    """(S, T, V): what each whole block would say, by `transformers`, and what its attention would."""
+    """(S, T, V): the log-probabilities after each whole block, by `transformers`, and after its attention."""
     body = pair.theirs.transformer
     added: list[torch.Tensor] = []  # what every half block puts on the residual stream, in order
 
@@ -37,9 +37,9 @@ def right(pair: Pair) -> np.ndarray:
         stages = [body.wte(torch.tensor([pair.ids])) + body.wpe(torch.arange(len(pair.ids)))]
         for part in added:
             stages.append(stages[-1] + part)
-        said = [pair.theirs.lm_head(body.ln_f(stage))[0].numpy() for stage in stages]
-    np.testing.assert_allclose(said[-1], logits, atol=1e-12)
-    return log_softmax(np.stack(said))
+        expected = [pair.theirs.lm_head(body.ln_f(stage))[0].numpy() for stage in stages]
+    np.testing.assert_allclose(expected[-1], logits, atol=1e-12)
+    return log_softmax(np.stack(expected))
 
 
 @pytest.mark.parametrize("chunk", [128, 5])

@@ -39,7 +39,7 @@ def resident() -> float:
 
 
 def count() -> int:
-    """Tensors that somebody holds."""
+    """Tensors that are referenced."""
     gc.collect()
     return sum(issubclass(type(thing), torch.Tensor) for thing in gc.get_objects())
 

@@ -27,7 +27,7 @@ CAPTUM, LENS, ATTENTION, NEURONS, WITNESS, EDITS, FAMILY, READING = (
         "reading",
     )
 )
-# The fault: a module of ours, what stands there, what shall stand there; and the test that has to see it.
+# A mutant: a module, the code, its replacement; and the file and name of the test that has to fail.
 MUTANTS = [
     (
         "saliency",
@@ -105,9 +105,9 @@ MUTANTS = [
         FAMILY,
         "test_the_five_steps",
     ),
-    ("attention", "able = (kind & mask)", "able = kind", FAMILY, "test_head_statistics_know_the_mask"),
+    ("attention", "able = (kind & mask)", "able = kind", FAMILY, "test_head_statistics_use_the_mask"),
     ("attention", "np.abs(back)", "np.maximum(back, 0)", FAMILY, "test_two_sided_statistics"),
-    # A text that is cut forgets where its prompt ended.
+    # A text that is cut loses the end of its prompt.
     (
         "reading",
         "ids=self.ids[: position + 1], prompt=self.prompt or len(self.ids)",
@@ -126,9 +126,9 @@ MUTANTS = [
 
 
 def mutate(monkeypatch: pytest.MonkeyPatch, module: ModuleType, old: str, new: str) -> None:
-    """Give every function of a module the code that it would have if the module said something else."""
+    """Give every function of a module the code that it would have if the source of the module were changed."""
     source = inspect.getsource(module)
-    assert source.count(old) == 1, f"{module.__name__} says {old!r} {source.count(old)} times"
+    assert source.count(old) == 1, f"{module.__name__} contains {old!r} {source.count(old)} times"
     scratch = ModuleType(module.__name__)
     scratch.__file__ = module.__file__
     exec(compile(source.replace(old, new), str(module.__file__), "exec"), vars(scratch))

@@ -19,7 +19,7 @@ TARGETS = [Target(4, 5), Target(11, 90, 17), Target(0, 3), Target(7, 12)]
 
 
 def asked(pair: Pair, target: Target) -> Callable[[torch.Tensor], torch.Tensor]:
-    """The question as captum wants it: embeddings of the words to the logit, or to the lead over the foil."""
+    """The question in captum's form: embeddings of the words to the logit, or to the lead over the foil."""
 
     def score(words: torch.Tensor) -> torch.Tensor:
         logits = pair.theirs(inputs_embeds=words).logits[:, target.position]

@@ -29,7 +29,7 @@ def storyteller() -> Pair:
 
 @torch.no_grad()
 def test_attention_and_lens(storyteller: Pair) -> None:
-    """Every pattern, and what every block would say."""
+    """Every pattern, and the lens of every block."""
     theirs, ids = storyteller.theirs, storyteller.ids
     right = theirs(torch.tensor([ids]), output_attentions=True, output_hidden_states=True)
     np.testing.assert_allclose(
@@ -38,10 +38,10 @@ def test_attention_and_lens(storyteller: Pair) -> None:
     found = lens(reading(storyteller), k=1)
     hidden = right.hidden_states[:-1]  # the last one has been through the final norm
     for number, state in enumerate(hidden):
-        said = theirs.lm_head(theirs.transformer.ln_f(state))[0].log_softmax(-1)
-        np.testing.assert_array_equal(found.top[2 * number, :, 0], said.argmax(-1).numpy())
+        expected = theirs.lm_head(theirs.transformer.ln_f(state))[0].log_softmax(-1)
+        np.testing.assert_array_equal(found.top[2 * number, :, 0], expected.argmax(-1).numpy())
         np.testing.assert_allclose(
-            found.top_logprobs[2 * number, :, 0], said.max(-1).values.numpy(), atol=1e-9
+            found.top_logprobs[2 * number, :, 0], expected.max(-1).values.numpy(), atol=1e-9
         )
     parts = attribution(reading(storyteller), position=-1, token=40)
     assert abs(parts.values.sum() - float(right.logits[0, -1, 40])) <= 1e-9 * np.abs(parts.values).max()

@@ -81,7 +81,7 @@ def sample(marks: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_several_layouts_share_their_marks(looks: dict[str, Look]) -> None:
-    """A narrow layout says of most marks only where they are; put together they are its own."""
+    """A narrow layout holds only the places of most marks; merged with the wide one it is complete."""
     spec = looks["probabilities"].view().spec
     spec = spec | {"tokens": spec["tokens"] * 4, "values": spec["values"] * 4}
     made = layouts(spec)
@@ -199,8 +199,8 @@ def test_numbers_survive_the_packing() -> None:
 
 def test_percentages_are_rounded_once() -> None:
     """A picture shows the percentage of the true number, not of one that was rounded before; halves go up."""
-    given = [0.11045, 0.0104499, 0.55549, 0.99949, 0.2905, 0.0645]
-    expected = ["11 %", "1 %", "55.5 %", "99.9 %", "29.1 %", "6.5 %"]
+    given = [0.11045, 0.0104499, 0.55549, 0.99949, 0.5005, 0.0645]
+    expected = ["11 %", "1 %", "55.5 %", "99.9 %", "50.1 %", "6.5 %"]
     assert [percent(short(one)) for one in given] == expected
     assert [percent(one) for one in plain(given)] == expected
     many = np.resize(np.array(given, dtype=np.float32), (100, 102))
@@ -254,7 +254,7 @@ def test_what_cannot_be_seen_is_marked(text: str, shown: str, width: int) -> Non
 
 
 def test_a_label_of_a_very_long_token_is_its_beginning() -> None:
-    """In a million characters nobody reads the rest, and every one of them would be looked at."""
+    """A million characters are not readable, and measuring each would take long."""
     assert visible_start(" a\n" * 10) == visible(" a\n" * 10)
     assert visible_start("x" * 200) == "x" * 200
     assert visible_start(" " * 1_000_000) == "␣" * 200 + "…"
@@ -360,8 +360,8 @@ def test_one_column_of_a_paper(looks: dict[str, Look], long: dict[str, Look]) ->
     assert not wide
 
 
-def test_what_is_left_out_is_said(storyteller: LanguageModel) -> None:
-    """A picture that does not show all says so."""
+def test_what_is_left_out_is_counted(storyteller: LanguageModel) -> None:
+    """A picture that does not show all rows gives the number of the others."""
     out = storyteller.generate("Once upon a time", max_new_tokens=14, temperature=0)
     assert out.saliency(tested=False).view().spec["title"].endswith("; the first 12 of 14 tokens")
     assert "; the first 24 of " in out.attribution(0).view().spec["title"]
@@ -371,7 +371,7 @@ def test_what_is_left_out_is_said(storyteller: LanguageModel) -> None:
 
 
 def test_a_query_of_a_long_text_is_in_sight(storyteller: LanguageModel) -> None:
-    """The part that is shown ends at the query, and the title says where that is."""
+    """The part that is shown ends at the query, and the title names its position."""
     out = storyteller.generate(
         "One day a robot met a girl. They ran up the hill. " * 12, max_new_tokens=1, temperature=0
     )

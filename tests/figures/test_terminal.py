@@ -48,7 +48,7 @@ def test_without_colors_there_are_digits(looks: dict[str, Look]) -> None:
     assert "[" in shown(looks, "merges", color=False)
 
 
-def test_cut_off_candidates_stand_below_a_line(looks: dict[str, Look]) -> None:
+def test_cut_off_candidates_are_below_a_line(looks: dict[str, Look]) -> None:
     """Five of twelve may be sampled."""
     rows = [line for line in shown(looks, "top", color=False).splitlines() if "%" in line or "─" in line]
     assert [n for n, line in enumerate(rows) if "─" in line] == [5]
@@ -66,7 +66,7 @@ def test_a_view_from_a_file_is_drawn_as_it_was(
         assert back.to_svg() == view.to_svg()
 
 
-def test_a_file_of_somebody_else(looks: dict[str, Look]) -> None:
+def test_a_hostile_file(looks: dict[str, Look]) -> None:
     """Escape codes in a view do not reach the terminal."""
     spec = looks["probabilities"].view().spec
     evil = View(
@@ -77,8 +77,8 @@ def test_a_file_of_somebody_else(looks: dict[str, Look]) -> None:
     assert "\x1b]0" not in evil.to_text(80, color=True)
 
 
-def test_the_scale_is_said(looks: dict[str, Look]) -> None:
-    """What a full color, or a 9, stands for."""
+def test_the_scale_is_shown(looks: dict[str, Look]) -> None:
+    """The value of a full color, or of a 9."""
     assert re.search(r"9 is 100 % attention weight", shown(looks, "attention", color=False))
     assert re.search(r"9 is [\d.]+ % share", shown(looks, "saliency", color=False))
 

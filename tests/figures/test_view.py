@@ -1,6 +1,7 @@
 """Pictures in files: every form, every mistake; and an answer as frame, array and notebook output."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from glassformer.errors import InputError
 from glassformer.figures.show import bundle
 from glassformer.figures.view import View
 
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
 
 def test_every_form(looks: dict[str, Look], tmp_path: Path) -> None:
-    """Each file is what its name says."""
+    """Each file has the format of its name."""
     for kind in ("attention", "lens", "steps", "saliency"):
         look = looks[kind]
         csv = look.to_csv().encode()[:20]
@@ -90,6 +93,20 @@ def test_files_that_are_no_views(tmp_path: Path, content: str | None, words: str
         View.load(tmp_path / "x.json")
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("caption", True), ("title", {}), ("sentence", None), ("kind", [[]]), ("series", [{}]), ("series", "x"), ("labels", [[]]),
+     ("labels", ["a"] * 6), ("series", [{"name": "", "values": [10**400] * 5}])],
+)  # fmt: skip
+def test_views_with_something_wrong_inside(tmp_path: Path, key: str, value: object) -> None:
+    """They are refused when they are loaded, not by an error of Python when they are drawn."""
+    path = Path(shutil.copy(FIXTURES / "view-1.json", tmp_path))
+    View.load(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    with pytest.raises(InputError, match=rf"^{path}: is not a view that this version can draw"):
+        View.load(path)
+
+
 @pytest.mark.parametrize(("library", "suffix"), [("vl_convert", ".png"), ("vl_convert", ".pdf")])
 def test_without_the_library(
     looks: dict[str, Look], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str, suffix: str
@@ -106,7 +123,7 @@ def test_as_frame_and_array(looks: dict[str, Look], monkeypatch: pytest.MonkeyPa
     frame = looks["lens"].to_frame()
     assert list(frame.columns) == looks["lens"].columns
     assert len(frame) == len(looks["lens"].rows)
-    table = looks["attention"].to_numpy()
+    table = looks["attention"].to_numpy()["weights"]
     np.testing.assert_allclose(table.sum(1), 1, atol=1e-5)
     assert looks["lens"].to_numpy()["ranks"].shape == (13, len(looks["lens"].tokens))
     assert set(looks["rankings"].to_numpy()) == {"stages", "ranks", "logprobs", "first"}

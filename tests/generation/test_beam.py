@@ -54,7 +54,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Pair]:
 def a_case(
     rng: np.random.Generator, theirs: GPT2LMHeadModel, **fixed: Any
 ) -> tuple[list[int], int, dict[str, Any]]:
-    """A random prompt, an end token that the model likes to say after it, and random options."""
+    """A random prompt, an end token that is likely after it, and random options."""
     prompt = [int(id) for id in rng.integers(0, VOCAB, size=rng.integers(1, 8))]
     with torch.no_grad():
         likely = theirs(torch.tensor([prompt])).logits[0, -1].argsort(descending=True)
@@ -71,7 +71,7 @@ def a_case(
     return prompt, int(likely[rng.integers(0, 6)]), options | fixed
 
 
-def theirs_say(
+def their_beams(
     model: GPT2LMHeadModel, prompt: list[int], end: int | None, options: dict[str, Any]
 ) -> tuple[list[tuple[int, ...]], list[float]]:
     """The answers of `generate`, without end token and padding, and their scores."""
@@ -99,9 +99,9 @@ def theirs_say(
 
 
 def compare(pair: Pair, prompt: list[int], end: int | None, options: dict[str, Any]) -> list[Beam]:
-    """Both say the same, with the same scores, best first."""
+    """Both give the same answers with the same scores, best first."""
     theirs, ours = pair
-    tokens, scores = theirs_say(theirs, prompt, end, options)
+    tokens, scores = their_beams(theirs, prompt, end, options)
     got = search(ours, prompt, Options(**options), end=end)
     assert [beam.tokens for beam in got] == tokens
     np.testing.assert_allclose([beam.score for beam in got], scores, rtol=1e-4, atol=1e-5)
@@ -152,7 +152,7 @@ def test_the_ways_to_stop_differ(pairs: list[Pair]) -> None:
         )
         options |= {"num_return_sequences": 4, "repetition_penalty": 1.0}
 
-        def said(
+        def answers(
             prompt: list[int] = prompt, end: int = end, case: int = case, **options: Any
         ) -> list[tuple[int, ...]]:
             return [beam.tokens for beam in search(pairs[case % 2][1], prompt, Options(**options), end=end)]
@@ -160,13 +160,13 @@ def test_the_ways_to_stop_differ(pairs: list[Pair]) -> None:
         early += (
             len(
                 {
-                    str(said(**options | {"length_penalty": 1.0, "early_stopping": way}))
+                    str(answers(**options | {"length_penalty": 1.0, "early_stopping": way}))
                     for way in (True, False, "never")
                 }
             )
             > 1
         )
-        penalty |= len({str(said(**options | {"length_penalty": by})) for by in (-1.0, 1.0, 2.0)}) > 1
+        penalty |= len({str(answers(**options | {"length_penalty": by})) for by in (-1.0, 1.0, 2.0)}) > 1
         if early and penalty:
             break
     assert early
@@ -205,14 +205,14 @@ def test_many_beams_that_end_at_once_are_theirs(pairs: list[Pair]) -> None:
 
 
 def test_ids_without_a_token_are_as_suppressed_ones(pairs: list[Pair]) -> None:
-    """What the vocabulary does not know is never said, and the rest is scored as if it could have been."""
+    """An id outside the vocabulary is never chosen, and the rest is scored as if it could have been."""
     rng = np.random.default_rng(6)
     changed = 0
     for case in range(5):
         prompt, end, options = a_case(rng, pairs[case % 3][0], max_new_tokens=6)
         theirs, ours = pairs[case % 3]
         end = end % 20
-        tokens, scores = theirs_say(
+        tokens, scores = their_beams(
             theirs, prompt, end, options | {"suppress_tokens": list(range(20, VOCAB))}
         )
         got = search(ours, prompt, Options(**options), end=end, known=20)
@@ -234,7 +234,7 @@ def test_without_an_end_token_every_answer_is_as_long_as_may_be(pairs: list[Pair
     ours = pairs[0][1]
     for length, room in ((CONTEXT - 3, 3), (CONTEXT - 1, 1), (CONTEXT, 0)):
         got = search(ours, [1] * length, Options(num_beams=3, num_return_sequences=2, max_new_tokens=20))
-        assert [(len(beam.tokens), beam.finish) for beam in got] == [(room, "length")] * 2
+        assert [(len(beam.tokens), beam.finish) for beam in got] == [(room, "context")] * 2
     with pytest.raises(InputError, match="1 more than the model's context of 48"):
         search(ours, [1] * (CONTEXT + 1), Options(num_beams=3))
 
@@ -396,7 +396,7 @@ def test_the_strongest_length_penalty_that_is_taken_can_be_computed(penalty: flo
 
 @pytest.mark.parametrize("length", [4, 40])
 def test_it_does_not_slide(length: int) -> None:
-    """Beam search at the edge of the context is refused before any work, where it was told to slide on."""
+    """Beam search at the edge of the context is refused before any work if it should slide."""
     model = Table(context=16)
     with pytest.raises(InputError, match="overflow"):
         search(model, [1] * length, Options(num_beams=2, max_new_tokens=40, overflow="slide"))
@@ -423,7 +423,7 @@ def test_what_it_refuses() -> None:
 
 
 def test_cancelled_in_the_middle() -> None:
-    """What is there is handed over, and says that it was cut."""
+    """The tokens so far are returned, and marked as cancelled."""
     model = small_model(3)
     asked = iter([False, False, True])
     options = Options(num_beams=3, num_return_sequences=2, max_new_tokens=20)

@@ -32,7 +32,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Pair]:
         theirs = hugging_face(seed, size=size)
         with torch.no_grad():
             theirs.final_logits_bias[0, END] += liking
-            theirs.final_logits_bias[0, PAD] += 2  # or nobody would notice that it is forbidden
+            theirs.final_logits_bias[0, PAD] += 2  # likely, so that its ban has an effect
         folder = tmp_path_factory.mktemp("marian") / str(seed)
         theirs.save_pretrained(folder)
         made.append((theirs, load_folder(folder).model))
@@ -122,7 +122,7 @@ def test_the_likeliest_tokens_are_theirs(which: int, pairs: list[Pair]) -> None:
 
 @pytest.mark.parametrize("beams", [1, 4])
 def test_a_forced_end_takes_the_last_place(beams: int, pairs: list[Pair]) -> None:
-    """A text that would have gone on has one token less than it may have, and says that it was cut."""
+    """A text that would have gone on has one token less than it may have, and is marked as cut."""
     ours, source = pairs[0][1], [[3, 4, 5, END]]
 
     def translate(**options: Any) -> tuple[tuple[int, ...], str]:
@@ -183,7 +183,7 @@ def test_tokens_that_the_model_lacks_are_refused(name: str, pairs: list[Pair]) -
 @pytest.mark.parametrize("kind", ["transformer", "seq2seq"])
 @pytest.mark.parametrize("beams", [1, 3])
 def test_a_batch_is_each_source_alone(kind: str, beams: int) -> None:
-    """Tokens and scores, whoever is in the batch, whenever the others end."""
+    """Tokens and scores, whatever else is in the batch, whenever the others end."""
     changes: dict[str, Any] = {"heads": 2, "head_bias": True} if kind == "transformer" else {}
     net = small_net(kind, 5, vocab=VOCAB, pad=PAD, start=PAD, **changes)
     with torch.no_grad():

@@ -154,7 +154,7 @@ def test_greedy_is_the_argmax_of_every_step(model: Any) -> None:
 
 
 def test_sampling_is_the_choice_of_every_step(model: Any) -> None:
-    """Every option is applied to what was said so far, where it is said; the log-probabilities stay the
+    """Every option is applied to the tokens so far, at each step; the log-probabilities stay the
     model's own.
     """
     options = Options(
@@ -184,7 +184,7 @@ def test_sampling_is_the_choice_of_every_step(model: Any) -> None:
 
 
 def test_prompts_of_many_lengths_answer_as_they_do_alone(model: Any) -> None:
-    """A batch is padded on the left, and nobody notices."""
+    """A batch is padded on the left, and no result changes."""
     for options in (GREEDY, Options(max_new_tokens=12, seed=5, temperature=1.0)):
         prompts = random_prompts(12, longest=40, seed=2)
         together = answers(run(model, prompts, options))
@@ -237,7 +237,7 @@ def test_the_order_of_a_batch_does_not_matter(model: Any) -> None:
         assert shuffled[place, 0] == forwards[which, 0]
 
 
-def test_choices_differ_and_stay_the_same_in_any_company(model: Any) -> None:
+def test_choices_differ_and_stay_the_same_in_any_batch(model: Any) -> None:
     """Choice 2 of five is choice 2 of three, in a batch or not, and no choice is a copy of another."""
     prompts, options = (
         random_prompts(3, seed=7),
@@ -312,7 +312,7 @@ def test_any_of_several_end_tokens_ends_a_text(model: Any) -> None:
     assert not ends & set(late[:10])
 
 
-def test_whoever_consumes_the_events_ends_a_text(model: Any) -> None:
+def test_a_consumer_of_events_ends_a_text(model: Any) -> None:
     """After any token of any row; the others go on as if nothing had happened."""
     options = replace(GREEDY, max_new_tokens=9)
     whole = answers(run(model, [[1], [2, 3], [4]], options))
@@ -364,7 +364,7 @@ class Translating:
 
 
 def test_a_source_is_bound_before_generation() -> None:
-    """Generation and search know nothing of it: two sources, two answers; the same source, the same answer."""
+    """Generation and search do not depend on it: two sources, two answers; the same source, the same answer."""
     model = Translating()
     found = [alone(model.given(source), [1], GREEDY)[0] for source in ([3, 4], [5], [3, 4])]
     assert found[0] == found[2] != found[1]
@@ -418,7 +418,7 @@ def test_a_cache_changes_nothing(dtype: torch.dtype, limit: float) -> None:
 
 @pytest.mark.parametrize(("dtype", "limit"), [(torch.float64, 1e-9), (torch.float32, 1e-3)])
 def test_left_padding_changes_nothing(dtype: torch.dtype, limit: float) -> None:
-    """A row with 1 to 64 void positions at its left has the scores that it has alone, at every later step
+    """A row with 1 to 64 positions of padding at its left has the scores that it has alone, at every later step
     too.
     """
     model = tiny(context=96, dtype=dtype)
@@ -443,7 +443,7 @@ def test_left_padding_changes_nothing(dtype: torch.dtype, limit: float) -> None:
 
 
 def test_the_ids_of_the_padding_change_no_bit() -> None:
-    """Whatever stands in the void, `step` gives the same bits."""
+    """Whatever the ids of the padding, `step` gives the same bits."""
     model = tiny(context=96)
     rng = np.random.default_rng(9)
     for padding in range(1, 65):
@@ -478,9 +478,9 @@ def test_prefill_pads_on_the_left_and_reads_equal_windows_once() -> None:
 
 @pytest.mark.parametrize("make", [Mock, tiny])
 def test_a_full_context_has_no_room(make: Callable[..., Any]) -> None:
-    """A prompt of exactly the context's length gets no token and the reason `length`; the model is not asked."""
+    """A prompt of exactly the context's length gets no token and the reason `context`; the model is not asked."""
     model = make(context=32)
-    assert alone(model, [1] * 32, GREEDY) == ([], "length")
+    assert alone(model, [1] * 32, GREEDY) == ([], "context")
     if isinstance(model, Mock):
         assert model.steps == []
 
@@ -488,7 +488,7 @@ def test_a_full_context_has_no_room(make: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("make", [Mock, tiny])
 @pytest.mark.parametrize("over", [1, 2, 1000])
 def test_a_prompt_that_is_too_long_is_refused(make: Callable[..., Any], over: int) -> None:
-    """The message says how long the prompt is, by how much it is too long, and what the context is."""
+    """The message gives the length of the prompt, the excess and the context."""
     with pytest.raises(
         InputError, match=rf"prompt has {32 + over:,} tokens, {over:,} more than the model's context of 32\b"
     ):
@@ -500,7 +500,8 @@ def test_the_context_is_filled_to_its_last_place(make: Callable[..., Any]) -> No
     """Twenty-four places left and a hundred tokens asked for: exactly twenty-four come."""
     model = make(context=128)
     tokens, finish = alone(model, [1] * 104, replace(GREEDY, max_new_tokens=100))
-    assert (len(tokens), finish) == (24, "length")
+    assert (len(tokens), finish) == (24, "context")
+    assert alone(model, [1] * 104, replace(GREEDY, max_new_tokens=24))[1] == "length"  # as asked for
     assert len(alone(model, [1] * 104, replace(GREEDY, max_new_tokens=24))[0]) == 24
     assert len(alone(model, [1] * 104, replace(GREEDY, max_new_tokens=23))[0]) == 23
     assert len(alone(model, [1] * 103, replace(GREEDY, max_new_tokens=100))[0]) == 25
@@ -515,7 +516,7 @@ def test_no_position_is_beyond_the_edge() -> None:
     prompts = [[1] * length for length in range(1, 33)]
     got = answers(run(model, prompts, replace(GREEDY, max_new_tokens=100)))
     for (which, _), (tokens, finish) in got.items():
-        assert (len(tokens), finish) == (32 - len(prompts[which]), "length")
+        assert (len(tokens), finish) == (32 - len(prompts[which]), "context")
     assert max(seen) == 30
     for which, prompt in enumerate(prompts):
         assert got[which, 0] == alone(model, prompt, replace(GREEDY, max_new_tokens=100))
@@ -524,7 +525,7 @@ def test_no_position_is_beyond_the_edge() -> None:
 @pytest.mark.parametrize(
     ("prompt", "asked", "room"), [(1, 0, 0), (1, 31, 31), (1, 32, 31), (31, 5, 1), (32, 5, 0)]
 )
-def test_check_prompt_says_how_much_room_there_is(prompt: int, asked: int, room: int) -> None:
+def test_check_prompt_returns_the_room_that_is_left(prompt: int, asked: int, room: int) -> None:
     """As many as asked for, and no more than fit; a window that slides has room for all."""
     options = replace(GREEDY, max_new_tokens=asked)
     assert check_prompts(Mock(context=32), [[1] * prompt], options=options) == [room]
@@ -574,7 +575,7 @@ def test_sliding_and_stopping_agree_before_the_edge(model: Any) -> None:
     options = Options(max_new_tokens=100, seed=4)
     stopped, reason = alone(model, [1] * 40, options)
     went_on, _ = alone(model, [1] * 40, replace(options, overflow="slide"))
-    assert (len(stopped), reason, len(went_on)) == (24, "length", 100)
+    assert (len(stopped), reason, len(went_on)) == (24, "context", 100)
     assert went_on[:24] == stopped
 
 
@@ -593,7 +594,7 @@ def test_the_end_token_ends_and_is_not_part_of_the_answer(model: Any) -> None:
 
 
 def test_no_end_before_min_new_tokens(model: Any) -> None:
-    """The end token waits until enough tokens are there, and something else is said in its place."""
+    """The end token is excluded until there are enough tokens; another one is chosen in its place."""
     late = 0
     for prompt in random_prompts(3, seed=11):
         end = alone(model, prompt, GREEDY)[0][2]
@@ -630,7 +631,7 @@ def test_ids_without_a_token_are_never_chosen(model: Any, options: Options) -> N
 
 
 def test_a_halt_ends_an_answer_after_its_token(model: Any) -> None:
-    """The callback sees every token as it comes; the one at which it says stop is the last."""
+    """The callback sees every token as it comes; the one at which it returns stop is the last."""
     whole, _ = alone(model, [1, 2], GREEDY)
     seen: list[Event] = []
 
@@ -654,7 +655,7 @@ def test_a_text_of_bytes_halts_at_its_stop_string() -> None:
     """A byte tokenizer, a text stream and the loop together: nothing of the stop string is shown."""
     tokenizer = ByteBPE({SYMBOL_OF[byte]: byte for byte in range(256)}, [], special={END_OF_TEXT: 256})
     model = Mock(vocab=257, seed=3)
-    model.weights[:, :, 97:101] += 9  # it likes the letters a to d
+    model.weights[:, :, 97:101] += 9  # the letters a to d are likely
     options = Options(max_new_tokens=50, temperature=1.0, seed=1)
     prompt = tokenizer.encode("ab")
     tokens, _ = alone(model, prompt, options, end=tokenizer.end, known=len(tokenizer))
@@ -678,7 +679,7 @@ def test_a_text_of_bytes_halts_at_its_stop_string() -> None:
 
 
 def test_a_cancelled_run_ends_before_its_next_step() -> None:
-    """The question is asked before every step; every answer that still runs says that it was cancelled."""
+    """The callback is called before every step; every answer that still runs is marked as cancelled."""
     for after in range(4):
         model = Mock()
         asked = iter(range(100))
@@ -691,7 +692,7 @@ def test_a_cancelled_run_ends_before_its_next_step() -> None:
         assert next(asked) == after + 1
 
 
-def test_only_those_who_run_are_cancelled() -> None:
+def test_only_unfinished_answers_are_cancelled() -> None:
     """Answers that ended before keep their reason."""
     first = Mock().scores([1]).argmax()
     asked = iter(range(100))
@@ -701,11 +702,11 @@ def test_only_those_who_run_are_cancelled() -> None:
     assert got[0, 0] == ([], "stop")
     assert got[1, 0][1] == "cancelled"
     assert len(got[1, 0][0]) == 2
-    assert got[2, 0] == ([], "length")
+    assert got[2, 0] == ([], "context")
 
 
 def test_a_stream_can_be_left() -> None:
-    """Tokens come one by one: who takes three has computed three."""
+    """Tokens come one by one: a caller that takes three has computed three."""
     model = Mock()
     events = run(model, [[1, 2]], GREEDY)
     first = [next(events).token for _ in range(3)]
@@ -752,7 +753,7 @@ def test_a_gpt_with_a_broken_weight_is_an_error() -> None:
 
 
 def test_an_empty_prompt_is_refused() -> None:
-    """There is nothing to go on from; the message says which prompt and what to do."""
+    """There is nothing to continue; the message names the prompt and the remedy."""
     with pytest.raises(InputError, match=r"^prompt 0 is empty; .*end-of-text"):
         next(run(Mock(), [[]], GREEDY))
     with pytest.raises(InputError, match=r"^prompt 1 is empty"):
@@ -788,7 +789,7 @@ def test_no_token_asked_for_is_no_token_given(model: Any) -> None:
         }
 
 
-# What it knows.
+# What it imports.
 
 
 def test_generation_needs_no_torch() -> None:

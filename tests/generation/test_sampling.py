@@ -193,7 +193,7 @@ def test_logit_bias_is_theirs() -> None:
 
 
 def test_presence_and_frequency_penalties_count_the_answer_alone() -> None:
-    """Presence takes its share once, frequency as often as the token stands in the answer; the prompt does
+    """Presence is subtracted once, frequency once per occurrence in the answer; the prompt does
     not count.
     """
     want = LOGITS.astype(np.float64)
@@ -421,7 +421,7 @@ def test_there_are_forty_settings() -> None:
 def test_draws_follow_the_exact_distribution(
     setting: dict[str, Any], monkeypatch: pytest.MonkeyPatch, draw: Any
 ) -> None:
-    """The tokens that come out are spread as the definitions of the settings say."""
+    """The tokens are distributed as the definitions of the settings require."""
     options = replace(PLAIN, seed=11, **setting)
     want = exact(options)
     np.testing.assert_allclose(
@@ -482,8 +482,8 @@ def test_the_check_rejects_wrong_samplers(
 
 @pytest.mark.parametrize("draw", [0.0, 2.0**-53, 0.5, 1.0 - 2.0**-53])
 def test_no_draw_takes_an_impossible_token(draw: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The smallest and the largest draw take a token that has a probability, wherever the impossible ones
-    stand.
+    """The smallest and the largest draw choose a token with a probability, wherever the impossible ones
+    are.
     """
     monkeypatch.setattr(sampling, "uniform", lambda *_, **__: draw)
     for size in (3, 7, 100, 50_257):
@@ -531,7 +531,7 @@ def test_extreme_settings_still_choose(options: Options) -> None:
 
 @pytest.mark.parametrize("greedy", [{"temperature": 0.0}, {"temperature": 0}, {"do_sample": False}])
 def test_greedy_takes_the_likeliest_and_the_lowest_of_equals(greedy: dict[str, Any]) -> None:
-    """Temperature 0 is argmax, whatever the filters and the seed say."""
+    """Temperature 0 is argmax, whatever the filters and the seed are."""
     options = Options(**greedy)
     assert options.greedy
     for row in rows(200, ties=True):

@@ -83,7 +83,7 @@ def test_nanogpt_without_biases(tmp_path: Path, in_this_process: None) -> None:
 
 
 def test_mingpt(tmp_path: Path, in_this_process: None) -> None:
-    """A bare state, masks and an output matrix of its own; what it does not say stands in the config beside
+    """A bare state, masks and an output matrix of its own; what it lacks is in the config beside
     it.
     """
     theirs = hugging_face(tie_word_embeddings=False)
@@ -95,8 +95,8 @@ def test_mingpt(tmp_path: Path, in_this_process: None) -> None:
     assert_same(tmp_path / "b", theirs)
 
 
-def test_heads_that_must_be_told(tmp_path: Path, in_this_process: None) -> None:
-    """Without a config beside it a bare state does not say how many heads there are; then it asks."""
+def test_heads_that_must_be_given(tmp_path: Path, in_this_process: None) -> None:
+    """Without a config beside it the heads of a bare state are unknown; the error asks for --heads."""
     theirs = hugging_face()
     torch.save(torch_orientation(theirs), tmp_path / "model.pt")
     with pytest.raises(InputError, match="--heads"):
@@ -121,7 +121,7 @@ def test_pytorch_model_bin(tmp_path: Path, in_this_process: None) -> None:
 def test_a_family_that_needs_no_options(
     tmp_path: Path, in_this_process: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its `config.json` says everything: the pickle is converted as it is, and an option is refused."""
+    """Its `config.json` is complete: the pickle is converted as it is, and an option is refused."""
     encoder_decoder.only_the_toy(monkeypatch)
     theirs = encoder_decoder.hugging_face_marian()
     theirs.config.save_pretrained(tmp_path)

@@ -31,8 +31,8 @@ def distance(ours: torch.nn.Module, theirs: torch.nn.Module) -> float:
         return float((ours(IDS) - right).abs().max() / right.abs().max())
 
 
-def test_every_family_is_what_its_line_says() -> None:
-    """Kind and model_type of the line and of the module are the same, and a net knows its kind."""
+def test_every_family_agrees_with_its_line() -> None:
+    """Kind and model_type of the line and of the module are the same, and a net has its kind."""
     for kind, entry in FAMILIES.items():
         found = family(kind)
         assert (found.kind, found.model_type) == (kind, entry.model_type)
@@ -97,7 +97,7 @@ def test_the_vocabulary_of_a_gpt1_folder(tmp_path: Path) -> None:
 
 
 def test_a_pickle_of_gpt1_is_converted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The configuration beside it says which family it is; masks and old prefixes are dropped."""
+    """The configuration beside it names its family; masks and old prefixes are dropped."""
     monkeypatch.setattr("glassformer.hub.convert._unpickle", unpickle)
     theirs = hugging_face_gpt1()
     state = {name.removeprefix("transformer."): value for name, value in theirs.state_dict().items()}
@@ -130,7 +130,7 @@ def test_weights_of_another_family_are_refused(tmp_path: Path) -> None:
 
 
 def test_gpt3_comes_back_from_its_folder(tmp_path: Path) -> None:
-    """Band, stride and head width; the card says who can read it, beside what it said before."""
+    """Band, stride and head width; the card names the programs that can read it, and keeps its former text."""
     ours = small_net("gpt3", 3, window=4, stride=3, layers=4, head_width=5)
     save_folder(tmp_path / "m", ours, card="# A small GPT-3\n")
     back = load_folder(tmp_path / "m").model
@@ -181,7 +181,7 @@ def test_an_adapter_of_a_relative(tmp_path: Path, kind: str) -> None:
 
 def test_peft_loads_an_adapter_of_gpt1(tmp_path: Path) -> None:
     """Equal logits beside the model of `transformers`."""
-    peft = pytest.importorskip("peft", reason="peft is not installed; it says what a LoRA folder means")
+    peft = pytest.importorskip("peft", reason="peft is not installed; it defines what a LoRA folder means")
     theirs = hugging_face_gpt1()
     ours = learned(save_hugging_face(theirs, tmp_path / "base"), tmp_path / "lora")
     adapted = peft.PeftModel.from_pretrained(theirs, tmp_path / "lora").eval()

@@ -78,7 +78,7 @@ def test_missing_count_is_refused(folder: Path, key: str) -> None:
 @pytest.mark.usefixtures("little_memory")
 @pytest.mark.parametrize("read", [load_folder, lambda folder: describe(str(folder))], ids=["load", "show"])
 def test_boastful_numbers_are_refused(folder: Path, numbers: dict[str, int], read: Any) -> None:
-    """Sizes that no machine has are refused at once, with the folder's name, by whoever reads them."""
+    """Sizes that no machine has are refused at once, with the folder's name, by every reader."""
     edit_json(folder / CONFIG, lambda config: config.update(numbers))
     with refused(folder, kind=InputError):  # by the shapes, or by the memory
         read(folder)
@@ -136,7 +136,7 @@ TEXTS: dict[str, tuple[bytes, str]] = {
     "comment": (b'{"n_layer": 2 /* two */}', "JSON"),
     "single quotes": (b"{'n_layer': 2}", "JSON"),
     "NaN": (b'{"n_layer": NaN}', "NaN"),
-    "NaN in a key that nobody reads": (b'{"n_layer": 2, "nobody": [{"reads": NaN}]}', "NaN"),
+    "NaN in an unused key": (b'{"n_layer": 2, "unused": [{"key": NaN}]}', "NaN"),
     "infinity": (b'{"n_layer": Infinity}', "Infinity"),
     "minus infinity": (b'{"n_layer": -Infinity}', "-Infinity"),
     "beyond all floats": (b'{"n_layer": 1e999}', "n_layer"),

@@ -112,7 +112,7 @@ def test_masks_in_the_file_are_dropped(tmp_path: Path) -> None:
 
 
 def test_an_output_matrix_that_is_not_the_token_matrix(tmp_path: Path) -> None:
-    """Tied in the configuration, different in the file: one of them lies, so nothing is loaded."""
+    """Tied in the configuration, different in the file: one of them is wrong, so nothing is loaded."""
     from safetensors.torch import load_file, save_file
 
     save_hugging_face(hugging_face(), tmp_path)
@@ -159,7 +159,7 @@ def test_saving_spares_what_is_not_its_own(tmp_path: Path, also: list[str]) -> N
 
 
 def test_a_save_replaces_an_older_one(tmp_path: Path) -> None:
-    """Twice to the same place: the second is there, and nothing else."""
+    """Twice to the same place: the second remains, and nothing else."""
     for seed in (1, 2):
         save_folder(tmp_path / "m", small_model(seed), tokenizer=None)
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
@@ -168,7 +168,7 @@ def test_a_save_replaces_an_older_one(tmp_path: Path) -> None:
 
 
 def test_another_end_of_text(tmp_path: Path) -> None:
-    """A vocabulary that ends its texts with `</s>` says so in the configuration, and keeps saying so."""
+    """A vocabulary that ends its texts with `</s>` has it in the configuration, also after another save."""
     tokenizer = train_tokenizer(["a text"], 260, special=["<s>", "</s>"])
     tokenizer.end_token = "</s>"
     save_folder(tmp_path / "m", small_model(vocab=len(tokenizer)), tokenizer=tokenizer)
@@ -210,7 +210,7 @@ print(peak() - before)
 
 
 def test_the_folder_is_readable_by_people(tmp_path: Path) -> None:
-    """Plain JSON with the names that everybody knows."""
+    """Plain JSON with the usual names."""
     save_folder(tmp_path / "m", small_model(vocab=300), tokenizer=small_tokenizer(300), card="# A model\n")
     config = json.loads((tmp_path / "m" / "config.json").read_text())
     assert (config["model_type"], config["n_layer"], config["n_embd"], config["vocab_size"]) == (

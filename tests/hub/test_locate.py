@@ -16,7 +16,7 @@ from huggingface_hub.utils import _cache_manager
 
 from glassformer.cli import run
 from glassformer.errors import GlassError, InputError
-from glassformer.hub.locate import home_folder, kept, locate, remove, split_name
+from glassformer.hub.locate import home_folder, kept, locate, plan_removal, split_name
 from glassformer.tasks.library import convert, describe, pull
 
 COMMIT, OTHER = "a" * 40, "b" * 40
@@ -43,6 +43,14 @@ SINGLE = [
     "/" + "a/" * 3000, "a/" * 3000, "a/" + "b" * 97, "mine@" + "x" * 300, "." * 300, "../" * 1500,
 ]  # fmt: skip
 HOSTILE = list(dict.fromkeys([*SINGLE, *(up + target for up, target in itertools.product(UPS, TARGETS))]))
+
+
+def remove(name: str) -> int:
+    """Delete a model; the bytes that this freed."""
+    plan = plan_removal(name)
+    plan.delete()
+    return plan.size
+
 
 touched: list[str] | None = None  # what is opened, listed or deleted while it is a list
 
@@ -185,7 +193,7 @@ def test_no_hostile_name_has_a_folder_outside(world: World) -> None:
 
 
 def test_no_hostile_name_leads_elsewhere(world: World) -> None:
-    """A name is refused, or it is the path of the very folder it says; no name leads to another folder."""
+    """A name is refused, or it is the path of that very folder; no name leads to another folder."""
     results = {name: outcome(locate, name, offline=True) for name in HOSTILE}
     strange = {name: found for name, found in results.items() if not isinstance(found, Path | GlassError)}
     assert strange == {}
@@ -212,14 +220,14 @@ def test_no_hostile_name_is_removed_or_pulled(world: World, function: Any) -> No
 
 
 def test_no_hostile_name_is_removed_by_command(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    """`glass rm` says in one line that it will not."""
+    """`glass rm` refuses in one line."""
     before = world.files()
     for name in HOSTILE:
         assert outcome(run, ["rm", "--yes", "--", name]) == 2, ascii(name[:50])
-        told = capsys.readouterr()
-        assert told.out == ""
-        assert told.err.startswith("glass: ")
-        assert told.err.count("\n") == 1
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.startswith("glass: ")
+        assert printed.err.count("\n") == 1
     assert world.files() == before
     assert secrets_touched(world) == []
 
@@ -228,7 +236,7 @@ def test_no_hostile_name_is_shown_by_command(world: World, capsys: pytest.Captur
     """`glass show` shows a folder that was asked for by its path, and refuses every other name."""
     for name in HOSTILE:
         code = outcome(run, ["show", "--offline", "--", name])
-        told = capsys.readouterr()
+        printed = capsys.readouterr()
         if (
             name.startswith((".", "/", "~"))
             and "\0" not in name
@@ -237,8 +245,8 @@ def test_no_hostile_name_is_shown_by_command(world: World, capsys: pytest.Captur
             assert code == 0
         else:
             assert code in (1, 2), (ascii(name[:50]), code)
-            assert told.out == ""
-            assert told.err.count("\n") == 1
+            assert printed.out == ""
+            assert printed.err.count("\n") == 1
     assert run(["show", "mine"]) == 0
 
 
@@ -381,3 +389,15 @@ def test_no_hostile_name_is_the_place_of_a_new_model(world: World, monkeypatch: 
             assert path or name == "", ascii(name[:50])  # for no name at all, that of the file
             assert not path or folder == Path(os.path.expanduser(name))
     assert convert(world.work / "x.pt", "new") == world.models / "new"
+
+
+@pytest.mark.parametrize("place", ["~no-such-user/hub", "a" * 5000])
+def test_a_cache_that_cannot_be(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    """HF_HOME may hold anything: the sentence names it."""
+    for module in (_cache_manager, huggingface_hub.constants):
+        monkeypatch.setattr(module, "HF_HUB_CACHE", place, raising=False)
+    for use in (kept, lambda: remove("gpt2")):
+        with pytest.raises(InputError, match=r"^the hub's cache cannot be read \(.*\); check HF_HOME$"):
+            use()
+    with pytest.raises(GlassError, match=r"^openai-community/gpt2 is not in the cache"):
+        locate("gpt2", offline=True)

@@ -33,8 +33,8 @@ QKV = "base_model.model.transformer.h.{}.attn.c_attn.lora_{}.weight"
 
 @pytest.fixture(scope="module")
 def peft() -> Any:
-    """The library, imported once and only for those who ask it."""
-    return pytest.importorskip("peft", reason="peft is not installed; it says what a LoRA folder means")
+    """The library, imported once, and only for the tests that use it."""
+    return pytest.importorskip("peft", reason="peft is not installed; it defines what a LoRA folder means")
 
 
 @pytest.fixture(scope="module")
@@ -369,7 +369,7 @@ def test_broken_file_is_refused(folder: Path) -> None:
 
 
 def test_base_must_be_a_model(folder: Path, tmp_path: Path) -> None:
-    """Not a LoRA folder, not this very folder, not a folder of nothing, not what is not there."""
+    """Not a LoRA folder, not this very folder, not an empty folder, not a missing one."""
     other = copy(folder, folder.parent / "other")
     (tmp_path / "empty").mkdir()
     for name, words in {
@@ -390,7 +390,7 @@ def test_base_must_be_a_model(folder: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def storyteller(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A LoRA folder of the shipped model that makes it speak otherwise."""
+    """A LoRA folder of the shipped model that changes its answers."""
     folder = tmp_path_factory.mktemp("models") / "lora"
     learned(locate("storyteller"), folder, "storyteller", size=1.0)
     return folder
@@ -429,7 +429,7 @@ def test_generate_runs_a_lora_folder(
 
 
 def test_a_run_is_found_through(tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder of a training stands for the `model` in it, plain or LoRA; a model that has such a folder is
+    """The folder of a training loads as the `model` in it, plain or LoRA; a model that has such a folder is
     itself.
     """
     for kind in ("base", "lora"):
@@ -569,6 +569,10 @@ def test_peft_loads_lora_of_two_stacks(peft: Any, tmp_path: Path) -> None:
 
 
 def test_show_points_to_the_base(storyteller: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A LoRA folder has no parameters of its own to count; one sentence names the model that has."""
-    assert run(["show", str(storyteller)]) == 2
-    assert "glass show storyteller" in capsys.readouterr().err
+    """What a LoRA folder adapts and how; the parameters are its base's, as a picture shows them."""
+    assert run(["show", str(storyteller)]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("LoRA matrices for storyteller  (")
+    assert "glass show storyteller" in shown
+    assert run(["show", str(storyteller), "-o", "parameters.svg"]) == 2
+    assert "is of its base: storyteller" in capsys.readouterr().err

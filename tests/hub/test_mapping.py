@@ -155,7 +155,7 @@ def test_a_tensor_that_does_not_fit_is_named(
 
 
 def test_several_groups_of_tied_parameters(tmp_path: Path) -> None:
-    """The model itself says what is tied: here every tensor of a layer, beside the token matrix."""
+    """The model itself defines what is tied: here every tensor of a layer, beside the token matrix."""
     net = toy(4, one_mlp=True)
     owners = set(tied_names(net).values())
     leaves = {f"decoder.blocks.0.mlp.{name}.{leaf}" for name in ("up", "down") for leaf in ("weight", "bias")}

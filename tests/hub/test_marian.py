@@ -199,7 +199,7 @@ def test_the_true_size_equals_transformers(tmp_path: Path) -> None:
     how: dict[str, Any] = {"bad_words_ids": [[58100]], "forced_eos_token_id": END, "max_new_tokens": 24}
     how |= {
         "repetition_penalty": 2.0
-    }  # random weights repeat a token, and so many beams have nearly one score
+    }  # random weights repeat a token, so many of the beams have nearly the same score
     near = 0
     for options in ({}, {"length_penalty": 0.6, "early_stopping": True}, {"renormalize_logits": True}):
         options |= how | {"num_beams": 4, "num_return_sequences": 2}

@@ -1,4 +1,4 @@
-"""Broken safetensors files: nothing that is wrong is accepted, and the message says what is wrong in which
+"""Broken safetensors files: none is accepted, and the message names what is wrong in which
 file.
 """
 
@@ -107,7 +107,7 @@ HEADERS: dict[str, tuple[Any, str]] = {
     "same bytes twice": (GOOD | {"d": tensor()}, "overlaps"),
     "hole": (GOOD | {"b": tensor("BF16", [3], [26, 32])}, "hole"),
     "hole at the start": ({"a": tensor("U8", [32], [1, 33])}, "hole"),
-    "bytes that nobody owns": ({"a": GOOD["a"], "b": GOOD["b"]}, "longer"),
+    "bytes of no tensor": ({"a": GOOD["a"], "b": GOOD["b"]}, "longer"),
     "beyond the end": (GOOD | {"c": tensor("U8", [2], [32, 34])}, "truncated"),
     "far beyond the end": ({"a": tensor("U8", [2**61], [0, 2**61])}, "truncated"),
     "nothing described": ({}, "longer"),
@@ -167,7 +167,7 @@ HEADERS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize(("header", "reason"), HEADERS.values(), ids=HEADERS)
 def test_false_header_is_refused(file: Path, header: Any, reason: str) -> None:
-    """Every lie of a header is refused with its reason."""
+    """Every false header is refused with the reason."""
     file.write_bytes(pack(header))
     with refused(file, reason):
         read_header(file)
@@ -345,7 +345,7 @@ FC, QKV, NORM = (
 
 
 def test_one_message_lists_everything_that_does_not_fit(folder: Path) -> None:
-    """Missing, unknown, superfluous, transposed, too short and whole-numbered tensors are told all at once."""
+    """Missing, unknown, superfluous, transposed, too short and whole-numbered tensors are reported all at once."""
 
     def change(tensors: Tensors) -> None:
         del tensors["transformer.h.0.ln_1.bias"], tensors[QKV]
@@ -370,7 +370,7 @@ def test_one_message_lists_everything_that_does_not_fit(folder: Path) -> None:
         load_folder(folder)
 
 
-def test_each_missing_tensor_is_told(whole: Path, folder: Path) -> None:
+def test_each_missing_tensor_is_named(whole: Path, folder: Path) -> None:
     """There is no tensor that a model can do without."""
     for name in names(whole):
         copy(whole, folder)
@@ -399,7 +399,7 @@ def test_no_tensor_is_stretched_or_cut(folder: Path, name: str, shape: Callable[
 
 @pytest.mark.parametrize("key", ["vocab_size", "n_positions", "n_layer", "n_embd", "n_inner"])
 @pytest.mark.parametrize("step", [-1, 1])
-def test_numbers_off_by_one_are_told(folder: Path, key: str, step: int) -> None:
+def test_numbers_off_by_one_are_refused(folder: Path, key: str, step: int) -> None:
     """A configuration that is off by one fits nothing."""
     edit_json(folder / CONFIG, lambda config: config.update({key: config[key] + step, "n_head": 1}))
     with refused(folder):
@@ -593,15 +593,15 @@ def test_index_of_another_form_is_refused(folder: Path, index: Any) -> None:
         load_folder(folder)
 
 
-def test_tensor_that_no_shard_holds_is_told(folder: Path) -> None:
-    """A tensor of the index that is in no shard is told by its name."""
+def test_tensor_that_no_shard_holds_is_named(folder: Path) -> None:
+    """A tensor of the index that is in no shard is named."""
     write_index(folder, split(folder) | {"transformer.h.5.ghost": "two.safetensors"})
     with refused(folder, "transformer.h.5.ghost"):
         load_folder(folder)
 
 
-def test_tensor_that_the_index_does_not_name_is_told(folder: Path) -> None:
-    """A tensor of a shard that the index leaves out is told by its name."""
+def test_tensor_that_the_index_lacks_is_named(folder: Path) -> None:
+    """A tensor of a shard that the index leaves out is named."""
     index = split(folder)
     write_index(folder, {name: file for name, file in index.items() if name != WTE})
     with refused(folder, WTE):
@@ -617,7 +617,7 @@ def test_tensor_in_two_shards_is_refused(folder: Path) -> None:
         load_folder(folder)
 
 
-def test_tensor_in_another_shard_than_the_index_says_is_refused(folder: Path) -> None:
+def test_tensor_in_another_shard_than_in_the_index_is_refused(folder: Path) -> None:
     """The index is right about every tensor, or it is refused."""
     index = split(folder)
     write_index(folder, index | {WTE: "one.safetensors", names(folder)[0]: "two.safetensors"})
@@ -626,7 +626,7 @@ def test_tensor_in_another_shard_than_the_index_says_is_refused(folder: Path) ->
 
 
 @pytest.mark.parametrize("shard", ["one.safetensors", "two.safetensors"])
-def test_broken_shard_is_told_by_its_name(folder: Path, shard: str) -> None:
+def test_broken_shard_is_named(folder: Path, shard: str) -> None:
     """A shard that is missing or cut is named."""
     split(folder)
     path = folder / shard

@@ -63,7 +63,7 @@ def loads_exactly(folder: Path) -> None:
         assert loaded.decode(loaded.encode(text)) == text
 
 
-def test_samples_tell_vocabularies_apart() -> None:
+def test_samples_distinguish_vocabularies() -> None:
     """The samples use the special token and most of the merges, so that a lost one shows."""
     good = tiny_tokenizer()
     used = {id for text in SAMPLES for id in good.encode(text, special=True)}

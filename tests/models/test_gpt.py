@@ -264,7 +264,7 @@ def test_the_edge_of_the_context() -> None:
     ({"layers": 0}, "layers"), ({"heads": 5}, "heads"), ({"width": -8}, "width"), ({"activation": "mish"}, "mish"),
 ])  # fmt: skip
 def test_impossible_configurations(changes: dict[str, object], word: str) -> None:
-    """A configuration that cannot be built says which number is wrong."""
+    """The error of a configuration that cannot be built names the wrong number."""
     with pytest.raises(InputError, match=word):
         small_config(**changes)
 
@@ -378,7 +378,7 @@ def test_banded_layers_equal_dense_ones_with_a_mask(
         assert (one - other).abs().max() <= tolerance * other.abs().max()
 
 
-def test_stride_and_window_say_who_sees_what() -> None:
+def test_stride_and_window_define_the_mask() -> None:
     """Every second layer sees five positions, the others all; a stride of 1 is a GPT-2."""
     model, ids = small_gpt3(), random_ids(1, 20)
     with trace(model, "blocks.*.attn.pattern") as seen:

@@ -69,13 +69,13 @@ def test_a_thousand_words_are_pronounced_as_there(theirs: Any, ours: Seq2Seq) ->
     asked = words()
     assert len(asked) == 1000
     sources = [[theirs.g2idx[letter] for letter in word] + [theirs.g2idx["</s>"]] for word in asked]
-    said: list[list[str]] = [[] for _ in asked]
+    predicted: list[list[str]] = [[] for _ in asked]
     options = Options(do_sample=False, max_new_tokens=20)
     for event in generate(ours.given(sources), [[START]] * len(asked), options=options, ends=[END]):
         if event.token is not None:
-            said[event.prompt].append(theirs.idx2p[event.token])
-    assert said == [theirs.predict(word) for word in asked]
-    assert ("".join(said[asked.index("beautiful")])) == "BYUW1TAH0FAH0L"
+            predicted[event.prompt].append(theirs.idx2p[event.token])
+    assert predicted == [theirs.predict(word) for word in asked]
+    assert ("".join(predicted[asked.index("beautiful")])) == "BYUW1TAH0FAH0L"
 
 
 def test_another_weight_pronounces_otherwise(theirs: Any, ours: Seq2Seq) -> None:

@@ -130,7 +130,7 @@ def test_the_position_vectors_of_four_words() -> None:
 
 
 def test_published_sizes() -> None:
-    """To the number; the paper's table 3 says 65 and 213 million."""
+    """To the number; the paper's table 3 has 65 and 213 million."""
     counts = {name: config.parameters for name, config in PRESETS.items()}
     assert counts == {"transformer-base": 63_082_496, "transformer-big": 214_245_376}
 

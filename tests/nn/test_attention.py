@@ -59,7 +59,7 @@ def test_banded_is_dense_with_a_mask(
         assert (one - other).abs().max() <= 10 * tolerance
 
 
-def test_the_band_is_the_positions_it_says() -> None:
+def test_the_band_has_its_positions() -> None:
     """A position sees itself and the window - 1 before it."""
     mask = band_mask(4, 6, window=3)
     seen = [row.nonzero().flatten().tolist() for row in mask]

@@ -20,7 +20,7 @@ def test_log_sums_are_float32_sums() -> None:
     assert math.isnan(small_model().log_sums(logits)[1])
 
 
-def test_a_cache_has_the_size_it_says() -> None:
+def test_a_cache_has_its_declared_size() -> None:
     """Bytes are counted without making the cache."""
     model = small_model()
     cache = model.new_cache(3, 11)

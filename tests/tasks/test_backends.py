@@ -65,7 +65,7 @@ def test_a_check_refuses_a_run(name: str) -> None:
     assert not model.calls
 
 
-def test_what_it_says_of_the_model() -> None:
+def test_what_it_reports_of_the_model() -> None:
     """Name, sizes and sums are handed through."""
     net = small_model()
     backend = TorchBackend(net, "torch float32")

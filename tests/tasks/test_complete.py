@@ -31,7 +31,7 @@ def tokenizer() -> Tokenizer:
 
 
 def make(
-    tokenizer: Tokenizer | None, *, vocab: int, seed: int = 1, context: int = 64, likes_letters: bool = True
+    tokenizer: Tokenizer | None, *, vocab: int, seed: int = 1, context: int = 64, prefers_letters: bool = True
 ) -> LanguageModel:
     """A small GPT with random weights that has opinions, with or without a vocabulary."""
     model = (
@@ -79,7 +79,7 @@ def teacher_forced(lm: LanguageModel, completion: Completion) -> list[float]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_all_parts_of_a_result_agree(lm: LanguageModel, tokenizer: Tokenizer, seed: int) -> None:
-    """Text, tokens, pieces, log-probabilities, alternatives and plain data say the same."""
+    """Text, tokens, pieces, log-probabilities, alternatives and plain data agree."""
     got = lm.generate("Once upon", seed=seed, max_new_tokens=20)
     assert got.prompt == "Once upon"
     assert got.prompt_tokens == tokenizer.encode("Once upon")
@@ -152,21 +152,21 @@ def test_top_of_a_prompt_is_what_comes_next(lm: LanguageModel, tokenizer: Tokeni
 
 
 def test_a_stream_is_the_whole_in_pieces(lm: LanguageModel) -> None:
-    """For many seeds and stop strings, a stream says what `generate` says, and its result is the same."""
+    """For many seeds and stop strings, a stream gives the text and the result of `generate`."""
     pieces = 0
     for seed in range(12):
         stop = ["a", "e t"][: seed % 3]
         stream = lm.stream("Once", seed=seed, max_new_tokens=20, stop=stop, temperature=1.5)
         assert isinstance(stream, Stream)
-        said, so_far = [], ""
+        emitted, so_far = [], ""
         for piece in stream:
-            said.append(piece)
+            emitted.append(piece)
             so_far += piece
             assert stream.completion.text == so_far
         whole = lm.generate("Once", seed=seed, max_new_tokens=20, stop=stop, temperature=1.5)
         assert stream.completion == whole
-        assert "".join(said) == whole.text
-        pieces += len(said)
+        assert "".join(emitted) == whole.text
+        pieces += len(emitted)
     assert pieces > 60
 
 
@@ -184,14 +184,14 @@ def test_a_stream_comes_while_it_is_written(lm: LanguageModel) -> None:
 
 
 def test_leaving_a_stream_is_clean(lm: LanguageModel, recwarn: pytest.WarningsRecorder) -> None:
-    """What came so far stays, nothing is left behind, and the model answers the next one as ever."""
+    """What came so far stays, nothing is left behind, and the model answers the next prompt as usual."""
     want = lm.generate("Once", seed=1, max_new_tokens=10)
     for count in range(4):
         stream = lm.stream("Once", seed=1, max_new_tokens=10)
-        said = [next(stream) for _ in range(count)]
+        emitted = [next(stream) for _ in range(count)]
         kept = stream.completion
         del stream
-        assert kept.text == "".join(said)
+        assert kept.text == "".join(emitted)
         assert kept.tokens == want.tokens[:count]
         assert lm.generate("Once", seed=1, max_new_tokens=10) == want
     gc.collect()
@@ -246,9 +246,9 @@ def test_a_beginning_of_a_stop_string_comes_in_the_end(lm: LanguageModel) -> Non
     """What was held back because it might have been one is part of the text once nothing follows."""
     free = lm.generate("Once", seed=3, max_new_tokens=12)
     stop = free.text[-3:] + "Z"
-    said = [*lm.stream("Once", seed=3, max_new_tokens=12, stop=stop)]
-    assert "".join(said) == free.text
-    assert said[-1].endswith(free.text[-3:])
+    emitted = [*lm.stream("Once", seed=3, max_new_tokens=12, stop=stop)]
+    assert "".join(emitted) == free.text
+    assert emitted[-1].endswith(free.text[-3:])
 
 
 @pytest.mark.parametrize("stop", ["", [""], ["a", ""], [5], [None], 5, [b"a"]])
@@ -284,14 +284,14 @@ def test_the_edge_of_the_context(lm: LanguageModel) -> None:
     filled up.
     """
     full = lm.generate([1] * 64)
-    assert (full.tokens, full.text, full.finish_reason) == ([], "", "length")
+    assert (full.tokens, full.text, full.finish_reason) == ([], "", "context")
     for call in (lm.generate, lm.stream):
         with pytest.raises(InputError, match=r"65 tokens, 1 more than the model's context of 64"):
             call([1] * 65)
     with pytest.raises(InputError, match=r"66 tokens, 2 more"):
         lm.top([1] * 66)
     edge = lm.generate([1] * 40, max_new_tokens=100)
-    assert (len(edge.tokens), edge.finish_reason) == (24, "length")
+    assert (len(edge.tokens), edge.finish_reason) == (24, "context")
     assert len(edge.top(2)) == 24
     on = lm.generate([1] * 70, max_new_tokens=100, overflow="slide")
     assert (len(on.tokens), on.finish_reason) == (100, "length")
@@ -326,7 +326,7 @@ def test_an_empty_prompt_starts_from_the_end_of_text(lm: LanguageModel, tokenize
 
 
 def test_special_tokens_are_plain_text_unless_asked_for(lm: LanguageModel, tokenizer: Tokenizer) -> None:
-    """A prompt cannot smuggle in a special token; who wants one says so."""
+    """A prompt cannot contain a special token; `special` allows one."""
     text = f"the cat{END}the"
     plain = lm.generate(text, seed=1, max_new_tokens=5)
     assert tokenizer.end not in plain.prompt_tokens
@@ -392,7 +392,7 @@ def test_many_answers_come_prompt_by_prompt_and_choice_by_choice(lm: LanguageMod
 
 
 def test_many_answers_stop_one_by_one(lm: LanguageModel) -> None:
-    """A stop string ends the answer in which it stands, and no other."""
+    """A stop string ends the answer that contains it, and no other."""
     prompts = ["Once", "the cat", "She", "a"]
     how = {"seed": 5, "num_return_sequences": 2, "max_new_tokens": 20, "temperature": 0.8}
     free = lm.generate_many(prompts, **how)
@@ -413,7 +413,7 @@ def test_one_answer_is_one(lm: LanguageModel, call: str) -> None:
 
 
 def test_beam_search_answers_best_first(lm: LanguageModel, tokenizer: Tokenizer) -> None:
-    """The answers of beam search are whole results too; it knows no stop strings and says so."""
+    """The answers of beam search are whole results too; stop strings are refused there."""
     got = lm.generate_many(
         ["Once", "the"], num_beams=4, num_return_sequences=3, max_new_tokens=8, length_penalty=0.0
     )
@@ -446,7 +446,7 @@ def test_a_seed_is_drawn_where_none_is_given(lm: LanguageModel) -> None:
 
 
 def test_a_seed_means_the_same_text_after_a_restart(lm: LanguageModel, tmp_path: Path) -> None:
-    """Saved, loaded in another process and asked again, the model says the same."""
+    """Saved, loaded in another process and asked again, the model gives the same answer."""
     lm.save(tmp_path / "tiny")
     loaded = load(str(tmp_path / "tiny"), engine="torch")
     requests = [
@@ -510,7 +510,7 @@ def test_a_model_without_a_vocabulary_takes_ids_and_shows_numbers(bare: Language
 
 
 def test_a_model_without_a_vocabulary_takes_no_text(bare: LanguageModel) -> None:
-    """It says what to do instead, also where there is nothing to start from."""
+    """The error names the remedy, also where there is nothing to start from."""
     with pytest.raises(InputError, match="no vocabulary; give token ids"):
         bare.generate("Once")
     with pytest.raises(InputError, match="no vocabulary; give token ids"):
@@ -546,7 +546,7 @@ def test_options_are_checked_before_anything_is_done(lm: LanguageModel) -> None:
     }
 
 
-def test_ids_beyond_the_vocabulary_are_never_said(tokenizer: Tokenizer) -> None:
+def test_ids_beyond_the_vocabulary_are_never_generated(tokenizer: Tokenizer) -> None:
     """Where the model has more ids than the vocabulary, those are out of reach, though they are likely."""
     lm = make(tokenizer, vocab=len(tokenizer) + 7)
     with torch.no_grad():
@@ -560,7 +560,7 @@ def test_ids_beyond_the_vocabulary_are_never_said(tokenizer: Tokenizer) -> None:
         np.testing.assert_allclose(got.logprobs, teacher_forced(lm, got), atol=1e-4)
 
 
-def test_a_result_without_its_model_says_so(lm: LanguageModel) -> None:
+def test_a_result_without_its_model_is_refused(lm: LanguageModel) -> None:
     """What needs the model cannot be asked of plain data, and models are no part of a comparison or of what
     is shown.
     """

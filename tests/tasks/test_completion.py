@@ -60,6 +60,31 @@ def test_the_other_questions(out: Completion) -> None:
     assert [one.computed[0] for one in out.cache().steps] == [len(out.prompt_tokens), 1, 1, 1, 1, 1]
 
 
+def test_attribution_of_any_token(out: Completion) -> None:
+    """Of another token in the place of one that was generated, or after any position."""
+    at = len(out.prompt_tokens) + 1
+    girl = out.lm.encode(" girl")[0]
+    logits = out.lm.logits(out.ids)
+    for found in (out.attribution(2, token=" girl"), out.attribution(position=at, token=girl)):
+        assert found.token == girl
+        assert found.values.sum() == pytest.approx(float(logits[at, girl]), abs=1e-4)
+    assert out.attribution(position=0).token == logits[0].argmax()
+    with pytest.raises(InputError, match="or a position, not both"):
+        out.attribution(1, position=0)
+
+
+def test_one_where_several_may_be(lm: LanguageModel, out: Completion) -> None:
+    """A text is one word, not its letters; a number is one layer; and one text is a corpus."""
+    assert out.lens(watch=" girl").watched == out.lens(watch=[" girl"]).watched == lm.encode(" girl")
+    assert out.rankings_watch(" girl").words == [" girl"]
+    assert (out.neurons(1).activations == out.neurons([1]).activations).all()
+    text = "The dog ran to the park"
+    found = lm.examples(text, layer=1, neuron=17, k=1).examples
+    assert [one.ids for one in found] == [
+        one.ids for one in lm.examples([text], layer=1, neuron=17, k=1).examples
+    ]
+
+
 def test_names_that_ecco_gave(out: Completion) -> None:
     """The same answers."""
     assert (out.primary_attributions().shares == out.saliency(tested=False).shares).all()
@@ -107,6 +132,7 @@ def test_what_cannot_be_asked(lm: LanguageModel, out: Completion) -> None:
         (nothing.rankings, "nothing was generated"),
         (nothing.saliency, "nothing was generated"),
         (nothing.cache, "this text has none"),
+        (nothing.attribution, "nothing was generated; name a position"),
         (lambda: out.attribution(6), r"token 6 is out of range \(0 to 5 were generated\)"),
         (lambda: out.rankings_watch([]), "at least one token to watch"),
         (lambda: out.rankings_watch([" zebra zebra"]), "is not one token"),

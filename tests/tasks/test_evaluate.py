@@ -1,6 +1,7 @@
 """What `glass eval` reports is what an independent computation with `transformers` on the same weights gives."""
 
 import gzip
+import hashlib
 import json
 import math
 from pathlib import Path
@@ -15,7 +16,7 @@ from glassformer.cli import run as glass
 from glassformer.errors import InputError
 from glassformer.hub.folder import load_folder, save_folder
 from glassformer.tasks.complete import LanguageModel
-from glassformer.tasks.evaluate import evaluate, wikitext, windows
+from glassformer.tasks.evaluate import evaluate, was_trained_on, wikitext, windows
 
 STORY = (
     "Once upon a time, there was a little girl named Lily. She liked to play outside in the park. One day, Lily ran away. "
@@ -79,7 +80,7 @@ def test_perplexity_is_that_of_transformers(
 def test_documents_are_measured_one_by_one(
     pair: tuple[LanguageModel, torch.nn.Module], tmp_path: Path
 ) -> None:
-    """Each from its own beginning; only so many, and only so much of each, where that is asked for."""
+    """Each from its own beginning; with limits, only the first texts and the first characters of each."""
     lm, theirs = pair
     texts = [STORY[:50], "The end.", STORY[30:200], "And one more."]
     path = tmp_path / "stories.jsonl"
@@ -160,7 +161,7 @@ def test_wikitext_is_read_as_published(gpt2: gf.Tokenizer) -> None:
 
 @pytest.mark.parametrize("name", ["wikitext2", "lambada"])
 def test_a_set_that_is_not_here(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """One sentence says where it was looked for, and what to do."""
+    """One sentence names the place that was searched and the remedy."""
     monkeypatch.delenv("GLASSFORMER_DATA", raising=False)
     with pytest.raises(InputError, match="GLASSFORMER_DATA is not set"):
         list(evaluate(gf.load("storyteller"), name))
@@ -174,10 +175,10 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     path = tmp_path / "story.txt"
     path.write_text(STORY[:300])
     assert glass(["eval", "storyteller", str(path)]) == 0
-    said = capsys.readouterr()
-    assert said.err == ""
-    assert "perplexity" in said.out
-    assert "windows of 512 tokens, moving by 256" in said.out
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert "perplexity" in printed.out
+    assert "windows of 512 tokens, moving by 256" in printed.out
     assert glass(["eval", "storyteller", str(path), "--json", "--stride", "100"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [one["name"].split(", ")[-1] for one in found] == ["without overlap", "stride 100"]
@@ -186,3 +187,16 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         target = str(path) if wrong else str(tmp_path / "nothing.txt")
         assert glass(["eval", "storyteller", target, *wrong]) == 2
         assert word in capsys.readouterr().err
+
+
+def test_a_text_that_the_model_was_trained_on(tmp_path: Path) -> None:
+    """A card lists its texts by their hashes: the same file is known under any name, another one is not."""
+    text, folder = tmp_path / "renamed.txt", tmp_path / "model"
+    text.write_text("A cat.")
+    folder.mkdir()
+    assert not was_trained_on(str(folder), str(text))
+    digits = hashlib.sha256(b"A cat.").hexdigest()[:16]
+    (folder / "card.md").write_text(f"- `cats.txt`: 1 document; sha256 0123456789abcdef, {digits}\n")
+    assert was_trained_on(str(folder), str(text))
+    text.write_text("A dog.")
+    assert not was_trained_on(str(folder), str(text))

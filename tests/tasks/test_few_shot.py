@@ -1,4 +1,4 @@
-"""Examples in the prompt: as many as fit, the last ones, and what was dropped is said."""
+"""Examples in the prompt: as many as fit, the last ones, and what was dropped is reported."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ def lm() -> LanguageModel:
     return gf.load("storyteller")
 
 
-def test_all_examples_stand_before_the_question(lm: LanguageModel) -> None:
+def test_all_examples_precede_the_question(lm: LanguageModel) -> None:
     made = few_shot(lm, "Q: 3 and 3? A:", examples=EXAMPLES[:4])
     assert made.prompt == "\n".join([*EXAMPLES[:4], "Q: 3 and 3? A:"])
     assert (made.used, made.dropped, made.summary()) == (4, 0, "")

@@ -1,10 +1,11 @@
-"""Loading: which handle a model gets follows from what it can do, and what it cannot do is said."""
+"""Loading: which handle a model gets follows from its capabilities, and what it lacks is reported."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from small import small_model, small_tokenizer
 from toys import Encoder, Translating, add_family, toy_folder
 
@@ -44,12 +45,12 @@ def test_a_model_that_writes_is_a_language_model(tmp_path: Path) -> None:
 
 
 def test_a_model_that_only_reads_answers_what_it_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is a plain handle: what needs no generation is answered, and what it lacks is said in a sentence."""
+    """It is a plain handle: what needs no generation is answered, and what it lacks is reported in a sentence."""
     add_family(monkeypatch, Encoder)
-    said: list[str] = []
-    lm: Model = gf.load(toy_folder(tmp_path / "toy", Encoder), say=said.append)
+    messages: list[str] = []
+    lm: Model = gf.load(toy_folder(tmp_path / "toy", Encoder), say=messages.append)
     assert type(lm) is Model
-    assert len(said) <= 1  # that torch is used, where there is a native engine
+    assert len(messages) <= 1  # that torch is used, where there is a native engine
     assert lm.tokens("the park").ids == lm.encode("the park")
     assert len(lm.merges("the park").words) == 2
     assert lm.embedding("the park").sum.shape == (len(lm.encode("the park")), 24)
@@ -90,3 +91,24 @@ def test_a_new_handle_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     bound = found._torch_backend(found.net.given(behind[:2]))
     every = bound.logits(np.array([behind[2:]]))
     np.testing.assert_allclose(every[0], whole.logits(behind)[2:], rtol=1e-5, atol=1e-5)
+
+
+def test_a_folder_without_a_vocabulary(tmp_path: Path) -> None:
+    """Both remedies that the message names: token ids in Python, and a tokenizer.json in the folder."""
+    tokenizer = small_tokenizer()
+    save_folder(tmp_path / "bare", small_model(vocab=len(tokenizer)))
+    lm = gf.load(str(tmp_path / "bare"))
+    with pytest.raises(InputError, match=r"bare has no vocabulary: put its tokenizer\.json into its folder"):
+        lm.generate("The cat")
+    ids = tokenizer.encode("The cat")
+    alone = lm.generate(ids, max_new_tokens=3, temperature=0)
+    (tmp_path / "bare" / "tokenizer.json").write_text(tokenizer.to_json())
+    again = gf.load(str(tmp_path / "bare")).generate("The cat", max_new_tokens=3, temperature=0)
+    assert again.tokens == alone.tokens
+
+
+@pytest.mark.parametrize("dtype", ["float64", "fp64", torch.float64])
+def test_names_of_a_dtype(tmp_path: Path, dtype: Any) -> None:
+    """As torch has it, by its name or its short name."""
+    save_folder(tmp_path / "small", small_model())
+    assert gf.load(str(tmp_path / "small"), dtype=dtype).net.tokens.weight.dtype is torch.float64

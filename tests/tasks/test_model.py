@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from small import small_model, small_tokenizer
@@ -160,7 +161,7 @@ def test_threads_that_generate_with_and_without_edits_at_once(engine: str) -> No
 
 
 def test_a_text_of_a_call_with_edits_is_explained_with_them(lm: LanguageModel) -> None:
-    """By the model that generated it, and the answer says so."""
+    """By the model that generated it, and the answer names it."""
     out = lm.generate("Once upon", edits=ZERO, **HOW)
     with lm.edit(ZERO):
         inside = lm.generate("Once upon", **HOW)
@@ -312,3 +313,44 @@ def test_top_asks_the_backend(both: LanguageModel) -> None:
     assert first.text == " time"
     assert both._net is None
     assert both.top("Once upon a", 3)[0].probability == first.probability
+
+
+def test_a_probe_is_trained_on_the_cache(lm: LanguageModel) -> None:
+    """The values of `run_with_cache` are ordinary tensors: they are learned from, and changed in place."""
+    _, cache = lm.run_with_cache(lm.encode("The cat sat on the mat. The dog ran."))
+    stream = cache["blocks.0.out"][0]  # (T, D)
+    labels = torch.arange(len(stream)) % 2
+    probe = torch.nn.Linear(stream.shape[1], 2)
+    torch.nn.init.zeros_(probe.weight)
+    optimizer = torch.optim.Adam(probe.parameters(), lr=0.01)
+    losses = []
+    for _ in range(20):
+        loss = torch.nn.functional.cross_entropy(probe(stream), labels)
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
+    stream += 1
+
+
+def test_run_with_cache_takes_tensors_and_batches(lm: LanguageModel) -> None:
+    """A batch has one row for every prompt, each as if it were alone."""
+    texts = ["The cat sat", "The dog ran"]
+    rows = [lm.encode(text) for text in texts]
+    alone = torch.cat([lm.run_with_cache(text)[0] for text in texts])
+    for batch in (texts, rows, torch.tensor(rows), np.array(rows)):
+        logits, cache = lm.run_with_cache(batch)
+        torch.testing.assert_close(logits, alone)
+        assert cache["resid_post", -1].shape[:2] == alone.shape[:2]
+    one, _ = lm.run_with_cache(torch.tensor(rows[0]))
+    torch.testing.assert_close(one, alone[:1])
+    with pytest.raises(InputError, match="prompts of a batch must have one length, not 3 and 2 tokens"):
+        lm.run_with_cache([rows[0][:3], rows[1][:2]])
+    with pytest.raises(InputError, match="out of range"):
+        lm.run_with_cache([10**6])
+
+
+def test_a_text_is_read_as_its_tokens(lm: LanguageModel) -> None:
+    """`reading` takes a text as well as ids, and does not take it letter by letter."""
+    assert lm.reading("The cat").ids == lm.encode("The cat")

@@ -1,4 +1,4 @@
-"""Recipes: a file, a dataclass and flags say the same; what is wrong in one is named by its file and key."""
+"""Recipes: a file, a dataclass and flags are equivalent; an error names its file and key."""
 
 import os
 from dataclasses import fields
@@ -126,7 +126,7 @@ def test_only_what_is_not_usual_is_written() -> None:
 
 
 def test_a_file_by_hand(file: Path) -> None:
-    """Comments, exponents, whole numbers where fractions may stand, lists over lines, a Windows end of line."""
+    """Comments, exponents, whole numbers for fractions, lists over lines, a Windows end of line."""
     file.write_bytes(
         b'about = "by hand"  # a comment\r\n[text]\ndata = [\n  "a.txt",\n  "b",\n]\nweights = [1, 2.5]\nheld_out = 0\n'
         b"[train]\nlr = 1e-4\nlr_end = 0\nsteps = 1_000\n[model]\nbias = false\n"
@@ -183,7 +183,7 @@ def test_a_file_by_hand(file: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_named(file: Path, content: str, words: list[str]) -> None:
-    """File, section and key, what should stand there, and where a key belongs."""
+    """File, section and key, the expected value, and the section of a misplaced key."""
     wrong(file, content, *words)
 
 
@@ -297,7 +297,7 @@ def test_a_kind_has_the_keys_of_its_family() -> None:
 
 
 def test_every_key_is_a_flag_that_explains_itself() -> None:
-    """No name stands in two sections, and each has a sentence and a usual value of its own kind."""
+    """No name is in two sections, and each has a sentence and a default of its own kind."""
     keys = [one.name for kind in SECTIONS.values() for one in fields(kind)]
     assert len(keys) == len(set(keys)) > 40
     assert set(SECTIONS) == {one.name for one in fields(Recipe)} - {"about"}

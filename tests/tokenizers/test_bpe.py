@@ -181,7 +181,7 @@ def test_every_character_everywhere(gpt2: Tokenizer, judge: tiktoken.Encoding, s
     assert differences(gpt2, judge, surrounding, range(0x110000)) == []
 
 
-def test_surroundings_tell_letters_blanks_and_signs_apart(judge: tiktoken.Encoding) -> None:
+def test_surroundings_distinguish_letters_blanks_and_signs(judge: tiktoken.Encoding) -> None:
     """A letter taken for a sign, or a blank for a letter, would change the ids of the surroundings."""
     cut = {char: judge.decode_tokens_bytes(judge.encode_ordinary(f"  {char}'s")) for char in "δ٣\u2003→"}
     assert cut["δ"][-1] == cut["٣"][-1] == cut["\u2003"][-1] == b"'s"
@@ -192,7 +192,7 @@ def test_surroundings_tell_letters_blanks_and_signs_apart(judge: tiktoken.Encodi
 
 
 def test_every_id_as_in_tiktoken(gpt2: Tokenizer, judge: tiktoken.Encoding) -> None:
-    """All 50,257 ids stand for the same bytes and the same text, and the text gets the same ids again."""
+    """All 50,257 ids have the same bytes and the same text, and the text gets the same ids again."""
     assert len(gpt2) == judge.n_vocab == 50257
     assert gpt2.end == judge.eot_token == 50256
     themselves = 0
@@ -238,7 +238,7 @@ def test_100_000_nasty_strings(gpt2: Tokenizer, judge: tiktoken.Encoding) -> Non
 
 
 def test_a_long_text(gpt2: Tokenizer, judge: tiktoken.Encoding) -> None:
-    """So many strings in a row that no part of the work sees them all at once."""
+    """More strings in a row than are processed at once."""
     text = "".join(nasty_strings(15_000, seed=31))
     assert len(text) > 200_000
     check_string(gpt2, judge, text)
@@ -309,7 +309,7 @@ def test_special_tokens_are_plain_text(gpt2: Tokenizer, judge: tiktoken.Encoding
 
 
 def test_special_tokens_when_asked_for(gpt2: Tokenizer, judge: tiktoken.Encoding) -> None:
-    """With `special` they are their ids, and what stands around them is cut as in tiktoken."""
+    """With `special` they are their ids, and the text around them is cut as in tiktoken."""
     assert gpt2.encode(END, special=True) == [50256]
     assert gpt2.encode(f"Hi{END} there", special=True) == [17250, 50256, 612]
     rng = random.Random(3)
@@ -447,7 +447,7 @@ def test_broken_vocabularies(
 
 @pytest.mark.parametrize("token", ["", "<\ud800>"], ids=["empty", "half a character"])
 def test_special_tokens_that_are_no_text(token: str) -> None:
-    """A special token has to be something that can stand in a text."""
+    """A special token has to be something that can be in a text."""
     vocab, merges = small_vocabulary()
     assert len(ByteBPE(vocab, merges, special={"<>": 262})) == 263
     with pytest.raises(InputError, match=r"the special token .* is no text"):

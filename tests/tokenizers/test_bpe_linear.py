@@ -27,7 +27,7 @@ PATTERNS = [*REPEATED, *MIXED, "blanks, then a letter"]
 
 
 def pattern(name: str, length: int) -> str:
-    """So many characters of a pattern; the shorter is the beginning of the longer."""
+    """This many characters of a pattern; the shorter is the beginning of the longer."""
     if name in REPEATED:
         return (REPEATED[name] * (length // len(REPEATED[name]) + 1))[:length]
     if name in MIXED:
@@ -36,14 +36,14 @@ def pattern(name: str, length: int) -> str:
 
 
 def seconds(call: Callable[[str], object], text: str) -> float:
-    """The processor's time, which does not depend on who else is at work."""
+    """The processor's time, which does not depend on other processes."""
     began = time.process_time()
     call(text)
     return time.process_time() - began
 
 
 def climb(call: Callable[[str], object], name: str, length: int, limit: float) -> None:
-    """Ten times the text, three times over: whoever is quadratic is caught on a lower step, within seconds."""
+    """Ten times the text, three times over: quadratic time is caught on a lower step, within seconds."""
     for size in (length // 1000, length // 100, length // 10, length):
         took = seconds(call, pattern(name, size))
         assert took < 1 + limit * size / length, f"{size} characters of {name!r} took {took:.1f} s"

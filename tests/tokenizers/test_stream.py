@@ -26,15 +26,15 @@ class Pieces:
 
 
 def run(pieces: Sequence[bytes], stop: Sequence[str] = ()) -> tuple[list[str], bool]:
-    """What a stream says of these pieces, one after the other, until it stops; the last entry is what
+    """What a stream emits for these pieces, one after the other, until it stops; the last entry is what
     `finish` adds.
     """
-    stream, said = TextStream(Pieces(pieces).bytes_of, stop), []
+    stream, emitted = TextStream(Pieces(pieces).bytes_of, stop), []
     for id in range(len(pieces)):
-        said.append(stream.push(id))
+        emitted.append(stream.push(id))
         if stream.stopped:
             break
-    return [*said, stream.finish()], stream.stopped
+    return [*emitted, stream.finish()], stream.stopped
 
 
 def splits(data: bytes) -> Iterator[list[bytes]]:
@@ -53,7 +53,7 @@ def byte_tokenizer() -> Tokenizer:
 
 
 def check_decoding(tokenizer: Tokenizer, sequences: Iterator[list[int]]) -> tuple[int, int]:
-    """Stream each sequence and compare with its whole; say how many there were and how many held torn
+    """Stream each sequence and compare with its whole; the number of them, and of those with torn
     characters.
     """
     count = torn = 0
@@ -62,7 +62,7 @@ def check_decoding(tokenizer: Tokenizer, sequences: Iterator[list[int]]) -> tupl
         text = ""
         for id in ids:
             text += stream.push(id)
-            assert whole.startswith(text)  # so no U+FFFD is shown that is not there in the end
+            assert whole.startswith(text)  # no U+FFFD is shown that the whole text lacks
         text += stream.finish()
         assert text == whole
         assert not stream.stopped
@@ -129,12 +129,12 @@ def test_random_ids_of_gpt2_stream_as_they_decode(gpt2_vocabulary: Path) -> None
 def test_any_cutting_of_a_text_is_the_text(text: str) -> None:
     """However the bytes of a text are cut, the text comes, and every character comes with its last byte."""
     for pieces in splits(text.encode()):
-        said, stopped = run(pieces)
-        assert "".join(said) == text
+        emitted, stopped = run(pieces)
+        assert "".join(emitted) == text
         assert not stopped
-        assert said[-1] == ""
+        assert emitted[-1] == ""
         read = b""
-        for piece, word in zip(pieces, itertools.accumulate(said), strict=False):
+        for piece, word in zip(pieces, itertools.accumulate(emitted), strict=False):
             read += piece
             assert word == read.decode("utf-8", "ignore")
 
@@ -148,8 +148,8 @@ def test_any_cutting_of_no_text_is_what_it_decodes_to(data: bytes) -> None:
     end.
     """
     for pieces in splits(data):
-        said, _ = run(pieces)
-        assert "".join(said) == data.decode("utf-8", "replace")
+        emitted, _ = run(pieces)
+        assert "".join(emitted) == data.decode("utf-8", "replace")
 
 
 def test_an_open_character_waits_for_the_end() -> None:
@@ -163,16 +163,16 @@ def test_an_open_character_waits_for_the_end() -> None:
 
 
 def check_stop(text: str, stop: str) -> None:
-    """Whatever the cutting, what stands before the stop string comes, and at no time a character more than is
+    """However the text is cut, everything before the stop string is emitted, and at no time a character more than is
     certain.
     """
     want, met = text.split(stop)[0], stop in text
     for pieces in splits(text.encode()):
-        said, stopped = run(pieces, [stop])
-        assert "".join(said) == want
+        emitted, stopped = run(pieces, [stop])
+        assert "".join(emitted) == want
         assert stopped is met
         read = ""
-        for piece, shown in zip(pieces, itertools.accumulate(said[:-1]), strict=False):
+        for piece, shown in zip(pieces, itertools.accumulate(emitted[:-1]), strict=False):
             read += piece.decode()
             certain = read.split(stop)[0]
             while stop not in read and not _safe(certain, read, stop):
@@ -211,15 +211,15 @@ def test_random_texts_stop_as_their_whole() -> None:
             {0, len(data), *(int(at) for at in rng.integers(0, len(data) + 1, size=rng.integers(0, 12)))}
         )
         pieces = [data[a:b] for a, b in itertools.pairwise(edges)]
-        said, stopped = run(pieces, [stop])
-        assert "".join(said) == text.split(stop)[0]
+        emitted, stopped = run(pieces, [stop])
+        assert "".join(emitted) == text.split(stop)[0]
         assert stopped is (stop in text)
         met += stopped
     assert 500 < met < 4500
 
 
 def first_of(text: str, stops: Sequence[str]) -> str:
-    """What stands before the stop string that is complete first; of those that end together, before the
+    """The text before the stop string that is complete first; of those that end together, before the
     longest.
     """
     for end in range(len(text) + 1):
@@ -250,8 +250,8 @@ def test_the_first_of_several_stop_strings_counts(stops: tuple[str, ...]) -> Non
             want = first_of(text, stops)
             for pieces in splits(text.encode()):
                 for order in (stops, stops[::-1]):
-                    said, stopped = run(pieces, order)
-                    assert "".join(said) == want
+                    emitted, stopped = run(pieces, order)
+                    assert "".join(emitted) == want
                     assert stopped is any(stop in text for stop in stops)
 
 
@@ -278,7 +278,7 @@ def test_a_stop_string_of_torn_characters() -> None:
 
 
 def test_nothing_follows_a_stop() -> None:
-    """Who goes on pushing hears nothing more."""
+    """Later tokens emit nothing."""
     stream = TextStream(Pieces([b"a", b"STOP", b"b", b"STOP"]).bytes_of, ["STOP"])
     assert [stream.push(id) for id in (0, 0, 1, 2, 0, 3, 2)] == ["a", "a", "", "", "", "", ""]
     assert stream.stopped
@@ -289,9 +289,9 @@ def test_a_long_stop_string_is_as_good_as_a_short_one() -> None:
     """A hundred thousand characters, met at the last of them or not at all."""
     stop = "x" * 100_000
     for tail, want, met in (("x", "a", True), ("y", "a" + "x" * 99_999 + "y", False)):
-        said, stopped = run([b"a", b"x" * 50_000, b"x" * 49_999, tail.encode()], [stop])
-        assert ("".join(said), stopped) == (want, met)
-        assert said[:3] == ["a", "", ""]
+        emitted, stopped = run([b"a", b"x" * 50_000, b"x" * 49_999, tail.encode()], [stop])
+        assert ("".join(emitted), stopped) == (want, met)
+        assert emitted[:3] == ["a", "", ""]
 
 
 @pytest.mark.parametrize("stop", [[""], ["a", ""], ("", "")])

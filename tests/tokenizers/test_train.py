@@ -105,7 +105,7 @@ def test_special_tokens_of_ones_own() -> None:
 
 
 def test_special_tokens_in_the_text_are_plain() -> None:
-    """A text that speaks of `<|endoftext|>` teaches its letters and does not move its id."""
+    """A text that contains `<|endoftext|>` teaches its letters and does not move its id."""
     tokenizer = train_tokenizer([END_OF_TEXT * 50], 270)
     assert tokenizer.special == {END_OF_TEXT: len(tokenizer) - 1}
     ids = tokenizer.encode(END_OF_TEXT)
@@ -260,7 +260,7 @@ def test_the_bad_byte_is_found_in_a_long_file(tmp_path: Path, at: int) -> None:
     """The place of the byte is counted from the beginning of the file."""
     file = tmp_path / "long.txt"
     file.write_bytes(b"a b\n" * (at // 4) + b"\xff\n" + b"a b\n" * 10)
-    with pytest.raises(InputError, match=f"at byte {at}$"):
+    with pytest.raises(InputError, match=f"at byte {at}; if it is Latin-1"):
         train_tokenizer([file], 258)
 
 
@@ -269,7 +269,7 @@ def test_the_bad_byte_is_found_in_a_long_file(tmp_path: Path, at: int) -> None:
 ])  # fmt: skip
 def test_too_small(size: int, special: tuple[str, ...], least: int) -> None:
     """A vocabulary has room for every byte and every special token, or is refused; the least is taken."""
-    reason = rf"vocab_size must be at least {least} \(256 bytes and {least - 256} special\), not {size}$"
+    reason = rf"must have at least {least} tokens \(256 bytes and {least - 256} special\), not {size}$"
     with pytest.raises(InputError, match=reason):
         train_tokenizer([RHYME], size, special=special)
     tokenizer = train_tokenizer([RHYME], least, special=special)
@@ -280,7 +280,7 @@ def test_too_small(size: int, special: tuple[str, ...], least: int) -> None:
 def test_too_large() -> None:
     """Refused, before the library that learns it sets memory aside for all of it."""
     for train in (train_tokenizer, train_word_tokenizer):
-        with pytest.raises(InputError, match=r"vocab_size must be at most 1,048,576, not 1,000,000,000,000$"):
+        with pytest.raises(InputError, match=r"must have at most 1,048,576 tokens, not 1,000,000,000,000$"):
             train([RHYME], 10**12)
 
 

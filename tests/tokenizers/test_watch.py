@@ -102,7 +102,7 @@ def test_nothing_to_watch(gpt2: Tokenizer) -> None:
 
 
 def test_words_are_cut_by_the_pattern(gpt2: Tokenizer) -> None:
-    """A blank goes with the word behind it, a contraction stands alone, half a character is U+FFFD."""
+    """A blank goes with the word behind it, a contraction is a piece of its own, half a character is U+FFFD."""
     words = ["".join(word.symbols) for word in gpt2.watch("It's  12 cats\n\n!")]
     assert words == ["It", "'s", "Ġ", "Ġ12", "Ġcats", "Ċ", "Ċ", "!"]
     assert gpt2.watch("\ud800") == gpt2.watch("\ufffd") != []
@@ -174,7 +174,7 @@ def jumbled_merges(draw: st.DrawFn) -> list[tuple[str, str]]:
     merges=jumbled_merges(), texts=st.lists(st.text("abc", min_size=1, max_size=24), min_size=1, max_size=6)
 )
 def test_merges_in_any_order(merges: list[tuple[str, str]], texts: list[str]) -> None:
-    """Even ranks that no training would give are obeyed: the lowest first, the leftmost of equals."""
+    """Ranks that no training would give are followed, too: the lowest first, the leftmost of equals."""
     symbols = [*SYMBOL_OF.values(), *dict.fromkeys(a + b for a, b in merges)]
     tokenizer = ByteBPE({symbol: id for id, symbol in enumerate(symbols)}, merges)
     for text in texts:

@@ -70,7 +70,7 @@ def test_a_word_is_merged_step_by_step() -> None:
 
 
 def test_the_blank_comes_before_the_next_word() -> None:
-    """A token knows that it ends a word, not whether another follows: prompt and pieces make readable text."""
+    """A token marks the end of a word, not whether another follows: prompt and pieces make readable text."""
     prompt, answer = word_bpe().encode("Alice was"), word_bpe().encode("getting sleepy.")
     stream = TextStream(word_bpe().bytes_of, after=prompt[-1])
     streamed = [stream.push(id) for id in answer]
@@ -95,7 +95,7 @@ def test_special_tokens() -> None:
 
 
 def test_learning_a_vocabulary() -> None:
-    """Frequent words become one token; every character of the text may stand anywhere in a word."""
+    """Frequent words become one token; every character of the text may be anywhere in a word."""
     tokenizer = train_word_tokenizer(["the cat and the dog “über” all"] * 9, 300)
     assert len(tokenizer.encode("The the THE")) == 3
     assert tokenizer.special["<unk>"] not in tokenizer.encode("zebra xylophone ubu tac eht 0z ! ”a“")

@@ -12,15 +12,18 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import crash
 import pytest
 import torch
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
-from glassformer.durable import read_sealed
+from glassformer.durable import hash_file, read_sealed, write_sealed
 from glassformer.errors import CheckpointError
 from glassformer.training.checkpoints import CheckpointManager, State, Trainee, find_fault
 from glassformer.training.distributed import World
@@ -38,7 +41,7 @@ ROTATE = ["rename step old-step", *(f"remove {name}" for name in FILES), "rmdir 
 # Every one of a load, which changes nothing: it finds, checks, and reads.
 LOAD = [
     "list checkpoints", "list checkpoints", *(f"read {name}" for name in FILES), "read state.json", "read state.json",
-    "load weights.safetensors", "load training.safetensors",
+    "read weights.safetensors", "read training.safetensors", "load weights.safetensors", "load training.safetensors",
 ]  # fmt: skip
 CHANGES = re.compile("mkdir step|(save|write|fsync|rename|remove|rmdir) .*")
 
@@ -54,7 +57,7 @@ def named(pair: object) -> str:
 
 @pytest.fixture(scope="module")
 def whole(shared: Path, text: str) -> Path:
-    """A run that nobody disturbed."""
+    """A run without an interruption."""
     os.environ["GLASSFORMER_HOME"] = str(shared / "home")
     assert crash.run(shared / "whole", data=[text]) == 0
     return shared / "whole"
@@ -190,8 +193,9 @@ def test_the_run_means_something(whole: Path) -> None:
     assert len(losses) == 16
     assert losses[-1] < losses[0] - 0.5
     measured = {line["step"]: line["held_out"] for line in lines if "held_out" in line}
-    assert list(measured) == [4, 8, 12, 16]
-    assert sum("preview" in line for line in lines) == 4
+    assert list(measured) == [0, 4, 8, 12, 16]
+    assert sum("preview" in line for line in lines) == 5
+    assert measured.pop(0) > max(measured.values())  # before the first step, and never a checkpoint
     best = min(measured, key=measured.__getitem__)
     kept = {int(path.name.split("-")[1]) for path in (whole / "checkpoints").iterdir()}
     assert kept == {best, *sorted({*range(3, 17, 3), *measured})[-2:]}
@@ -260,7 +264,7 @@ def test_damage_is_always_seen(whole: Path, tmp_path: Path) -> None:
     "file", ["weights.safetensors", "training.safetensors", "state.json", "manifest.json"]
 )
 def test_a_damaged_checkpoint_is_skipped(file: str, tmp_path: Path, text: str, whole: Path) -> None:
-    """The one before it is taken, that is said, and the end is the same."""
+    """The one before it is loaded, that is reported, and the end is the same."""
     out = tmp_path / "run"
     assert crash.run(out, data=[text], crash="saved:4") == -signal.SIGKILL
     newest = sorted((out / "checkpoints").glob("step-*"))[-1]
@@ -362,7 +366,7 @@ def test_a_checkpoint_of_another_training(tmp_path: Path, text: str) -> None:
     assert crash.run(out, data=[text], crash="saved:2") == -signal.SIGKILL
     before = (out / "recipe.toml").read_text()
     assert crash.run(out, data=[text], lr=2e-2) == 2
-    assert "was made with lr = 0.01, now it is 0.02" in Path(f"{out}.log").read_text()
+    assert "was made with lr = 0.01 (now 0.02); go on" in Path(f"{out}.log").read_text()
     other = tmp_path / "other.txt"
     other.write_text(crash.TEXT + "And more.")
     assert crash.run(out, data=[str(other)]) == 2
@@ -372,7 +376,7 @@ def test_a_checkpoint_of_another_training(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
 def test_asked_to_stop(sign: signal.Signals, tmp_path: Path, text: str) -> None:
-    """SIGTERM and Ctrl-C: it saves, says how to go on, and exits as a program does that was asked to."""
+    """SIGTERM and Ctrl-C: it saves, prints how to go on, and exits with the usual code."""
     out, log = tmp_path / "run", tmp_path / "log"
     flags = [
         f"--{name.replace('_', '-')}={value}"
@@ -398,13 +402,14 @@ def test_asked_to_stop(sign: signal.Signals, tmp_path: Path, text: str) -> None:
     os.kill(process.pid, sign)
     process.join(30)
     assert process.exitcode == 128 + sign
-    said = re.search(
-        rf"Stopped after step ([\d,]+) and saved. Go on:  glass train {re.escape(str(out))}", log.read_text()
+    printed = re.search(
+        rf"Stopped after step ([\d,]+), saved as .*\nGo on:  glass train {re.escape(str(out))}",
+        log.read_text(),
     )
-    assert said is not None, log.read_text()
-    assert (out / "checkpoints" / f"step-{int(said[1].replace(',', '')):08d}").is_dir()
+    assert printed is not None, log.read_text()
+    assert (out / "checkpoints" / f"step-{int(printed[1].replace(',', '')):08d}").is_dir()
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    assert max(line["step"] for line in lines) == int(said[1].replace(",", ""))
+    assert max(line["step"] for line in lines) == int(printed[1].replace(",", ""))
 
 
 ORDER = """
@@ -471,7 +476,7 @@ def test_rotation_never_counts_damaged_ones(tmp_path: Path) -> None:
     assert find_fault(checkpoints.path(350)) is None
 
 
-def test_a_key_that_an_earlier_version_did_not_know(tmp_path: Path) -> None:
+def test_a_key_that_an_earlier_version_did_not_have(tmp_path: Path) -> None:
     """A checkpoint without it had its default; any other value is another training."""
     model = torch.nn.Linear(3, 2)
     trainee = Trainee(
@@ -484,13 +489,78 @@ def test_a_key_that_an_earlier_version_did_not_know(tmp_path: Path) -> None:
     defaults = {"kind": "gpt2"}
     same = CheckpointManager(tmp_path, {"lr": 1.0, "kind": "gpt2"}, defaults)
     assert same.restore(trainee, seed=0).step == 1
-    with pytest.raises(CheckpointError, match="was made with kind = gpt2, now it is gpt3"):
+    with pytest.raises(CheckpointError, match=r"was made with kind = gpt2 \(now gpt3\)"):
         CheckpointManager(tmp_path, {"lr": 1.0, "kind": "gpt3"}, defaults).restore(trainee, seed=0)
+    # All that changed, in the order of the defaults (a recipe); a key of the other kind alone is not listed.
+    other = CheckpointManager(tmp_path, {"stride": 4, "lr": 2.0, "kind": "gpt3"}, defaults)
+    with pytest.raises(CheckpointError, match=r"with kind = gpt2 \(now gpt3\), lr = 1.0 \(now 2.0\);"):
+        other.restore(trainee, seed=0)
+
+
+def sealed_again(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the notes of a checkpoint as a program would, with new hashes."""
+    notes = read_sealed(folder / "state.json")
+    change(notes)
+    write_sealed(folder / "state.json", notes)
+    files = read_sealed(folder / "manifest.json")["files"]
+    described = {name: {"size": 0, "sha256": hash_file(folder / name)} for name in files}
+    write_sealed(folder / "manifest.json", {"files": described})
+
+
+def tiny_checkpoint(folder: Path) -> tuple[Trainee, CheckpointManager]:
+    """A trainee and its only checkpoint."""
+    model = torch.nn.Linear(3, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    model(torch.ones(3)).sum().backward()
+    optimizer.step()
+    trainee = Trainee(model=model, optimizer=optimizer, batches=SimpleNamespace(cursor=[0]), world=World())
+    checkpoints = CheckpointManager(folder, report=len)
+    checkpoints.save(trainee, State(step=1))
+    return trainee, checkpoints
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("step", "1"), ("step", -1), ("tokens", None), ("best", "low"), ("stopped", 1), ("cursor", [0, 0]), ("cursor", "00"), ("cursor", [-1]),
+     ("scalars", {"step of weight": "x"}), ("scalars", {"step of nothing": 1}), ("random", {}), ("random", {"python": [3, [1], None], "numpy": []})],
+    ids=str,
+)  # fmt: skip
+def test_notes_that_another_program_wrote(tmp_path: Path, key: str, value: Any) -> None:
+    """With their own hashes, so that they are not damaged: one sentence all the same."""
+    trainee, checkpoints = tiny_checkpoint(tmp_path)
+    sealed_again(checkpoints.path(1), len)
+    assert checkpoints.restore(trainee, seed=0).step == 1
+    sealed_again(checkpoints.path(1), lambda notes: notes.update({key: value}))
+    with pytest.raises(CheckpointError, match="not one that this program writes"):
+        checkpoints.restore(trainee, seed=0)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"weight": torch.ones(2, 2)}, {"bias": torch.ones(2, dtype=torch.int64)}, {"another": torch.ones(2)}, {"exp_avg of another": torch.ones(2)}],
+    ids=str,
+)  # fmt: skip
+def test_tensors_that_another_program_wrote(tmp_path: Path, changed: dict[str, torch.Tensor]) -> None:
+    """Of other shapes, types and names."""
+    trainee, checkpoints = tiny_checkpoint(tmp_path)
+    path = checkpoints.path(1) / "weights.safetensors"
+    save_file(load_file(path) | changed, path)
+    sealed_again(checkpoints.path(1), len)
+    with pytest.raises(CheckpointError, match="not one that this program writes"):
+        checkpoints.restore(trainee, seed=0)
+
+
+def test_a_header_that_another_program_wrote(tmp_path: Path) -> None:
+    """No safetensors file, although its hash is right: damaged."""
+    _, checkpoints = tiny_checkpoint(tmp_path)
+    (checkpoints.path(1) / "weights.safetensors").write_bytes(b"\x02" + bytes(7) + b"{}more")
+    sealed_again(checkpoints.path(1), len)
+    assert "longer than its header says" in (find_fault(checkpoints.path(1)) or "")
 
 
 def test_a_damaged_best_is_replaced_by_the_newest(tmp_path: Path, text: str) -> None:
     """A training that gets worse, and then loses its best checkpoint: the newest becomes the model, and that
-    is said.
+    is reported.
     """
     out = tmp_path / "run"
     wild = {"lr": 2.0, "lr_end": 2.0, "schedule": "constant", "warmup": 12}

@@ -1,4 +1,4 @@
-"""Several processes train one model together: the same numbers as one alone, and nobody listens beyond this
+"""Several processes train one model together: the same numbers as one alone, and no port is open beyond this
 machine.
 """
 
@@ -16,6 +16,9 @@ from typing import Any
 import crash
 import numpy as np
 import pytest
+
+from glassformer.errors import InputError
+from glassformer.training.distributed import World
 
 HOW: dict[str, Any] = {
     "dropout": 0.0,
@@ -51,7 +54,7 @@ def test_two_ranks_equal_one(parallel: str, tmp_path: Path, text: str, alone: Pa
     assert crash.run_ranks(out, 2, data=[text], steps=100, parallel=parallel, **HOW) == [0, 0], log_of(out)
     for key in ("loss", "held_out", "norm"):
         right = losses(alone, key)
-        assert len(right) == (10 if key == "held_out" else 100)
+        assert len(right) == (11 if key == "held_out" else 100)
         np.testing.assert_allclose(losses(out, key), right, rtol=1e-9, atol=0)
 
 
@@ -106,8 +109,22 @@ def test_resumed_ranks_have_the_same_bits(tmp_path: Path, text: str) -> None:
     assert crash.results(out) == crash.results(tmp_path / "whole")
 
 
+@pytest.mark.parametrize(
+    ("size", "rank", "words"),
+    [("x", "0", "WORLD_SIZE must be"), ("0", "0", "WORLD_SIZE must be"), ("-1", "0", "WORLD_SIZE must be"), ("\u0663", "0", "WORLD_SIZE must be"),
+     ("9" * 5000, "0", "WORLD_SIZE must be"), ("2", "x", "RANK must be"), ("2", "-1", "RANK must be"), ("2", "2", "RANK 2 is out of range")],
+    ids=lambda text: text[:8],
+)  # fmt: skip
+def test_a_world_that_cannot_be(monkeypatch: pytest.MonkeyPatch, size: str, rank: str, words: str) -> None:
+    """What torchrun would never put into the environment is refused by name."""
+    monkeypatch.setenv("WORLD_SIZE", size)
+    monkeypatch.setenv("RANK", rank)
+    with pytest.raises(InputError, match=f"^{words}"):
+        World.join()
+
+
 def test_rows_must_be_divisible(tmp_path: Path, text: str) -> None:
-    """Three rows cannot be shared by two; all ranks say so and end."""
+    """Three rows cannot be shared by two; all ranks report it and end."""
     assert crash.run_ranks(tmp_path / "run", 2, data=[text], batch=3) == [2, 2]
     assert "batch must be a multiple of the 2 processes" in log_of(tmp_path / "run")
 
@@ -180,7 +197,7 @@ def children(pid: int) -> list[int]:
 @pytest.mark.slow
 @pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
 def test_the_same_command_under_torchrun(parallel: str, tmp_path: Path, text: str, alone: Path) -> None:
-    """`torchrun … -m glassformer train …`: nobody listens beyond loopback, torchrun included; the losses are
+    """`torchrun … -m glassformer train …`: no port is open beyond loopback, torchrun's included; the losses are
     those of one.
     """
     out = tmp_path / "run"
@@ -206,9 +223,9 @@ def test_the_same_command_under_torchrun(parallel: str, tmp_path: Path, text: st
         with contextlib.suppress(OSError):  # one of them has just gone
             seen |= listening(children(run.pid))
         time.sleep(0.05)
-    said, log = run.communicate()
+    printed, log = run.communicate()
     assert run.returncode == 0, log
-    assert json.loads(said)["step"] == 100
+    assert json.loads(printed)["step"] == 100
     assert seen == {"0100007F"}
     np.testing.assert_allclose(losses(out), losses(alone), rtol=1e-9, atol=0)
 

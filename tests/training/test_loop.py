@@ -14,7 +14,7 @@ from glassformer.data.batches import Batch
 from glassformer.errors import InputError
 from glassformer.models.gpt import GPT, Config
 from glassformer.training.hyperparameters import EvalSchedule, Hyperparameters
-from glassformer.training.loop import Evaluated, Finished, Stepped, TrainingFailed, evaluate, fit
+from glassformer.training.loop import Begun, Evaluated, Finished, Stepped, TrainingFailed, evaluate, fit
 from glassformer.training.objectives import next_token
 from glassformer.training.optim import freeze, optimizer_of
 
@@ -160,7 +160,7 @@ def test_frozen_parts_stay() -> None:
     ],
 )
 def test_the_learning_rate_follows_its_schedule(schedule: str, at: dict[int, float]) -> None:
-    """Up in a line to the peak, then as its name says."""
+    """Linear up to the peak, then the schedule of its name."""
     plan = Hyperparameters(steps=100, warmup=10, lr=1.0, lr_end=0.1, schedule=schedule)
     for step, rate in at.items():
         assert plan.rate(step) == pytest.approx(rate), step
@@ -173,6 +173,16 @@ def test_slanted_triangle_is_the_papers() -> None:
         cut = 100
         p = t / cut if t < cut else 1 - (t - cut) / (cut * (1 / 0.1 - 1))
         assert plan.rate(t) == pytest.approx(0.01 * (1 + p * 31) / 32)
+
+
+@pytest.mark.parametrize(("width", "warmup"), [(512, 4000), (64, 7), (8, 1)])
+def test_inverse_sqrt_is_the_papers(width: int, warmup: int) -> None:
+    """Attention Is All You Need: width^-0.5 × min(n^-0.5, n × warmup^-1.5), for step n counted from 1."""
+    peak = (width * warmup) ** -0.5
+    plan = Hyperparameters(steps=100_000, warmup=warmup, lr=peak, lr_end=0.0, schedule="inverse-sqrt")
+    for n in (1, 2, warmup - 1, warmup, warmup + 1, 3 * warmup, 90_000):
+        if n:
+            assert plan.rate(n - 1) == pytest.approx(width**-0.5 * min(n**-0.5, n * warmup**-1.5)), n
 
 
 def test_the_rate_of_the_plan_is_the_rate_of_the_step() -> None:
@@ -229,8 +239,8 @@ def test_a_measurement_is_the_mean_over_all_targets() -> None:
 
 
 def test_it_stops_when_nothing_gets_better() -> None:
-    """After `patience` measurements without a better one, and says so."""
-    truth = iter([3.0, 2.0, 2.5, 2.0, 2.1])
+    """After `patience` measurements without a better one, and that is reported."""
+    truth = iter([1.5, 3.0, 2.0, 2.5, 2.0, 2.1])  # the first is before training
 
     def score(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         return (
@@ -250,13 +260,14 @@ def test_it_stops_when_nothing_gets_better() -> None:
         )
     )
     assert [event.best for event in events if isinstance(event, Evaluated)] == [
+        False,
         True,
         True,
         False,
         False,
         False,
     ]
-    assert events[-1] == Finished(10, 320, 2.0, 4, True)
+    assert events[-1] == Finished(step=10, tokens=320, start=1.5, best=2.0, best_step=4, early=True)
 
 
 @pytest.mark.parametrize("what", ["loss", "gradient"])
@@ -295,7 +306,7 @@ def test_the_model_trains_while_it_trains_and_rests_after() -> None:
         held_out=lambda: [Counting().read([1])],
     )
     for event in events:
-        assert model.training == isinstance(event, Stepped)
+        assert model.training == isinstance(event, Begun | Stepped)
         if event.step == 4 and isinstance(event, Evaluated):
             break
     events.close()  # type: ignore[attr-defined]

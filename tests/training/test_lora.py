@@ -183,7 +183,7 @@ def test_merged_it_is_the_same_without_lora(dtype: torch.dtype, tolerance: float
     assert (once - right).abs().max() <= tolerance * right.abs().max()
     merge(model)
     for _, layer in adapted_layers(model):
-        layer.lora_a.data.fill_(torch.nan)  # whoever looks at it has NaN
+        layer.lora_a.data.fill_(torch.nan)  # reading it would give NaN
     assert torch.equal(logits(model), once)
 
 

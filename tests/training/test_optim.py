@@ -35,7 +35,7 @@ def test_orthogonal(shape: tuple[int, int]) -> None:
     assert 0.6 < found.diagonal().min() <= found.diagonal().max() < 1.3
 
 
-def test_no_gradient_to_speak_of() -> None:
+def test_a_gradient_of_zero() -> None:
     """Zero stays zero."""
     assert orthogonal(torch.zeros(3, 4)).eq(0).all()
 
@@ -61,7 +61,7 @@ def test_as_torch_does_it(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = GPT(SHAPE).initialize(0), GPT(SHAPE).initialize(0)
     muon = optimizer_of(ours, PLAN)
     assert isinstance(muon, Muon)
-    single: dict[nn.Parameter, nn.Parameter] = {}  # each matrix as torch wants it -> where it comes from
+    single: dict[nn.Parameter, nn.Parameter] = {}  # each matrix in torch's form -> its origin
     rest = []
     for name, parameter in theirs.named_parameters():
         if not name.startswith("blocks") or parameter.dim() < 2:

@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 def worker(float32: float, bf16: float) -> object:
-    """Work that takes so many seconds."""
+    """Work that takes this many seconds."""
     return lambda plan: time.sleep(bf16 if plan.precision == "bf16" else float32)
 
 
@@ -30,15 +30,15 @@ def worker(float32: float, bf16: float) -> object:
 def test_bf16_must_be_safe_and_faster(
     wish: str, verdict: str, seconds: tuple[float, float], chosen: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wished for or left open, it is tried first; what was found is said."""
+    """Requested or automatic, it is tried first, and the result is reported."""
     monkeypatch.setattr(machine, "bf16", lambda: verdict)
     plan, why = choose_precision(Hyperparameters(precision=wish), CPU, rehearse=worker(*seconds))  # type: ignore[arg-type]
     assert plan.precision == chosen
     assert why.startswith(chosen)
 
 
-def test_nothing_is_tried_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """float32 and float64 are what they say."""
+def test_nothing_is_tried_without_a_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    """float32 and float64 are used as named."""
     for precision in ("float32", "float64"):
         assert choose_precision(Hyperparameters(precision=precision), CPU, rehearse=lambda plan: 1 / 0) == (
             Hyperparameters(precision=precision),

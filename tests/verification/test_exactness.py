@@ -58,7 +58,7 @@ def test_cache_and_batch(lm: LanguageModel, kind: str) -> None:
 def test_cache_sees_a_defect(
     lm: LanguageModel, kind: str, owner: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cache that forgets to go back hides the mutant, and a check without a mutant fails."""
+    """A cache that is not rewound hides the mutant, and a check without a mutant fails."""
     computes, limit = backend(lm, kind)
     monkeypatch.setattr(owner, "rewind", lambda self, length: None)
     (check,) = cache(computes, IDS, limit=limit)

@@ -123,7 +123,7 @@ def test_the_vocabulary_of_gpt2_is_known_by_its_ids(gpt2) -> None:
 def test_data_that_are_missing(
     folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder that was named must hold them; without one, a note says what is missing."""
+    """A folder that was named must hold them; without one, a note names what is missing."""
     model = str(folders["gpt2"])
     with pytest.raises(InputError, match=r"wikitext2: .*nothing.* does not exist"):
         verify(model, data=tmp_path / "nothing")

@@ -52,7 +52,7 @@ def sharded_without_prefix(folder: Path) -> None:
 
 @pytest.mark.parametrize("change", [bfloat16, transposed, sharded_without_prefix])
 def test_every_form_of_files(folders: dict[str, Path], tmp_path: Path, change) -> None:
-    """Read by two readers that know nothing of each other, the same logits."""
+    """Two independent readers give the same logits."""
     folder = tmp_path / "m"
     folder.mkdir()
     for path in folders["gpt2"].iterdir():

@@ -46,9 +46,9 @@ def test_the_whole_verb_on_a_small_model(
     monkeypatch.setattr(hostile, "convert", refuse)
     monkeypatch.delenv("GLASSFORMER_DATA", raising=False)
     code = run(["verify", str(folders["gpt2"]), "--json"])
-    said = capsys.readouterr()
-    assert (code, said.err) == (0, "")
-    found = json.loads(said.out)
+    printed = capsys.readouterr()
+    assert (code, printed.err) == (0, "")
+    found = json.loads(printed.out)
     checks = found["values"]["checks"]
     assert [check["name"] for check in checks] == OF_MODEL + OF_PACKAGE
     for check in checks:
@@ -64,7 +64,7 @@ def test_the_whole_verb_on_a_small_model(
 @pytest.mark.usefixtures("only_the_model")
 @pytest.mark.parametrize("kind", ["gpt1", "gpt3"])
 def test_the_rest_of_the_family(folders: dict[str, Path], kind: str) -> None:
-    """In torch alone, and that is said."""
+    """In torch alone, and that is reported."""
     found = gf.verify(str(folders[kind]))
     assert found.passed
     assert [check.name for check in found.checks] == [*OF_MODEL[:4], "tokenizer"]
@@ -101,6 +101,6 @@ def test_what_cannot_be_verified(folders: dict[str, Path], tmp_path: Path) -> No
 def test_the_whole_verb_on_the_storyteller(capsys: pytest.CaptureFixture[str]) -> None:
     """As a user runs it."""
     code = run(["verify"])
-    said = capsys.readouterr()
-    assert (code, said.err) == (0, "")
-    assert said.out.count("  holds") == len(OF_MODEL + OF_PACKAGE)
+    printed = capsys.readouterr()
+    assert (code, printed.err) == (0, "")
+    assert printed.out.count("  holds") == len(OF_MODEL + OF_PACKAGE)

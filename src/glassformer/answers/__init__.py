@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from glassformer.answers.answer import Answer
 
 CAUSAL, ATTENDS, WRITES = frozenset({"causal"}), frozenset({"attends"}), frozenset({"writes"})
+SOURCE, RECURRENT = frozenset({"source"}), frozenset({"recurrent"})
 LAYERS, NEURONS = frozenset({"layers"}), frozenset({"neurons"})  # which a handle derives from the stacks
 
 # What a model without a capability does not have, as the end of a sentence.
@@ -43,11 +44,13 @@ QUESTIONS: dict[str, Question] = {
     "merges": Question("tokens", "how the words of a text become tokens, merge by merge"),
     "embedding": Question("tokens", "what goes into the first block: token and position vectors"),
     "probabilities": Question("tokens", "how probable every generated token was", WRITES),
+    "beams": Question("beams", "beam search as a tree: what was continued, dropped, and ended best", WRITES),
     "attention": Question("attention", "where heads attend", ATTENDS),
     "heads": Question("attention", "what kind of head each is", ATTENDS),
     "find_heads": Question("attention", "which heads attend from one word to another", ATTENDS),
     "steps": Question("attention", "one query step by step: q·k, ÷ √K, mask, softmax, values", ATTENDS),
     "rollout": Question("attention", "attention through all layers", ATTENDS),
+    "positions": Question("positions", "where a token is: sinusoidal positions in both layouts"),
     "robot": Question("attention", "the article's table: robot must obey orders"),
     "lens": Question("lens", "what every layer would predict", CAUSAL | LAYERS),
     "rankings": Question("lens", "the ranks of generated tokens in every layer", CAUSAL | WRITES | LAYERS),
@@ -56,8 +59,18 @@ QUESTIONS: dict[str, Question] = {
         "lens", "logit attribution: what heads and layers add to a logit", CAUSAL | LAYERS
     ),
     "residual": Question("lens", "one position's vector through the layers", CAUSAL | LAYERS),
-    "saliency": Question(
-        "saliency", "which earlier tokens made the next ones likely", CAUSAL | WRITES | LAYERS
+    "saliency": Question("saliency", "which earlier tokens made the next ones likely", CAUSAL | WRITES),
+    "alignment": Question(
+        "alignment", "which source words each word of a translation was written from", CAUSAL | SOURCE
+    ),
+    "unroll": Question(
+        "unroll", "a recurrent network reads state by state, and writes word by word", SOURCE | RECURRENT
+    ),
+    "journey": Question(
+        "journey", "one written word, through encoder and decoder", CAUSAL | SOURCE | ATTENDS | LAYERS
+    ),
+    "targets": Question(
+        "targets", "one-hot rows of a training, and what is predicted before and after it", CAUSAL | WRITES
     ),
     "neurons": Question("neurons", "which neurons fire at which tokens", NEURONS),
     "factors": Question("neurons", "what neurons have in common: factors over the tokens", NEURONS),

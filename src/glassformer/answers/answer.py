@@ -1,6 +1,7 @@
 """What every answer has: typed values, a table, drawings, a sentence; and the text that is asked about."""
 
 import dataclasses
+import itertools
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeVa
 
 import numpy as np
 
-from glassformer.errors import InputError, check_position, counted
+from glassformer.errors import InputError, check_position, counted, warn
 from glassformer.figures.labels import number, readable
 from glassformer.figures.marks import Spec
 from glassformer.tokenizers.tokenizer import pieces
@@ -219,10 +220,9 @@ class Answer:
         """The table, as pandas has it."""
         return self.table().to_frame()
 
-    def to_numpy(self) -> Any:
-        """The values as arrays: the only one, or several by name."""
-        found = {name: arrays(value) for name, value in self.data().items() if not _is_label(value)}
-        return next(iter(found.values())) if len(found) == 1 else found
+    def to_numpy(self) -> dict[str, Any]:
+        """The values as arrays, by name."""
+        return {name: arrays(value) for name, value in self.data().items() if not _is_label(value)}
 
     def view(self, drawing: str | None = None) -> "View":
         """The picture, as data; some kinds of answers have several."""
@@ -429,6 +429,10 @@ class Text:
         """The text whose tokens are at the positions of a stack: this one, or the source."""
         return self._with(self.reading().ids_of(stack))
 
+    def source_text(self) -> "Text":
+        """The source, as a text of its own."""
+        return self._with(self.reading().check_source())
+
     def axes(self, *, stack: str = "", part: str = "attn") -> "tuple[Text, Text]":
         """The texts of both axes of a pattern: that of the queries, and the one they attend to."""
         queries, sources = self.reading().axes(stack=stack, part=part)
@@ -464,7 +468,14 @@ class Text:
             raise InputError(f"{self.name} has no vocabulary, so its tokens make no words")
 
         parts = pieces(self.lm.tokenizer, self.ids)
-        groups = words(parts)
+        special = set(self.lm.tokenizer.special.values())
+        marks = [at for at, id in enumerate(self.ids) if id in special]  # a word each: they are no text
+        edges = sorted({0, len(parts), *marks, *(at + 1 for at in marks)})
+        groups = [
+            range(start + group.start, start + group.stop)
+            for start, end in itertools.pairwise(edges)
+            for group in words(parts[start:end])
+        ]
         joined = (b"".join(parts[at] for at in group) for group in groups)
         return groups, [one.decode("utf-8", "backslashreplace") for one in joined]
 
@@ -501,8 +512,16 @@ def label(tokenizer: "Tokenizer | None", id: int, *, after: int | None = None) -
     return piece.decode("utf-8", "backslashreplace")
 
 
+def several(given: Any) -> list[Any]:
+    """A list of what was given; a text or a number alone is a list of one."""
+    return [given] if isinstance(given, str | int) else list(given)
+
+
 def find_token(lm: Subject, word: str | int) -> int:
-    """The one token that a word is; a number is one already."""
+    """The one token that a word is; a number is one already.
+
+    A word without its blank may be a token too, but one that hardly ever begins a word: that is a warning.
+    """
     if isinstance(word, int):
         return word
     if not word:
@@ -510,6 +529,8 @@ def find_token(lm: Subject, word: str | int) -> int:
 
     ids = lm.encode(word)
     if len(ids) == 1:
+        if word[0].isalpha() and len(lm.encode(f" {word}")) == 1:
+            warn(f"{word!r} and ' {word}' are two tokens; did you mean ' {word}', the word inside a text?")
         return ids[0]
     parts = " + ".join(f"'{name}'" for name in labels(lm.tokenizer, ids))
     bare = not word.startswith(" ")

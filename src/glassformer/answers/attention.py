@@ -134,7 +134,7 @@ class Attention(FromTo):
         starts = list(range(0, len(tokens), size))
         labels = [f"{start} {''.join(tokens[start : start + size])}" for start in starts]
         groups = [range(at, min(at + size, len(tokens))) for at in starts]
-        pooled = _joined(self.weights, groups, groups)
+        pooled = join_groups(self.weights, rows=groups, columns=groups)
         overview = {"kind": "arcs", "tokens": labels, "edges": _edges(pooled, strongest), **scale}
 
         last = len(tokens) - NEAR
@@ -236,10 +236,10 @@ class _Axes:
 
     def joined(self, weights: Array) -> Array:
         """A matrix between tokens as one between these tokens or words."""
-        return _joined(weights, self.rows, self.columns) if self.by_word else weights
+        return join_groups(weights, rows=self.rows, columns=self.columns) if self.by_word else weights
 
 
-def _joined(weights: Array, rows: list[range], columns: list[range]) -> Array:
+def join_groups(weights: Array, *, rows: list[range], columns: list[range]) -> Array:
     """Between groups: a group takes the mean over its rows, and gives the sum over its columns."""
     sums = np.add.reduceat(weights, [group.start for group in columns], 1)
     sums = np.add.reduceat(sums, [group.start for group in rows], 0)

@@ -30,6 +30,7 @@ from glassformer.answers.answer import (
     answer,
     find_token,
     labels,
+    several,
     silent,
 )
 from glassformer.answers.lens import stage_names
@@ -361,8 +362,6 @@ class Sweep(Answer, editing.Sweep):
     def finding(self) -> str:
         """The place that restores most."""
         site, _, token, share = self.table().largest("restored")
-        if share != share:
-            return "the texts have the same logit difference"
         return f"{site} at {token!r} restores most, {percent(share)}"
 
 
@@ -373,19 +372,21 @@ def sweep(
     corrupted: str | Sequence[int],
     answer: str | int,
     foil: str | int,
-    sites: str = "",
+    sites: str | Sequence[str] = (),
     progress: Progress = silent,
 ) -> Sweep:
     """Activation patching: put each place of the clean text into the corrupted one, see what is restored.
 
-    Usual `sites` are the ends of all blocks.
+    `sites`, one address or several, are by default the ends of all blocks (`blocks.*.out`); all heads one by
+    one are `blocks.*.attn.mix[*]`.
     """
     ids, clean_ids = lm.encode(corrupted), lm.encode(clean)
-    sites = sites or stack_of(lm.net).site("*", "out")
+    known = _sites(lm)
+    chosen = several(sites) or [stack_of(lm.net).site("*", "out")]
     found = editing.sweep(
         lm.reading(clean_ids),
         lm.reading(ids),
-        sites=_sites(lm).addresses(sites),
+        sites=[address for one in chosen for address in known.addresses(one)],
         answer=find_token(lm, answer),
         foil=find_token(lm, foil),
         progress=progress,

@@ -6,7 +6,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from glassformer.answers.answer import Answer, Array, Cell, Column, Drawing, Table, Text, answer, label
+from glassformer.answers.answer import (
+    Answer,
+    Array,
+    Cell,
+    Column,
+    Drawing,
+    Table,
+    Text,
+    answer,
+    label,
+    several,
+)
 from glassformer.errors import InputError
 from glassformer.explain import lens as lensing
 from glassformer.figures.color import magnitude, signed
@@ -104,9 +115,9 @@ class Lens(Answer, lensing.Lens):
         return f"after {token!r} it predicts {predicted!r} ({percent(float(chance or 0))}){unchanged}"
 
 
-def lens(text: Text, *, k: int = 5, watch: Sequence[str | int] = ()) -> Lens:
+def lens(text: Text, *, k: int = 5, watch: str | int | Sequence[str | int] = ()) -> Lens:
     """What each stage of the residual stream would predict at each position."""
-    watched = [text.find_token(word) for word in watch]
+    watched = [text.find_token(word) for word in several(watch)]
     found = lensing.lens(text.reading(), k=k, watch=watched)
     likeliest = []
     for row in found.top[..., 0].tolist():
@@ -232,13 +243,15 @@ class WatchedRankings(Answer):
         return _last_ranks(self)
 
 
-def rankings_watch(text: Text, *, watch: Sequence[str | int], position: int = -1) -> WatchedRankings:
+def rankings_watch(
+    text: Text, *, watch: str | int | Sequence[str | int], position: int = -1
+) -> WatchedRankings:
     """Some words against each other after a position: at which rank every layer had each of them."""
     reading = text.reading()
     at = reading.check_position(position)
-    if not watch:
+    tokens = [text.find_token(word) for word in several(watch)]
+    if not tokens:
         raise InputError("name at least one token to watch, as in ' is'")
-    tokens = [text.find_token(word) for word in watch]
     found = lensing.lens(reading, k=1, watch=tokens)
     return WatchedRankings(
         caption=f"{text.name}: ranks after {quoted(text.labels[at])}, position {at}",

@@ -77,7 +77,7 @@ def parameters(summary: ModelSummary) -> Parameters:
     """Where a model's parameters are."""
     found = [(part, tensor) for part in summary.parts for tensor in part.tensors]
     return Parameters(
-        caption=f"{summary.name}: {summary.total:,} parameters, {summary.dtype}",
+        caption=", ".join(filter(None, [f"{summary.name}: {summary.total:,} parameters", summary.dtype])),
         tokens=[],
         tensors=[_title(part, tensor) for part, tensor in found],
         shapes=[tensor.shape for _, tensor in found],

@@ -112,12 +112,12 @@ class Neurons(Answer):
         )
 
 
-def neurons(text: Text, *, layers: Sequence[int] | None = None, k: int = 5, stack: str = "") -> Neurons:
+def neurons(text: Text, *, layers: int | Sequence[int] | None = None, k: int = 5, stack: str = "") -> Neurons:
     """The neurons that fire most at every token."""
     if k < 1:
         raise InputError(f"k must be at least 1, not {k}")
     found = firing.activations(text.reading(), layers=layers, stack=stack)
-    which = "all layers" if layers is None else _layers(layers)
+    which = "all layers" if layers is None else _layers(found.layers)
     return Neurons(
         caption=f"{text.name_of(stack)}: neurons of {which}",
         tokens=text.read_by(stack).labels,
@@ -231,14 +231,14 @@ def _peaks(tokens: list[str], name: str, values: Array) -> str:
 
 
 def factors(
-    text: Text, *, count: int, layers: Sequence[int] | None = None, seed: int = 0, stack: str = ""
+    text: Text, *, count: int, layers: int | Sequence[int] | None = None, seed: int = 0, stack: str = ""
 ) -> Factors:
     """A few patterns over the tokens, of which all neurons are mixtures."""
     return neurons(text, layers=layers, stack=stack).factors(count, seed=seed)
 
 
 def clusters(
-    text: Text, *, count: int, layers: Sequence[int] | None = None, seed: int = 0, stack: str = ""
+    text: Text, *, count: int, layers: int | Sequence[int] | None = None, seed: int = 0, stack: str = ""
 ) -> Clusters:
     """Neurons that fire at the same tokens, in groups."""
     return neurons(text, layers=layers, stack=stack).clusters(count, seed=seed)
@@ -333,7 +333,7 @@ class Examples(Answer):
 
 def examples(
     lm: Subject,
-    documents: Iterable[str | Path],
+    documents: str | Path | Iterable[str | Path],
     *,
     layer: int,
     neuron: int,
@@ -341,7 +341,8 @@ def examples(
     progress: Progress = silent,
 ) -> Examples:
     """Where in many texts, or files of them, a neuron fires most. Progress: tokens read, of 0 (unknown)."""
-    texts = (lm.encode(text) for text in read_corpus(documents) if text)
+    listed = [documents] if isinstance(documents, str | Path) else documents
+    texts = (lm.encode(text) for text in read_corpus(listed) if text)
     place = (layer, neuron)
     by_neuron = firing.examples(
         lm.net, texts, neurons=[place], k=k, progress=lambda done: progress(done, 0), lock=lm.lock

@@ -1,6 +1,7 @@
-"""Saliency: which earlier tokens made each generated one likely, with the test of that explanation."""
+"""Saliency: which tokens made each generated one likely, with the test of that explanation."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,10 @@ STRONGEST = 5  # sources of a token in the table
 
 @answer
 class Saliency(Answer):
-    """Which earlier tokens (or words) made each generated token likely; N generated tokens, T sources."""
+    """Which earlier tokens (or words) made each generated token likely; N generated tokens, T sources.
+
+    In a model that reads a source, such as a translator, the sources are the tokens of that.
+    """
 
     kind = "saliency"
 
@@ -34,6 +38,12 @@ class Saliency(Answer):
     insertion: Array | None  # (N,) the same: higher is better
     random_order: Array | None  # (N,) the baseline of both: tokens deleted or inserted in random orders
     agreement: dict[str, float]  # with the other methods: Spearman's correlation
+    source: list[str] | None = None  # the tokens that get the shares, where they are those of another text
+
+    @property
+    def given(self) -> list[str]:
+        """The tokens that get the shares."""
+        return self.tokens if self.source is None else self.source
 
     def sources(self, target: int) -> list[int]:
         """The tokens (or words) that came before a generated token."""
@@ -54,7 +64,7 @@ class Saliency(Answer):
             strongest = sorted(self.sources(n), key=lambda at: -float(self.shares[n, at]))[:STRONGEST]
             for at in strongest:
                 share = float(self.shares[n, at])
-                rows.append([target.position + 1, self.target_words[n], self.tokens[at], share])
+                rows.append([target.position + 1, self.target_words[n], self.given[at], share])
         return Table(columns, rows)
 
     def every(self) -> Table:
@@ -73,7 +83,7 @@ class Saliency(Answer):
             tested = [float(values[n]) for values in tests.values()]
             for at in self.sources(n):
                 share = float(self.shares[n, at])
-                rows.append([target.position + 1, self.target_words[n], at, self.tokens[at], share, *tested])
+                rows.append([target.position + 1, self.target_words[n], at, self.given[at], share, *tested])
         return Table(columns, rows)
 
     def draw(self) -> Spec:
@@ -96,7 +106,7 @@ class Saliency(Answer):
     def _draw_sources(self, target: int, scale: Spec) -> Spec:
         sources = self.sources(target)
         return strip(
-            [self.tokens[at] for at in sources],
+            [self.given[at] for at in sources],
             self.shares[target, sources],
             scale=scale,
             title=f"sources of {quoted(self.target_words[target])}",
@@ -149,10 +159,9 @@ def saliency(
     targets = [salient.Target(first + n, token, other) for n, token in enumerate(text.generated)]
 
     parts = _parts_of(progress, 1 + len(salient.METHODS) if tested else 1)
-    found = salient.saliency(
-        before.reading(), targets, method=method, steps=steps, blank=text.blank, progress=next(parts)
-    )
-    tests, agreed = _test(before, found, steps=steps, parts=parts) if tested else (None, {})
+    how: dict[str, Any] = {"steps": steps, "blank": text.blank, "source": text.source is not None}
+    found = salient.saliency(before.reading(), targets, method=method, progress=next(parts), **how)
+    tests, agreed = _test(before, found, how=how, parts=parts) if tested else (None, {})
     shares, sources, ends = _shares(before, found, by_word)
 
     target_words = text.labels[text.prompt :]
@@ -162,7 +171,8 @@ def saliency(
         notes.append(f"table: the {STRONGEST} strongest of up to {len(sources)} sources of a token")
     return Saliency(
         caption="\n".join(filter(None, (caption, "; ".join(filter(None, notes))))),
-        tokens=sources if by_word else [*sources, target_words[-1]],
+        tokens=text.labels if found.source else sources if by_word else [*sources, target_words[-1]],
+        source=sources if found.source else None,
         method=method,
         targets=found.targets,
         target_words=target_words,
@@ -181,26 +191,26 @@ def saliency(
 def _shares(text: Text, found: salient.Saliency, by_word: bool) -> tuple[Array, list[str], Array]:
     """Signed shares of tokens or words, their texts, and where each is complete enough to be read."""
     shares = np.sign(found.scores) * found.shares  # (N, T)
-    if not by_word:
-        return shares, text.labels, np.arange(len(text.ids)) + 1
-    groups, words = text.words()
+    given = text.source_text() if found.source else text
+    groups, words = (
+        given.words() if by_word else ([range(n, n + 1) for n in range(len(given.ids))], given.labels)
+    )
     joined = np.stack([shares[:, list(group)].sum(1) for group in groups], 1)
-    return joined, words, np.array([group.start + 1 for group in groups])
+    # The source is read before the first token is written.
+    return joined, words, np.array([0 if found.source else group.start + 1 for group in groups])
 
 
 def _test(
-    text: Text, found: salient.Saliency, *, steps: int, parts: Iterator[Progress]
+    text: Text, found: salient.Saliency, *, how: dict[str, Any], parts: Iterator[Progress]
 ) -> tuple[Curves, dict[str, float]]:
     """Deletion and insertion, and how far the other methods agree."""
-    reading, blank = text.reading(), text.blank
-    tests = faithfulness(reading, found, blank=blank, progress=next(parts))
+    reading = text.reading()
+    tests = faithfulness(reading, found, blank=text.blank, progress=next(parts))
 
     every = {found.method: found}
-    for name in salient.methods_of(reading):
+    for name in salient.methods_of(reading, source=found.source):
         if name != found.method:
-            every[name] = salient.saliency(
-                reading, found.targets, method=name, steps=steps, blank=blank, progress=next(parts)
-            )
+            every[name] = salient.saliency(reading, found.targets, method=name, progress=next(parts), **how)
     agreed = {other: value for (one, other), value in agreement(every).items() if one == found.method}
     return tests, agreed
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from glassformer.tokenizers import Tokenizer
 
 POINTS = 400  # of a curve: each is the mean of its stretch
+CURVE_ROWS = 20  # of its table
 TALLEST = 2.5  # nats above the lowest loss that a picture shows
 WINDOW = 8  # tokens that a row of training data shows at most
 MOST_BOXES = 400  # tokens that a picture of rows shows
@@ -38,34 +39,52 @@ class Curve(Answer):
     held_out: Array
 
     def make_table(self) -> Table:
+        """Some points, evenly chosen, with the first, the best and the last."""
+        every = self.every()
+        return Table(every.columns, [every.rows[at] for at in self._chosen()])
+
+    def every(self) -> Table:
         """A row for every point."""
         columns = [
-            Column("millions of tokens", "number", key=True),
+            Column("tokens", "count", key=True),
             Column("training", "number"),
             Column("held out", "number"),
         ]
         losses = np.stack([self.training, self.held_out], 1).tolist()
         rows: list[list[Cell]] = []
-        for x, pair in zip(self.millions_of_tokens, losses, strict=True):
-            rows.append([x, *(None if loss != loss else loss for loss in pair)])
+        for millions, pair in zip(self.millions_of_tokens, losses, strict=True):
+            rows.append([round(millions * 1e6), *(None if loss != loss else loss for loss in pair)])
         return Table(columns, rows)
+
+    def _chosen(self) -> list[int]:
+        """The points in the table."""
+        count = len(self.millions_of_tokens)
+        if count <= CURVE_ROWS:
+            return list(range(count))
+        even = np.linspace(0, count - 1, CURVE_ROWS - 1).round().astype(int).tolist()
+        return sorted({*even, self._best()})
+
+    def _best(self) -> int:
+        """The point with the lowest loss: on held-out text, where that was measured."""
+        measured = self.held_out if np.isfinite(self.held_out).any() else self.training
+        return int(np.argmin(np.where(np.isfinite(measured), measured, np.inf)))
 
     def draw(self) -> Spec:
         """Loss over tokens; what lies far above the rest is left out."""
         series = {"training": self.training, "held out": self.held_out}
         both = np.concatenate(list(series.values()))
         limit = float(np.min(both[np.isfinite(both)], initial=np.inf)) + TALLEST
-        title: Spec = {}
+        title = self.caption.partition("\n")[0]  # the second line is about the table
         if (both > limit).any():
             series = {name: np.where(losses > limit, np.nan, losses) for name, losses in series.items()}
-            title = {"title": f"{self.caption}; values above {number(limit)} are not shown"}
+            title += f"; values above {number(limit)} are not shown"
         return curves(
             self.millions_of_tokens,
             series,
             x_title="millions of tokens",
             y_title="loss, nats per token",
             height=260,
-            **title,
+            title=title,
         )
 
     def finding(self) -> str:
@@ -96,11 +115,20 @@ def curve(files: Sequence[Path]) -> Curve:
     last = files[-1]
     name = last.parent.name if last.name == "metrics.jsonl" else ", ".join(file.stem for file in files)
     return Curve(
-        caption=f"{name}: loss",
+        caption=f"{name}: loss{_selection(len(places))}",
         tokens=[],
         millions_of_tokens=places,
         training=np.array([means.get(x, np.nan) for x in places]),
         held_out=np.array([measured.get(x, np.nan) for x in places]),
+    )
+
+
+def _selection(points: int) -> str:
+    """A second line of the caption, where the table has not all points."""
+    if points <= CURVE_ROWS:
+        return ""
+    return (
+        f"\nat most {CURVE_ROWS} of {points:,} points, evenly chosen, with the first, the best and the last"
     )
 
 

@@ -42,7 +42,7 @@ VERBS = {
     "show": Verb("show", "a model's parameters, counted from its file; its training"),
     "pull": Verb("models", "fetch a model from the hub"),
     "rm": Verb("models", "remove a model from this machine"),
-    "convert": Verb("models", "turn a .pt or .bin checkpoint into a safe folder"),
+    "convert": Verb("models", "turn a .pt or .bin checkpoint into a safe folder; keep a run under a name"),
     "bench": Verb("bench", "how fast a model reads and generates here"),
     "verify": Verb("verify", "prove on this machine what the package promises, check by check"),
     "env": Verb("env", "what this machine is and can do"),
@@ -55,6 +55,7 @@ GROUPS = {  # the verbs as `glass --help` and docs/cli.md list them
     "Machine": ("bench", "verify", "env"),
 }
 
+LONGEST_MESSAGE = 2000  # characters; a name that was typed may have any number
 OUT_OF_MEMORY = ("can't allocate memory", "out of memory")  # as torch says it, on a processor or a GPU
 
 WELCOME = """\
@@ -67,15 +68,16 @@ Glassformer, the language model you can see through. Try:
 
 def main() -> None:
     """The command `glass`."""
-    interrupt.install()
+    interrupt.install(run)
     streams.prepare()
+    code = 0
     try:
         code = run(sys.argv[1:])
         sys.stdout.flush()
     except BrokenPipeError:  # the reader left, as in `glass … | head -1`
         code = 0
-    except GlassError as error:
-        code = complain(str(error), error.code)
+    except GlassError as error:  # of the flush; after another error it is not reported
+        code = code or complain(str(error), error.code)
     except BaseException as error:
         if not interrupt.is_behind(error):
             raise
@@ -122,8 +124,9 @@ Usage: glass VERB [ARGUMENTS]
 
 {verbs}
 `glass VERB --help` explains a verb with examples. Results go to stdout, progress and errors to stderr; --json
-gives results as data. Exit codes: 0 done, 1 failed, 2 bad input. A model is a shipped name (storyteller, the
-default), a folder, a name from `glass models`, or a hub id (gpt2, owner/name@revision).
+gives results as data. Exit codes: 0 done, 1 failed, 2 bad input, 130 stopped by Ctrl-C. A model is a
+shipped name (storyteller, the default), a folder, a name from `glass models`, or a hub id (gpt2,
+owner/name@revision).
 
 Environment: GLASSFORMER_HOME (models and prepared text), GLASSFORMER_DATA (texts that recipes and eval name),
 HF_HOME, HF_TOKEN, HF_HUB_OFFLINE, NO_COLOR."""
@@ -172,7 +175,14 @@ def call(name: str, arguments: list[str]) -> int:
 
 
 def complain(message: str, code: int) -> int:
-    """Report in one line on stderr what was wrong."""
-    shown = "".join(char if char.isprintable() or char == "\n" else f"\\x{ord(char):02x}" for char in message)
+    """Report in one line on stderr what was wrong; the middle of a long message is left out."""
+    shown = "".join(char if char.isprintable() else _escaped(char) for char in message)
+    if len(shown) > LONGEST_MESSAGE:
+        half = LONGEST_MESSAGE // 2
+        shown = f"{shown[:half]} … {shown[-half:]}"
     print(f"glass: {shown}", file=sys.stderr)
     return code
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode()

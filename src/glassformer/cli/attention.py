@@ -1,7 +1,7 @@
 """glass attention"""
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from glassformer.answers import ask, check
 from glassformer.cli import flags
@@ -18,7 +18,7 @@ class Which:
     """Which question about attention."""
 
     layer: int | None
-    head: int | None
+    head: Any  # as typed, or a number; see `placed`
     steps: str | None
     find_heads: tuple[str, str] | None
     source: str | None  # --from and --to, the former way to say --find-heads
@@ -28,8 +28,19 @@ class Which:
     by_word: bool
     cache: int
     robot: bool
+    positions: bool
     stack: str
     cross: bool
+
+    def placed(self) -> "Which":
+        """The same with its head as a number, and the layer that LAYER.HEAD names."""
+        layer, head = flags.parse_head(self.layer, self.head)
+        return replace(self, layer=layer, head=head)
+
+    @property
+    def table(self) -> str | None:
+        """The question about an article's table, which needs neither a text nor a model."""
+        return "robot" if self.robot else "positions" if self.positions else None
 
     @property
     def place(self) -> dict[str, str]:
@@ -46,9 +57,11 @@ class Which:
     def check(self, text: str | None) -> None:
         """Refuse flags that do not go together, before anything is loaded."""
         flags.at_least("--cache", self.cache, least=0)
-        if self.robot:
+        if self.table is not None:
             given = {"TEXT": text, "--layer": self.layer, "--head": self.head, "--steps": self.steps}
-            flags.only("--robot", "is a table of its own", others=given)
+            flags.only(f"--{self.table}", "is a table of its own", others=given)
+            others = ("find_heads", "values", "rollout", "by_word", "cache", "file", "model")
+            flags.refuse(*others, why=f"does not go with --{self.table}, which is a table of its own")
         if (self.source is None) != (self.target is None):
             raise InputError("--from and --to belong together")
         flags.one_question(
@@ -58,6 +71,8 @@ class Which:
                 "--rollout": self.rollout,
                 "--cache": self.cache,
                 "--values": self.values,
+                "--robot": self.robot,
+                "--positions": self.positions,
             }
         )
         self._check_layer()
@@ -79,8 +94,8 @@ class Which:
 
     def _check_place(self) -> None:
         place = {"--stack": self.stack or None, "--cross": self.cross or None}
-        if self.robot:
-            flags.only("--robot", "is a table of its own", others=place)
+        if self.table is not None:
+            flags.only(f"--{self.table}", "is a table of its own", others=place)
         if self.cache:
             flags.only("--cache", "is about the stack that generates", others=place)
         if self.rollout and self.cross:
@@ -101,7 +116,7 @@ class Which:
     nargs=2,
     type=TEXT,
     metavar="FROM TO",
-    help="Which heads attend from one word (or position) to another.",
+    help="Which heads attend from one word (or position) to another; of a word, all its occurrences.",
 )
 @option("--from", "source", type=TEXT, hidden=True)
 @option("--to", "target", type=TEXT, hidden=True)
@@ -112,6 +127,7 @@ class Which:
 @switch("--cross", help="From the decoder to the source text, in a model that has one.")
 @option("--cache", default=0, help="Generate N tokens, and see which keys and values are reused.")
 @switch("--robot", help="The article's table: 'robot must obey orders'.")
+@switch("--positions", help="Sinusoidal positions in both layouts.")
 @question
 @flags.collect(Which, "which")
 def attention(request: Request, which: Which) -> "Answer":
@@ -119,17 +135,19 @@ def attention(request: Request, which: Which) -> "Answer":
 
     \b
     glass attention "The cat sat. The cat"               what kind of head each is, on this text
-    glass attention -l 2 --head 1 "The cat sat"          where one head attends
+    glass attention -l 2 --head 1 "The cat sat"          where one head attends; or --head 2.1
     glass attention -l 2 --head 1 --steps sat "The cat sat"   q·k, ÷ √K, mask, softmax, values
     glass attention --find-heads it robot "A robot obeys; it must"   the heads that attend there most
     glass attention --rollout --words "The cat sat"      through all layers, word by word
     glass attention --cache 8 "Once upon a time"         what each step computes, and finds in the cache
     glass attention --robot                              the article's table, with its missing step
+    glass attention --positions -o positions.svg         sine and cosine waves that say where a token is
     glass attention -l 2 --head 1 --as arcs -o arcs.svg "The cat sat"   a picture, with arcs between tokens
     """
+    which = which.placed()
     which.check(request.text)
-    if which.robot:
-        return ask("robot")
+    if which.table is not None:
+        return ask(which.table)
     about, layer, head, by_word = request.about, which.layer, which.head, which.by_word
     check("attention", about)  # the verb that was asked for, whichever question its flags ask
     if which.cache:

@@ -50,10 +50,14 @@ class Changes:
             raise InputError("--patch needs --from, the text to take it from")
         if (self.toward is None) != (self.away is None):
             raise InputError("--toward and --away belong together")
+        if self.toward is None:
+            flags.refuse("by", why="needs --toward and --away")
         if not self.any():
             raise InputError(
                 "name an edit: --zero, --mean, --scale, --patch, --toward and --away, or --edit FILE"
             )
+        if not (self.zero or self.mean or self.scale or self.patch or self.toward):
+            flags.refuse("at", why="is for the edits of flags; those of a file have an 'at' of their own")
 
     def edits(self, request: Request) -> list[Edit]:
         """The edits of the file, then those of the flags."""
@@ -112,17 +116,23 @@ class Comparison:
 
 @flags.verb
 @option("--edit", "file_of_edits", type=PATH, help="A file of edits: a list in JSON.")
-@option("--zero", multiple=True, help=f"Switch off: {ADDRESS}; repeatable.")
-@option("--mean", multiple=True, help="Put its mean over the text in its place; repeatable.")
-@option("--scale", multiple=True, help="ADDRESS=NUMBER: times a number; repeatable.")
-@option("--patch", multiple=True, help="Put in what it is on the text of --from; repeatable.")
+@option("--zero", multiple=True, help=f"Switch off: {ADDRESS}; may be given several times.")
+@option("--mean", multiple=True, help="Put its mean over the text in its place; may be given several times.")
+@option("--scale", multiple=True, help="ADDRESS=NUMBER: times a number; may be given several times.")
+@option("--patch", multiple=True, help="Put in what it is on the text of --from; may be given several times.")
 @option("--from", "source", type=TEXT, help="The other text, for --patch and --sweep.")
-@option("--at", multiple=True, type=int, help="Only at this position (-1: the last); repeatable.")
+@option(
+    "--at", multiple=True, type=int, help="Only at this position (-1: the last); may be given several times."
+)
 @option("--toward", type=TEXT, help="Steer: toward what this text ends in …")
 @option("--away", type=TEXT, help="… and away from what that one ends in, at --site.")
 @option("--by", default=1.0, help="How strongly to steer.")
 @option(
-    "--site", default="", help="Where to steer (usual: in the middle), or what to sweep over (blocks.*.out)."
+    "--site",
+    default="",
+    show_default=False,
+    help="Where to steer; None: the end of the middle block. With --sweep, what to patch:"
+    " blocks.*.attn.mix[*] is every head; None: the end of every block, blocks.*.out.",
 )
 @switch("--sweep", help="Patch each site and position from --from, one at a time.")
 @option("--answer", type=TEXT, help="Sweep: the token that --from makes likelier …")
@@ -142,12 +152,13 @@ def edit(
     """Change heads, neurons or layers, and compare what the model predicts.
 
     \b
-    glass edit --zero "blocks.0.attn.mix[1]" "Once upon a"           without one head
+    glass edit --zero "blocks.5.attn.mix[4]" "Lily had a cat. The"   without one head
     glass edit --zero "blocks.*.attn" "Once upon a time"             without any attention
-    glass edit --scale "blocks.3.mlp.neurons[17]=5" "The dog"        one neuron, five times as strong
+    glass edit --scale "blocks.5.mlp.neurons[686]=5" "The dog"       one neuron, five times as strong
     glass edit --patch blocks.2.out --from "The girl lost" --at 1 "The boy lost"   one place of another text
     glass edit --toward "She was happy" --away "She was sad" --site blocks.3.out --by 3 "Then Tom was"
     glass edit --sweep --from "The girl lost" --answer " her" --not " his" "The boy lost"   where it matters
+    glass edit --sweep --site "blocks.*.attn.mix[*]" … as above …    the same, head by head
     glass edit --zero blocks.0.mlp --save edits.json "Once"          then: glass generate --edit edits.json
     """
     from glassformer.cli.progress import progress_bar
@@ -155,8 +166,10 @@ def edit(
     flags.one_question({"--sweep": sweep.sweep, "an edit": changes.any()})
     comparison.check()
     if sweep.sweep:
-        given = {"--at": changes.at, "--save": save}
-        flags.only("--sweep", "tries every position and generates nothing", others=given)
+        unused = ("at", "save", "max_new_tokens", "temperature", "seed", "k", "by")
+        flags.refuse(
+            *unused, why="does not go with --sweep, which tries every position and generates nothing"
+        )
         return run_sweep(request, changes, sweep=sweep)
 
     flags.only("an edit", "is no --sweep", others={"--answer": sweep.answer, "--not": sweep.foil})
@@ -179,7 +192,7 @@ def run_sweep(request: Request, changes: Changes, *, sweep: Sweep) -> "Answer":
 
     if changes.source is None or sweep.answer is None or sweep.foil is None:
         raise InputError("--sweep needs --from, --answer and --not")
-    prompt, sites = request.prompt, changes.site
+    prompt, sites = request.prompt, changes.site or ()
     tokens = {"answer": sweep.answer, "foil": sweep.foil}
     with progress_bar("patching") as progress:
         return ask(

@@ -1,49 +1,164 @@
 """glass eval"""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from glassformer.cli import flags
-from glassformer.cli.flags import Loading, argument, option
-from glassformer.cli.printing import out, print_json
-from glassformer.errors import counted
+from glassformer.cli.flags import Loading, argument, option, switch
+from glassformer.cli.printing import log, out, print_json
+from glassformer.errors import InputError, counted
 
 if TYPE_CHECKING:
+    from glassformer.cli.progress import Advance
     from glassformer.tasks.evaluate import Measurement
+    from glassformer.tasks.evaluate_pairs import Metric
+    from glassformer.tasks.translate import Translator
+
+
+@dataclass(frozen=True)
+class Texts:
+    """How a language model is measured."""
+
+    stride: int = 0
+    characters: int = 0
+    field: str = "text"
+
+
+@dataclass(frozen=True)
+class Translations:
+    """How a model that translates is measured."""
+
+    metric: tuple[str, ...] = ()
+    lowercase: bool = False
+    to: str | None = None
+    reverse: bool = False
+    num_beams: int | None = None
+
+
+texts = flags.group(
+    Texts,
+    "texts",
+    option("--stride", default=0, help="How far windows move in the second measurement; 0: half a window."),
+    option("--characters", default=0, help="Only the first N characters of each document; 0: all."),
+    option("--field", default="text", help="The key under which a line of JSON has its text."),
+)
+translations = flags.group(
+    Translations,
+    "translations",
+    option("--metric", multiple=True, help="For pairs: bleu or chrf (may be repeated); none: the loss."),
+    switch("--lowercase", help="Ignore upper and lower case in bleu and chrf."),
+    option("--to", help="The language to translate to, for a model of several directions."),
+    switch("--reverse", help="Translate the targets of the pairs back into their sources."),
+    option("--num-beams", type=int, help="Beams of the translations; none: the model's own, or 4."),
+)
 
 
 @flags.verb
-@argument("model", "A shipped name, a folder, a run, a hub id or a name kept at home.")
-@argument("what", "wikitext2, lambada, or a file or folder of text or JSON lines.")
-@option("--stride", default=0, help="How far windows move in the second measurement; 0: half a window.")
-@option("--documents", default=0, help="Only the first N documents; 0: all.")
-@option("--characters", default=0, help="Only the first N characters of each; 0: all.")
-@option("--field", default="text", help="The key under which a line of JSON has its text.")
+@argument("model", "A shipped name, a folder, a run, a hub id or a name from `glass models`.")
+@argument(
+    "what",
+    "wikitext2, lambada, a file or folder of text or JSON lines; for a model that translates: pairs.",
+    nargs=-1,
+    required=True,
+)
+@option("--documents", default=0, help="Only the first N documents, or pairs; 0: all.")
+@texts
+@translations
 @option("--engine", default="torch", help=flags.ENGINE)
 @flags.loading(flags.revision, flags.device, flags.dtype, flags.offline)
 @flags.as_json
-def evaluate(what: str, loading: Loading, as_json: bool, **how: Any) -> None:
-    """How well a model knows a text that it has not seen.
+def evaluate(what: tuple[str, ...], loading: Loading, as_json: bool, **how: Any) -> None:
+    """How well a model knows a text that it has not seen, or how well it translates.
 
     \b
     glass eval runs/shakespeare part.txt     perplexity and bits per byte, without overlap and with a stride
     glass eval gpt2 wikitext2                the raw test set; read from GLASSFORMER_DATA
     glass eval gpt2 lambada                  the last word of a passage: accuracy and perplexity
     glass eval gpt2 wikitext2 --engine native    what eight bits cost
+    glass eval runs/de-en test.tsv --metric bleu --metric chrf    sacrebleu, with its signature
+    glass eval runs/de-en test.de test.en    the loss of every token of the targets
 
-    The protocol is printed with every figure: without it, no two perplexities can be compared. Lower is
-    better.
+    Windows are as long as the model's context, first without overlap, then moving by a stride of half a
+    window, so that nearly every token is predicted from at least half a window. Bits per byte divide by the
+    length of the text instead of its tokens: they can be compared between vocabularies, perplexities cannot.
+    Pairs are a .tsv file, a .jsonl file with source and target, or two files, line by line. Lower is better,
+    except for BLEU and chrF. The protocol is printed with every figure.
     """
     from glassformer.cli.progress import progress_bar
-    from glassformer.tasks.evaluate import evaluate as measure
+    from glassformer.tasks.evaluate import was_trained_on
+    from glassformer.tasks.translate import Translator
 
-    lm = loading.load_language_model()
-    with progress_bar(what) as progress:
-        found = list(measure(lm, what, progress=progress, **how))
+    flags.at_least("--documents", how["documents"], least=0)
+    model = loading.load()
+    known = [one for one in what if was_trained_on(loading.model, one, revision=loading.revision)]
+    if known:
+        text = " and ".join(known)
+        log(f"{loading.model} was trained on {text}: the figures do not say how well it predicts new text.")
+    found: list[Measurement] | list[Metric]
+    with progress_bar(what[0]) as progress:
+        if isinstance(model, Translator):
+            found = _pairs(model, what, progress=progress, **how)
+        else:
+            found = _texts(model, what, progress=progress, **how)
     if as_json:
         print_json([one.to_dict() for one in found])
         return
     for one in found:
-        out(f"{one.name}:  {'  '.join(figures_of(one))}", f"  {one.protocol}")
+        out(*describe(one))
+
+
+def _texts(
+    model: Any, what: tuple[str, ...], *, documents: int, texts: Texts, translations: Translations, **how: Any
+) -> "list[Measurement]":
+    """A language model on texts."""
+    from glassformer.tasks.complete import LanguageModel
+    from glassformer.tasks.evaluate import evaluate as measure
+    from glassformer.tasks.translate import Translator
+
+    lm = model.expect(LanguageModel)
+    if translations != Translations():
+        lm.expect(Translator)
+    if len(what) > 1:
+        raise InputError(f"a language model is measured on one text at a time, not on {len(what)}")
+    return list(measure(lm, what[0], documents=documents, **vars(texts), **how))
+
+
+def _pairs(
+    model: "Translator",
+    what: tuple[str, ...],
+    *,
+    documents: int,
+    translations: Translations,
+    progress: "Advance",
+    **_: Any,
+) -> "list[Measurement] | list[Metric]":
+    """A model that translates, on pairs."""
+    from glassformer.tasks.evaluate_pairs import evaluate_translations, read_test_set, target_loss
+
+    flags.refuse("stride", "characters", "field", why="is for language models: pairs are whole")
+    pairs = read_test_set(what, first=documents, reverse=translations.reverse)
+    to = translations.to
+    if not translations.metric:
+        return [target_loss(model, pairs, name=" ".join(what), to=to, progress=progress)]
+    options = {} if translations.num_beams is None else {"num_beams": translations.num_beams}
+    return evaluate_translations(
+        model,
+        pairs,
+        metrics=translations.metric,
+        to=to,
+        lowercase=translations.lowercase,
+        progress=progress,
+        **options,
+    )
+
+
+def describe(one: "Measurement | Metric") -> list[str]:
+    """A figure, and how it was measured."""
+    from glassformer.tasks.evaluate_pairs import Metric
+
+    if isinstance(one, Metric):
+        return [f"{one.name}:  {one.score:.2f}  {counted(one.sentences, 'sentence')}", f"  {one.signature}"]
+    return [f"{one.name}:  {'  '.join(figures_of(one))}", f"  {one.protocol}"]
 
 
 def figures_of(one: "Measurement") -> list[str]:

@@ -1,5 +1,6 @@
 """Flags that several verbs share, as decorators, and groups of them that reach a verb as one argument."""
 
+import difflib
 import functools
 import re
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from glassformer.cli.printing import log
 from glassformer.errors import InputError
@@ -47,6 +49,31 @@ def parse_number(text: str) -> float:
     return value
 
 
+def parse_place(text: str, sites: str) -> tuple[int, int] | None:
+    """Layer and number of a head or neuron: `4.7`, or an address such as `blocks.4.attn.mix[7]`."""
+    number = "([0-9]{1,9})"
+    match = re.fullmatch(rf"{number}\.{number}|blocks\.{number}\.(?:{sites})\[{number}\]", text)
+    if match is None:
+        return None
+    layer, index = (int(one) for one in match.groups() if one is not None)
+    return layer, index
+
+
+def parse_head(layer: int | None, head: str | None) -> tuple[int | None, int | None]:
+    """The layer and the head of --layer and --head; LAYER.HEAD names both."""
+    if head is None:
+        return layer, None
+    place = parse_place(head, r"attn\.\w+")
+    if place is not None and layer in (None, place[0]):
+        return place
+    try:
+        return layer, parse_whole(head)
+    except ValueError:
+        raise InputError(
+            f"--head {head[:40]!r} is neither a head of --layer nor LAYER.HEAD, as in 4.7"
+        ) from None
+
+
 class Number(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.5 only
     """A number of a flag, parsed by one of the functions above."""
 
@@ -69,8 +96,59 @@ NUMBERS = {click.INT: Number("integer", parse_whole), click.FLOAT: Number("float
 # What click has, with a little more
 
 
+# What other tools call an option -> what it is called here.
+SYNONYMS = {
+    "--iters": "--steps",
+    "--max-iters": "--steps",
+    "--max-steps": "--steps",
+    "--epochs": "--steps",
+    "--num-train-epochs": "--steps",
+    "--learning-rate": "--lr",
+    "--min-lr": "--lr-end",
+    "--batch-size": "--batch",
+    "--block-size": "--context",
+    "--n-layer": "--layers",
+    "--n-head": "--heads",
+    "--n-embd": "--width",
+    "--vocab-size": "--vocab",
+    "--lora-rank": "--rank",
+    "--lora-alpha": "--alpha",
+    "--output-dir": "--out",
+    "--out-dir": "--out",
+    "--max-tokens": "--max-new-tokens",
+    "--max-length": "--max-new-tokens",
+    "--n-predict": "--max-new-tokens",
+    "--num-samples": "--num-return-sequences",
+}
+
+
 class Command(click.Command):
     """A verb. Its help begins with its arguments, each with its own sentence."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does it; what is wrong with an option or an argument is said in our words."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            raise InputError(
+                f"no such option {error.option_name}; {self.hint(ctx, error.option_name)}"
+            ) from None
+        except click.MissingParameter as error:
+            if not isinstance(error.param, Argument):
+                raise
+            name, note = error.param.make_metavar(ctx), error.param.note.removesuffix(".")
+            usage = " ".join(self.collect_usage_pieces(ctx))
+            raise InputError(f"{name} is missing ({note}); usage: {ctx.command_path} {usage}") from None
+
+    def hint(self, ctx: click.Context, name: str) -> str:
+        """The option that was probably meant, and where all are listed."""
+        known = {one.lstrip("-"): one for parameter in self.get_params(ctx) for one in parameter.opts}
+        typed = name.lower().replace("_", "-")
+        bare = SYNONYMS.get(typed, typed).lstrip("-")
+        # Without the dashes, which make any two short options look alike.
+        close = difflib.get_close_matches(bare, known, n=1, cutoff=0.8)
+        where = f"`{ctx.command_path} --help`"
+        return f"did you mean {known[close[0]]}? See {where}" if close else f"see {where}"
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The arguments, then the options."""
@@ -106,13 +184,18 @@ class Option(click.Option):
         return record
 
 
+# Halves of characters, which Windows lets through; the other surrogates are bytes that are not UTF-8.
+HALVES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+
+
 class Text(click.types.StringParamType):
     """Text of an argument, which may be any bytes: those that are not UTF-8 become U+FFFD."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """As text that can be encoded."""
         text: str = super().convert(value, param, ctx)
-        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+        whole = HALVES.sub("\ufffd", text)
+        return whole.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 TEXT = Text()
@@ -227,7 +310,7 @@ class Loading:
         return self.load().expect(LanguageModel)
 
 
-MODEL = "A shipped name, a folder, a hub id (owner/name@revision) or a name kept at home."
+MODEL = "A shipped name, a folder, a hub id (owner/name@revision) or a name from `glass models`."
 ENGINE = "What computes: native (int8, fast), torch (exact), or auto: native where it runs the model."
 model = option("-m", "--model", default=DEFAULT_MODEL, help=MODEL)
 engine = option("--engine", default="auto", help=ENGINE)
@@ -256,10 +339,13 @@ class Picture:
 
     def check_format(self) -> None:
         """Refuse a file that is neither a picture nor numbers, before anything is computed."""
-        if self.output is not None:
-            from glassformer.figures.view import check_format
+        if self.output is None:
+            refuse("dark", "width", why="is for a saved picture: it needs -o")
+            return
+        from glassformer.figures.view import check_format
 
-            check_format(self.output)
+        if check_format(self.output) in (".csv", ".json"):
+            refuse("dark", "width", why=f"is for pictures, and {self.output.name} holds numbers")
 
     def check(self) -> None:
         """Refuse what cannot be done, before anything is computed."""
@@ -288,7 +374,7 @@ picture_of_any_drawing = picture(output, drawing, dark, width, png_scale, as_jso
 
 
 layer = option("-l", "--layer", type=int, help="One layer, counted from 0.")
-head = option("--head", type=int, help="One head, counted from 0.")
+head = option("--head", help="One head of --layer, counted from 0; or LAYER.HEAD.")
 STACK = "Which stack of a model that has several: encoder, decoder. None: the last."
 stack = option("--stack", default="", show_default=False, help=STACK)
 by_word = switch("--words", "by_word", help="Join the tokens of a word.")
@@ -304,6 +390,17 @@ def only(flag: str, why: str, *, others: dict[str, Any]) -> None:
     given = next((name for name, value in others.items() if value not in (None, ())), None)
     if given is not None:
         raise InputError(f"{given} does not go with {flag}, which {why}")
+
+
+def refuse(*parameters: str, why: str) -> None:
+    """Refuse flags that a user typed and that would have no effect; `why` is the rest of the sentence."""
+    context = click.get_current_context()
+    for name in parameters:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            typed = next(one for one in context.command.params if one.name == name)
+            names = [one for one in typed.opts if one not in getattr(typed, "former", ())]
+            shown = max(names, key=len) if isinstance(typed, Option) else name.upper()
+            raise InputError(f"{shown} {why}")
 
 
 def at_most(flag: str, value: int, *, most: int) -> None:

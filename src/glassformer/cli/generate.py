@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from glassformer.tasks.completion import Completion
 
 RULE = "─" * 20  # between several answers
+DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")  # flags of sampling
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,8 @@ class Way:
                 "--interactive asks for its prompts;"
                 " it takes no prompt, --file, --json or --num-return-sequences"
             )
+        if self.interactive and self.no_stream:
+            raise InputError("--no-stream does not go with --interactive, which shows answers as they come")
         if picture.output is not None and (self.interactive or several):
             raise InputError(
                 "-o saves one answer; it does not go with --interactive or --num-return-sequences"
@@ -89,9 +92,9 @@ class Prompts:
 @option("--repetition-penalty", type=float, help="Above 1: avoid tokens of prompt and answer. [1.0]")
 @option("--presence-penalty", type=float, help="Above 0: avoid tokens of the answer. [0.0]")
 @option("--frequency-penalty", type=float, help="Above 0: avoid frequent tokens of the answer. [0.0]")
-@option("--logit-bias", multiple=True, help="ID=BIAS, added to a token's score; repeatable.")
+@option("--logit-bias", multiple=True, help="ID=BIAS, added to a token's score; may be given several times.")
 @option("-s", "--seed", type=int, help="Same seed, same text. None: a new one each time.")
-@option("--stop", multiple=True, type=TEXT, help="End before this text; repeatable.")
+@option("--stop", multiple=True, type=TEXT, help="End before this text; may be given several times.")
 @option("--num-return-sequences", type=int, help="Generate N answers. [1]")
 @option("--num-beams", type=int, help="Beam search with N beams (no sampling); 1: off. [1]")
 @option("--length-penalty", type=float, help="Beam search: above 0 favors long answers. [1.0]")
@@ -138,6 +141,10 @@ def generate(way: Way, loading: Loading, picture: Picture, **given: Any) -> None
     chosen = lm.options(**options)
     if examples and chosen.num_beams > 1:
         raise InputError("--examples ends an answer at a line end, which beam search (--num-beams) cannot do")
+    if chosen.num_beams > 1:
+        flags.refuse(*DRAWING, why="does not go with --num-beams: beam search draws nothing")
+    else:
+        flags.refuse("length_penalty", "early_stopping", why="is for beam search: it needs --num-beams")
     prompts = Prompts(lm, examples, options)
     options |= calls
     if way.interactive:
@@ -195,6 +202,9 @@ def print_whole(shown: Shown, lm: "LanguageModel", *, options: dict[str, Any], p
     save(found[0], picture)
     if not picture.as_json:
         print(f"\n{RULE}\n".join(shown.text + one.text for one in found))
+        full = [one for one in found if one.finish_reason == "context"]
+        for one in full[:1]:
+            report_end(one)
         return
     results = [one.to_dict() | shown.counts for one in found]
     print_json(results if len(results) > 1 else results[0])
@@ -218,13 +228,18 @@ def stream(shown: Shown, lm: "LanguageModel", *, options: dict[str, Any]) -> "Co
         sys.stdout.write("\n")
         sys.stdout.flush()
 
-    completion = pieces.completion
-    if completion.finish_reason == "length" and sys.stderr.isatty():
-        log(
-            f"({counted(len(completion.tokens), 'token')}, seed {completion.seed}; -n asks for more)",
-            style="dim",
-        )
-    return completion
+    report_end(pieces.completion)
+    return pieces.completion
+
+
+def report_end(completion: "Completion") -> None:
+    """Say on stderr why a text ended, where that is not its own end."""
+    tokens = counted(len(completion.tokens), "new token")
+    if completion.finish_reason == "context":
+        context = completion.lm.backend.context
+        log(f"({tokens}, and the context of {context:,} is full; --slide continues with its last half)")
+    elif completion.finish_reason == "length" and sys.stderr.isatty():
+        log(f"({tokens}, seed {completion.seed}; -n asks for more)", style="dim")
 
 
 def converse(prompts: Prompts, options: dict[str, Any]) -> None:

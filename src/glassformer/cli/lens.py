@@ -41,6 +41,8 @@ class Which:
                 "--residual": self.residual,
             }
         )
+        if self.attribution or self.rankings or self.residual or (self.watch and self.position != "all"):
+            flags.refuse("k", why="is how many candidates of the lens itself --json has")
         if self.position == "all" and (self.attribution or self.residual):
             flag = "--attribution" if self.attribution else "--residual"
             raise InputError(f"{flag} needs one --position, not all")
@@ -53,7 +55,13 @@ class Which:
     type=TEXT,
     help="Of the table: a position, a word (its last token), or all; else the last. The picture has all.",
 )
-@option("-w", "--watch", multiple=True, type=TEXT, help="Also follow this token (' is'); repeatable.")
+@option(
+    "-w",
+    "--watch",
+    multiple=True,
+    type=TEXT,
+    help="Also follow this token (' is'); may be given several times.",
+)
 @switch("--attribution", former=["--parts"], help="Which parts raise the next token's logit: heads, MLPs …")
 @option("--token", type=TEXT, help="With --attribution: of this token (' is'), not the likeliest.")
 @option("--not", "foil", type=TEXT, help="With --attribution: its lead over this one.")

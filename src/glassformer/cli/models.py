@@ -15,7 +15,7 @@ from glassformer.errors import InputError
 @flags.verb
 @flags.as_json
 def models(as_json: bool) -> None:
-    """The models on this machine: shipped, kept at home, and in the hub's cache.
+    """The models on this machine: shipped, kept by `glass convert`, and in the hub's cache.
 
     \b
     glass models             a table
@@ -59,7 +59,7 @@ def pull(loading: Loading, as_json: bool) -> None:
 @switch("-y", "--yes", help="Do not ask.")
 @flags.as_json
 def rm(model: str, yes: bool, as_json: bool) -> None:
-    """Remove a model that was pulled or converted.
+    """Remove a model that was pulled, or kept by `glass convert`.
 
     \b
     glass rm gpt2            asks first
@@ -67,30 +67,33 @@ def rm(model: str, yes: bool, as_json: bool) -> None:
     """
     from glassformer.tasks import library
 
+    plan = library.plan_removal(model)  # what cannot be removed is refused before anything is asked
     if not yes:
         if not sys.stdin.isatty():
             raise InputError("rm asks before it removes; without a terminal give --yes")
-        click.confirm(f"Remove {model}?", abort=True, err=True)
-    freed = library.remove(model)
+        click.confirm(f"Remove {model} ({size(plan.size)})?", abort=True, err=True)
+    plan.delete()
     if as_json:
-        print_json({"removed": model, "freed": freed})
+        print_json({"removed": model, "freed": plan.size})
     else:
-        print(f"removed {model}, {size(freed)} freed")
+        print(f"removed {model}, {size(plan.size)} freed")
 
 
 @flags.verb
-@argument("source", "A .pt or .bin file, or its folder: nanoGPT, minGPT, Hugging Face.", type=PATH)
-@argument("target", "A name to keep it under, or a folder (with a slash).", required=False)
+@argument("source", "A .pt or .bin file or its folder (nanoGPT, minGPT, Hugging Face), or a run.", type=PATH)
+@argument("target", "A name for `glass models`, or a folder (with a slash).", required=False)
 @option("--heads", type=int, help="Number of attention heads, if the file does not say it (minGPT).")
 @option("--activation", help="gelu_new (tanh) or gelu (erf), if it is not as usual.")
 @option("--tokenizer", type=PATH, help="A folder with the vocabulary.")
 @option("--dtype", help="Store as float32, float16 or bfloat16.")
 @flags.as_json
 def convert(source: Path, target: str | None, as_json: bool, **how: Any) -> None:
-    """Turn a pickled checkpoint into a folder that loads without pickle, here and in transformers.
+    """Turn a pickled checkpoint into a folder that loads without pickle, here and in transformers; or keep
+    the model of a run under a short name.
 
     \b
     glass convert out/ckpt.pt my-model           nanoGPT; then: glass generate -m my-model
+    glass convert runs/shakespeare bard          a model that was trained here; then: glass generate -m bard
     glass convert model.pt ./folder --heads 6    minGPT, into a folder of your choice
 
     The pickle is read in a confined child process, weights only. nanoGPT checkpoints are taken to use the

@@ -46,6 +46,10 @@ class Which:
             raise InputError("--examples LAYER.NEURON and --corpus belong together")
         flags.at_least("-k", self.k, least=1)
         flags.at_most("-k", self.k, most=MOST_NEURONS)
+        if self.factors or self.clusters:
+            flags.refuse("k", why="does not go with --factors and --clusters, which take all neurons")
+        else:
+            flags.refuse("seed", why="needs --factors or --clusters")
         if self.promotes or self.examples:
             flag = "--promotes" if self.promotes else "--examples"
             given = {"TEXT": request.text, "--file": request.file, "--layer": self.layers}
@@ -54,14 +58,19 @@ class Which:
 
 
 @flags.verb
-@option("-l", "--layer", "layers", multiple=True, help="Only this layer, or 2-4; repeatable.")
+@option("-l", "--layer", "layers", multiple=True, help="Only this layer, or 2-4; may be given several times.")
 @flags.stack
 @option("-k", default=3, help="Neurons per token; tokens of --promotes, or texts of --examples.")
 @option("--factors", default=0, help="Instead: N factors (NMF) over all these neurons.")
 @option("--clusters", default=0, help="Instead: N groups (k-means) that fire alike.")
 @option("--promotes", former=["--neuron"], help="LAYER.NEURON: which tokens this one makes likelier.")
 @option("--examples", help="LAYER.NEURON: where in the texts of --corpus this one fires most.")
-@option("--corpus", multiple=True, type=PATH, help="With --examples: text files or folders; repeatable.")
+@option(
+    "--corpus",
+    multiple=True,
+    type=PATH,
+    help="With --examples: text files or folders; may be given several times.",
+)
 @flags.seed
 @question
 @flags.collect(Which, "which")
@@ -111,8 +120,7 @@ def parse_layers(given: str) -> range:
 
 def parse_neuron(flag: str, given: str) -> tuple[int, int]:
     """Layer and number of a neuron."""
-    layer, _, number = given.partition(".")
-    try:
-        return flags.parse_whole(layer), flags.parse_whole(number)
-    except ValueError:
-        raise InputError(f"{flag} {given[:40]!r} is not LAYER.NEURON, as in 3.17") from None
+    place = flags.parse_place(given, r"mlp\.neurons")
+    if place is None:
+        raise InputError(f"{flag} {given[:40]!r} is not LAYER.NEURON, as in 3.17")
+    return place

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from glassformer.cli.printing import stderr
 from glassformer.errors import counted
+from glassformer.figures.labels import readable
 
 EVERY = 5.0  # seconds between plain lines
 SPARKS = "▁▂▃▄▅▆▇█"
@@ -35,6 +36,7 @@ class Follower:
         self.losses: list[float] = []
         self.speeds: list[float] = []
         self.held_out: Any = None  # the newest Evaluated
+        self.saved: Any = None  # the newest Saved
         self.shown = time.monotonic()
 
     def __enter__(self) -> "Follower":
@@ -71,17 +73,22 @@ class Follower:
                 self._step(event)
             case "Evaluated":
                 self.held_out = event
-                best = "  the best so far" if event.best else ""
-                self._say(f"step {event.step:,}  held-out loss {event.loss:.4f}{best}")
+                note = "  the best so far" if event.best else "  before training" if not event.step else ""
+                self._say(f"step {event.step:,}  held-out loss {event.loss:.4f}{note}")
+            case "Saved":
+                self.saved = event
             case "Preview":
-                self._say("  " + event.text.replace("\n", "\n  "))
+                self._say("\n".join(f"  {readable(line)}" for line in event.text.split("\n")))
             case "Finished":
                 self._finish(event)
 
     def stopped(self, signal: int) -> int:
-        """Say that the training was stopped, and how to resume it; the exit code."""
-        at = f"after step {self.at.step:,} " if self.at is not None else ""
-        self._say(f"Stopped {at}and saved. Go on:  glass train {self.out}")
+        """Say that the training was stopped, what was saved, and how to resume it; the exit code."""
+        if self.saved is None:
+            self._say("Stopped before the first step: there is nothing to save.")
+        else:
+            self._say(f"Stopped after step {self.saved.step:,}, saved as {self.saved.folder}.")
+            self._say(f"Go on:  glass train {self.out}")
         return 128 + signal
 
     def _say(self, text: str) -> None:
@@ -101,11 +108,16 @@ class Follower:
             f"{counted(event.parameters, 'parameter')}{part}; {counted(event.tokens, 'token')} to learn from,"
             f" {event.held_out:,} held out; {counted(event.steps, 'step')} into {event.folder}"
         )
+        if event.resumed:
+            self._say(f"Resumed after step {event.resumed:,}.")
 
     def _finish(self, event: Any) -> None:
         best = ""
         if event.best is not None:
             best = f"; best held-out loss {event.best:.4f}, at step {event.best_step:,}"
+        if event.best is not None and event.start is not None:
+            better = "" if event.best < event.start else ", which was better"
+            best += f" ({event.start:.4f} before training{better})"
         early = "Ended early, no evaluation got better" if event.early else "Done"
         self._say(f"{early}: {counted(event.step, 'step')}, {counted(event.tokens, 'token')}{best}.")
 

@@ -79,7 +79,7 @@ def save_answer(answer: "Answer", picture: "Picture") -> None:
 def _print_for_people(answer: "Answer", view: dict[str, Any]) -> None:
     """The caption; the drawing, on a terminal; and the table, unless the drawing has all of it."""
     from glassformer.figures.labels import readable
-    from glassformer.figures.terminal import lines, says_all
+    from glassformer.figures.terminal import lines, shows_all
 
     console = stdout()
     for line in answer.caption.split("\n"):
@@ -88,7 +88,7 @@ def _print_for_people(answer: "Answer", view: dict[str, Any]) -> None:
         colored = console.color_system is not None and not console.no_color
         for drawn in lines(view, console.width, colored=colored):
             console.print(drawn)
-        if says_all(view, console.width, columns=len(answer.columns), rows=len(answer.rows)):
+        if shows_all(view, console.width, columns=len(answer.columns), rows=len(answer.rows)):
             return
         console.print()
     print_table(answer.table())

@@ -1,5 +1,6 @@
 """One progress bar for everything that takes a while."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -23,7 +24,15 @@ def progress_bar(what: str) -> Iterator[Advance]:
         TextColumn("{task.fields[done]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as shown:
+    # Only on a terminal may results go past the bar, to stderr; a file or a pipe must get them.
+    live = Progress(
+        *columns,
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+        redirect_stdout=sys.stdout.isatty(),
+    )
+    with live as shown:
         task = shown.add_task(what, total=None, done="")
 
         def advance(done: int, total: int) -> None:

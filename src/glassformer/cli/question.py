@@ -45,6 +45,11 @@ class Request:
         from glassformer.answers.answer import Text
 
         prompt = self.prompt  # before the model, which takes longer to load
+        if "source" in self.lm.capabilities:
+            raise InputError(
+                f"{self.lm.name} writes from a source: ask about a translation, as in"
+                " glass translate --attention, --lens or --saliency"
+            )
         return Text(self.lm, self.lm.encode(prompt))
 
     def generate(self, **options: Any) -> "Completion":

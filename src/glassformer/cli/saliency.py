@@ -46,6 +46,8 @@ def saliency(request: Request, method: str, foil: str | None, **given: Any) -> "
 
     if foil is not None and method == "rollout":
         raise InputError("--not has no meaning for rollout, which knows no next token")
+    if method != "integrated_gradients":
+        flags.refuse("steps", why="needs --method integrated_gradients")
     sampling = {name: given.pop(name) for name in SAMPLING}
     completion = request.generate(**sampling)
     with progress_bar(method) as progress:

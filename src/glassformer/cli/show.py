@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from glassformer.answers import ask
 from glassformer.cli import flags
@@ -12,12 +12,13 @@ from glassformer.errors import InputError, counted
 
 if TYPE_CHECKING:
     from glassformer.answers.answer import Answer
+    from glassformer.hub.lora import AdapterSummary
     from glassformer.tasks.library import ModelSummary, PartSummary, TensorSummary
 
 GPT2_SMALL = 124_439_808
 NOTE_124M = """
 Why 124M and not 117M: OpenAI's first release note and the paper's table say 117M, a miscount that was
-corrected later. Counted from this file it is 124,439,808: 12 blocks of 7,087,872, a token matrix of
+corrected later. Counted, it is 124,439,808: 12 blocks of 7,087,872, a token matrix of
 50,257 × 768, a position matrix of 1,024 × 768 and the last layer norm. The output matrix is the token matrix
 once more and counts once. (The Illustrated GPT-2's own table sums to 124,410,624: it gives the feed-forward
 layer's first bias as 768 instead of 3,072 in each block, and leaves out the last layer norm.)"""
@@ -35,10 +36,12 @@ class Which:
 
 
 @flags.verb
-@flags.argument("model", "A shipped name, a folder, a hub id or a name kept at home.", default=DEFAULT_MODEL)
+@flags.argument(
+    "model", "A shipped name, a folder, a hub id or a name from `glass models`.", default=DEFAULT_MODEL
+)
 @switch("--curve", help="Instead: the loss of a training (its folder or metrics.jsonl).")
 @option("--training-rows", type=TEXT, help="Instead: the rows of features and label that this text becomes.")
-@option("--window", default=8, help="With --training-rows: tokens of a row, at most.")
+@option("--window", default=8, help="With --training-rows: at most N tokens before each label.")
 @option("--update", type=TEXT, help="Instead: one training step toward this text's last token, in numbers.")
 @option("--lr", default=0.001, help="With --update: the learning rate.")
 @flags.loading(flags.revision, flags.offline)
@@ -46,6 +49,8 @@ class Which:
 @flags.collect(Which, "which")
 def show(loading: Loading, picture: Picture, which: Which) -> None:
     """A model's parameters: per tensor, per block, in total, counted from its file.
+
+    A published size (gpt2 … gpt2-xl, gpt1, gpt3-small … gpt3-175b) needs no file.
 
     \b
     glass show                    the model that ships
@@ -57,7 +62,11 @@ def show(loading: Loading, picture: Picture, which: Which) -> None:
     """
     from glassformer.tasks import library
 
-    picture.check_format()
+    picture.check()
+    if which.training_rows is None:
+        flags.refuse("window", why="needs --training-rows")
+    if which.update is None:
+        flags.refuse("lr", why="needs --update")
     flags.one_question(
         {"--curve": which.curve, "--training-rows": which.training_rows, "--update": which.update}
     )
@@ -66,7 +75,12 @@ def show(loading: Loading, picture: Picture, which: Which) -> None:
         print_answer(answer, picture)
         return
 
-    summary = library.describe(loading.model, revision=loading.revision, offline=loading.offline)
+    how: dict[str, Any] = {"revision": loading.revision, "offline": loading.offline}
+    adapter = library.describe_adapter(loading.model, **how)
+    if adapter is not None:
+        print_adapter(adapter, picture)
+        return
+    summary = library.describe(loading.model, **how)
     if picture.output is not None:
         print_answer(ask("parameters", summary), picture)
     elif picture.as_json:
@@ -98,17 +112,40 @@ def metrics_of(name: str) -> Path:
     return file
 
 
+def print_adapter(summary: "AdapterSummary", picture: Picture) -> None:
+    """What a LoRA folder adapts, and how."""
+    if picture.output is not None:
+        raise InputError(
+            f"{summary.folder} is a LoRA folder; a picture of the parameters is of its base: {summary.base}"
+        )
+    if picture.as_json:
+        print_json({**vars(summary), "folder": str(summary.folder)})
+        return
+    layers = ", ".join(f"{name} ({count})" for name, count in summary.layers.items())
+    out(
+        f"LoRA matrices for {summary.base}  ({summary.folder})",
+        "",
+        f"rank        {summary.rank}",
+        f"alpha       {summary.alpha:g}",
+        f"layers      {layers}",
+        f"parameters  {summary.parameters:,}",
+        "",
+        f"The parameters of its base: glass show {summary.base}",
+    )
+
+
 def print_parameters(name: str, summary: "ModelSummary") -> None:
     """Every tensor outside of the blocks, one block of every stack, and the total."""
     width = max(len(tensor.name) for part in summary.parts for tensor in part.tensors) + 2
-    out(f"{name}  ({summary.folder})", "")
+    out(f"{name}  ({summary.folder or 'not on this machine: counted from its published sizes'})", "")
     for part in summary.parts:
         if part.stack:
             print_stack(part, width)
         else:
             out(*(line_of(tensor, width) for tensor in part.tensors))
     out(f"{'total':<{width + 18}}{summary.total:>15,}")
-    out("", f"{size(summary.size)} on disk, {summary.dtype}")
+    if summary.folder is not None:
+        out("", f"{size(summary.size)} on disk, {summary.dtype}")
     if summary.total == GPT2_SMALL:
         out(NOTE_124M)
 

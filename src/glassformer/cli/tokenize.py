@@ -24,6 +24,25 @@ class Which:
     special: bool
     embedding: bool
 
+    def check(self, picture: Picture, given: dict[str, Any]) -> None:
+        """Refuse flags that do not go together, before anything is loaded."""
+        flags.one_question(
+            {
+                "--ids": self.ids,
+                "--merges": self.merges,
+                "--embedding": self.embedding,
+                "--train": given["train"],
+            }
+        )
+        if self.ids:
+            flags.refuse("output", "as_json", why="does not go with --ids, which prints a line of numbers")
+        if given["train"]:
+            unused = ("text", "file", "special", "model", "revision", "as_json", "dark", "width")
+            flags.refuse(*unused, why="does not go with --train, which makes a vocabulary")
+            return
+        flags.refuse("vocab", why="needs --train")
+        picture.check()
+
 
 @flags.verb
 @flags.text
@@ -31,8 +50,13 @@ class Which:
 @switch("--ids", help="Print the ids alone, in one line.")
 @switch("--merges", help="Show how the tokens are made, merge by merge.")
 @switch("--special", help="Read <|endoftext|> as the token.")
-@option("--train", multiple=True, type=PATH, help="Train a new vocabulary on this text file; repeatable.")
-@option("--vocab-size", default=4096, help="With --train: how many tokens it shall have.")
+@option(
+    "--train",
+    multiple=True,
+    type=PATH,
+    help="Train a new vocabulary on this text file; may be given several times.",
+)
+@option("--vocab", former=["--vocab-size"], default=4096, help="With --train: how many tokens it shall have.")
 @switch("--embedding", former=["--vectors"], help="The row of each token + the row of its position.")
 @option(
     "-o",
@@ -56,13 +80,14 @@ def tokenize(loading: Loading, picture: Picture, which: Which, **given: Any) -> 
     """
     from glassformer.tasks.tokenize import load_tokenizer
 
+    which.check(picture, given)
     if given["train"]:
-        train(list(given["train"]), given["vocab_size"], folder=picture.output)
+        train(list(given["train"]), given["vocab"], folder=picture.output)
         return
-    picture.check_format()
     text = flags.read_text(given["text"], given["file"])
     if which.embedding:
-        print_answer(loading.load().embedding(text), picture)
+        lm = loading.load()
+        print_answer(lm.embedding(lm.encode(text, special=which.special)), picture)
         return
 
     tokenizer = load_tokenizer(loading.model, revision=loading.revision, offline=loading.offline)

@@ -37,7 +37,7 @@ class Choosing:
 @option("--top-k", default=0, help="Show the cut after the k likeliest; 0: none.")
 @option("--top-p", default=1.0, help="Show the cut after those that reach p together; 1: none.")
 @flags.loading_by_any_engine
-@flags.picture_of_any_drawing
+@flags.picture(flags.output, flags.dark, flags.width, flags.png_scale, flags.as_json)
 @flags.collect(Choosing, "choosing")
 def top(
     text: str | None,
@@ -57,6 +57,10 @@ def top(
     glass top -o top.svg "Once upon a"       a picture
     glass top --engine torch "Once upon a"   exact: the native engine computes in int8
     glass top --interactive "One day"        pick a token by its number, go on, 0 to go back
+
+    Probabilities are those of the engine that generates. `glass lens` and the other verbs that look inside
+    compute in torch; --engine torch agrees with them. Unlike `glass generate`, which draws at a lower
+    temperature among fewer tokens, this shows the model's own probabilities unless flags say otherwise.
     """
     from glassformer.tasks.complete import check_options
 
@@ -64,6 +68,8 @@ def top(
     prompt = "" if interactive and text is None and file is None else flags.read_text(text, file)
     flags.at_least("-k", k, least=1)
     picture.check()
+    if interactive:
+        flags.refuse("output", "as_json", why="does not go with --interactive, which shows every step")
     options = asdict(choosing)
     check_options(options)  # what is wrong is said before the model is loaded
 
@@ -73,11 +79,13 @@ def top(
         return
     found = lm.top(prompt, k, **options)
     if picture.as_json:
-        print_json({"text": prompt, "next": rows_of(found)})
+        print_json({"text": prompt, "engine": lm.backend.name, "next": rows_of(found)})
     elif picture.output is not None:
         save_answer(found, picture)
     else:
         print_top(found)
+        if sys.stderr.isatty():
+            log(f"({found.made})", style="dim")
 
 
 def rows_of(found: "Top") -> list[dict[str, Any]]:

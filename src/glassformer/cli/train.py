@@ -4,6 +4,7 @@ import copy
 import os
 import signal
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from glassformer.cli import flags
 from glassformer.cli.flags import PATH, Option, argument, option, switch
 from glassformer.cli.printing import print_json
 from glassformer.errors import InputError
-from glassformer.files import MEGABYTE, read_text
+from glassformer.files import MEGABYTE, read_json, read_text
 from glassformer.tasks.recipe import (
     DEFAULT_KIND,
     Numbers,
@@ -26,6 +27,7 @@ from glassformer.tasks.recipe import (
     flag_homes,
     hints,
     kind_with,
+    objective_of,
     sections_of,
 )
 
@@ -33,11 +35,11 @@ DEFAULT_RANK = 8
 # Defaults of fine-tuning: small steps, and few, for a model that knows something.
 GENTLE = {"steps": 500, "batch": 8, "lr": 1e-4, "lr_end": 0.0, "warmup": 20, "eval_every": 100}
 NOT_FOR_TRAIN = {"base", "rank", "alpha", "lora_dropout", "targets"}
-NOT_FOR_FINETUNE = {"base", "tokenizer", "vocab"}
+NOT_FOR_FINETUNE = {"base", "tokenizer", "vocab", "vocabularies"}
 KEPT_BY_FINETUNE = {"dropout", "freeze"}  # of [model]; the rest is decided by the base
 
 OUT = "The folder of the run; the same one again goes on where it stopped."
-LORA = f"Train thin matrices beside the layers (LoRA); --rank is {DEFAULT_RANK} unless given."
+LORA = f"Train low-rank matrices beside the layers (LoRA); --rank is {DEFAULT_RANK} unless given."
 
 
 @dataclass(frozen=True)
@@ -63,18 +65,13 @@ run = flags.group(
 class ByRecipe(flags.Command):
     """A verb with the keys of a recipe. A key that only another kind of model has is answered by a hint."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """As click does it."""
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            name = error.option_name
-            flag = name.removeprefix("--").replace("-", "_")
-            other = None if flag in NOT_FOR_TRAIN else kind_with(flag)
-            if other is None:
-                raise
-            hint = f"see `glass train --kind {other} --help`"
-            raise InputError(f"no such option {name}; kind {other} has it: {hint}") from None
+    def hint(self, ctx: click.Context, name: str) -> str:
+        """The kind of model that has the option, else what is said of any verb's options."""
+        flag = name.removeprefix("--").replace("-", "_")
+        other = None if flag in NOT_FOR_TRAIN else kind_with(flag)
+        if other is None:
+            return super().hint(ctx, name)
+        return f"kind {other} has it: see `glass train --kind {other} --help`"
 
 
 def train(arguments: list[str]) -> click.Command:
@@ -84,7 +81,7 @@ def train(arguments: list[str]) -> click.Command:
 
 def finetune(arguments: list[str]) -> click.Command:
     """The command, with a flag for every key of a recipe that does not belong to the base."""
-    return _with_recipe_flags(finetune_by_recipe, "finetune", DEFAULT_KIND)
+    return _with_recipe_flags(finetune_by_recipe, "finetune", text_kind(arguments))
 
 
 @partial(flags.verb, kind=ByRecipe)
@@ -120,10 +117,12 @@ def finetune_by_recipe(model: str, recipe: Path | None, *, lora: bool, run: Run,
     glass finetune storyteller --data tales.jsonl
     glass finetune gpt2 --data mails/ --lora --targets attn.qkv --targets mlp.up
     glass finetune storyteller --data tales.txt --freeze tokens --freeze "blocks.[01].*"
+    glass finetune runs/de-en --data more.tsv --lora --targets attn.query    pairs, for one that translates
 
     Lines of JSON with a prompt and a completion teach the completion only. What --lora makes is a folder in
-    PEFT's layout, which names its base; `glass generate -m FOLDER` runs it. Gentle defaults: a learning rate
-    of 1e-4 (LoRA: 1e-3), 500 steps.
+    PEFT's layout, which names its base; `glass generate -m FOLDER` runs it. In Python, `gf.load(FOLDER)`
+    merges it into the base, and `lm.save(…)` writes the merged model. Gentle defaults: a learning rate of
+    1e-4 (LoRA: 1e-3), 500 steps.
     """
     if lora and given.get("rank") == 0:
         raise InputError("--lora and --rank 0 contradict each other: rank 0 means no LoRA")
@@ -133,7 +132,7 @@ def finetune_by_recipe(model: str, recipe: Path | None, *, lora: bool, run: Run,
     unused = [key for key in ("alpha", "lora_dropout", "targets") if given.get(key) not in (None, ())]
     if unused and not chosen.lora.rank:
         raise InputError(f"--{unused[0].replace('_', '-')} belongs to LoRA: give --lora too")
-    name = f"{Path(model).name}-{_name(recipe, chosen)}"
+    name = f"{Path(model).name}-{_name(recipe, chosen)}" + ("-lora" if chosen.lora.rank else "")
     _run(chosen, run.out or Path("runs") / name, run)
 
 
@@ -152,6 +151,19 @@ def kind_of(arguments: list[str]) -> str:
         path = path / "recipe.toml" if path.is_dir() else path
         if path.suffix == ".toml" and path.is_file():
             return _kind_of_recipe(path)
+    return DEFAULT_KIND
+
+
+def text_kind(words: Sequence[str]) -> str:
+    """The kind of the first word that names a model here, if it learns from other data than plain text."""
+    from glassformer.tasks.load import kind_of_base
+
+    for word in words:
+        if word.startswith("-") or Path(word).is_file():
+            continue
+        kind = kind_of_base(word)
+        if kind is not None:
+            return kind if objective_of(kind) != objective_of(DEFAULT_KIND) else DEFAULT_KIND
     return DEFAULT_KIND
 
 
@@ -231,6 +243,7 @@ def _recipe(path: Path | None, flags: dict[str, Any], base: str = "") -> tuple[R
     if path is not None:
         recipe = Recipe.read(folder / "recipe.toml" if folder else path)
     elif base:
+        recipe = recipe.changed(kind=text_kind([base]))
         recipe = recipe.changed(**GENTLE | ({"lr": 1e-3} if given.get("rank") else {}))
     if base:
         given["base"] = base
@@ -238,8 +251,13 @@ def _recipe(path: Path | None, flags: dict[str, Any], base: str = "") -> tuple[R
     if path is not None and folder is None and "data" not in given:
         given["data"] = [_find(source, path) for source in recipe.text.data]
     if "data" in given:
-        given["data"] = [str(Path(source).expanduser().absolute()) for source in given["data"]]
+        given["data"] = [_absolute(source) for source in given["data"]]
     return recipe.changed(**given), folder
+
+
+def _absolute(source: str) -> str:
+    """A text that is found from any folder; a web address stays as it is, and is refused when it is read."""
+    return source if "://" in source else str(Path(source).expanduser().absolute())
 
 
 def _find(source: str, recipe: Path) -> str:
@@ -282,11 +300,15 @@ def _run(recipe: Recipe, out: Path, run: Run) -> None:
                 raise KeyboardInterrupt
             follower.progress(what, done=done, total=total)
 
-        for event in train(
-            recipe, out, device=run.device, offline=run.offline, progress=progress, stop=stopper
-        ):
-            follower.show(event)
-            end = event if isinstance(event, Finished) else end
+        try:
+            for event in train(
+                recipe, out, device=run.device, offline=run.offline, progress=progress, stop=stopper
+            ):
+                follower.show(event)
+                end = event if isinstance(event, Finished) else end
+        except KeyboardInterrupt:
+            if follower.at is not None:  # the second Ctrl-C: what is not saved is lost
+                raise
     if not is_main:
         return
     if end is None:
@@ -297,7 +319,20 @@ def _run(recipe: Recipe, out: Path, run: Run) -> None:
         print_json({"model": str(model), **vars(end)})
         return
     prompt = f' "{recipe.show.preview}"' if recipe.show.preview else ""
-    print(f"{model}\n\nRun it:  glass generate -m {out}{prompt}")
+    print(model)
+    verb = "translate" if objective_of(recipe.model.kind) == "target_token" else "generate"
+    print(f"\nRun it:   glass {verb} -m {out}{prompt}")
+    print(f"Keep it:  glass convert {out} NAME, then it is a model of `glass models`")
+    if (library := _loads_elsewhere(model)) is not None:
+        print(f"{library} loads the folder {model}")
+
+
+def _loads_elsewhere(model: Path) -> str | None:
+    """The other library that loads a model's folder, if there is one."""
+    if (model / "adapter_config.json").is_file():
+        return "peft"
+    own = str(read_json(model / "config.json").get("model_type")).startswith("glass-")
+    return None if own else "transformers"
 
 
 class Stopper:

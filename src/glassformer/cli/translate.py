@@ -1,18 +1,20 @@
 """glass translate"""
 
 import json
-from collections.abc import Iterator
-from itertools import islice
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glassformer.cli import flags
-from glassformer.cli.flags import PATH, TEXT, Loading, option, switch
-from glassformer.cli.printing import out
-from glassformer.errors import InputError
+from glassformer.cli.flags import PATH, TEXT, Loading, Picture, option, switch
+from glassformer.cli.printing import log, print_answer
+from glassformer.cli.translated import Which, questions
+from glassformer.errors import InputError, counted
 
 if TYPE_CHECKING:
-    from glassformer.tasks.translate import Translated, Translator
+    from glassformer.tasks.translate import Translator
+    from glassformer.tasks.translated import Translated
 
 GROUP = 64  # lines that are translated together: none is lost once its group is printed
 
@@ -29,10 +31,11 @@ GROUP = 64  # lines that are translated together: none is lost once its group is
 @option("--length-penalty", type=float, help="Above 1 favors long translations. [1.0]")
 @option("-n", "--max-new-tokens", type=int, help="At most N tokens. [128]")
 @switch("--split", help="Translate a text that is too long for the model sentence by sentence.")
+@questions
 @flags.loading(flags.device, flags.dtype, flags.revision, flags.offline)
-@flags.as_json
+@flags.picture_of_any_drawing
 def translate(
-    text: str | None, file: Path | None, to: str | None, split: bool, loading: Loading, **given: Any
+    text: str | None, file: Path | None, loading: Loading, which: Which, picture: Picture, **given: Any
 ) -> None:
     """Translate a text, or a file line by line.
 
@@ -40,49 +43,109 @@ def translate(
     glass translate -m runs/fr-en/model "je suis étudiant"          one sentence
     glass translate -m runs/both/model --to fr -f letter.txt        a file, line by line, in order
     glass translate -m runs/fr-en/model --num-return-sequences 3 --json "merci"    with their scores
+    glass translate -m runs/fr-en/model --alignment -o alignment.svg "je suis étudiant"    a picture
+    glass translate -m runs/fr-en/model --beams "je suis étudiant"  the tree of the search
 
-    Lines that are done are printed at once: a run that is stopped has lost nothing of them.
+    Lines that are done are printed at once: a run that is stopped, or that meets a line that it cannot
+    translate, has lost none of them. An empty line stays an empty line.
     """
-    as_json = given.pop("as_json")
-    options = {name: value for name, value in given.items() if value is not None}
     from glassformer.cli.progress import progress_bar
     from glassformer.tasks.translate import Translator
 
-    if text is not None and text != "-" and file is None:
-        lines = [text]
-    else:
-        lines = flags.read_text(text, file).splitlines()
+    which = which.placed()
+    which.check()
+    picture.check()
+    options = {name: value for name, value in given.items() if value is not None}
+    one_text = text is not None and text != "-" and file is None
+    lines = [text or ""] if one_text else _lines(flags.read_text(text, file))
+    if not any(line.strip() for line in lines):
+        raise InputError("there is nothing to translate: the text is empty")
+    if which.asked and (len(lines) != 1 or options["split"]):
+        raise InputError(f"{which.asked} is about one text{', without --split' if options['split'] else ''}")
     model = loading.load().expect(Translator)
+    model.direction(options.get("to"))  # an unknown language is no fault of a line
+    if which.asked:
+        _answer(model, lines[0], which=which, picture=picture, options=options)
+        return
+
+    where = "" if one_text else f"{'stdin' if file is None else file}, line "
+    cut = 0
     with progress_bar("translating") as progress:
-        done = 0
-        for group in _groups(lines):
-            for found in _translated(model, group, to=to, split=split, options=options):
-                _print(found, as_json)
-            done += len(group)
-            progress(done, len(lines))
+        for found in _translated(model, lines, where=where, options=options, progress=progress):
+            cut += any(one.finish_reason == "length" for one in found)
+            _print(found, picture.as_json)
+    if cut:
+        log(f"{counted(cut, 'translation')} unfinished at the limit of tokens; -n allows more")
 
 
-def _groups(lines: list[str]) -> Iterator[list[str]]:
-    rest = iter(lines)
-    while group := list(islice(rest, GROUP)):
-        yield group
+def _answer(
+    model: "Translator", text: str, *, which: Which, picture: Picture, options: dict[str, Any]
+) -> None:
+    """A question about one translation."""
+    best = model.translate(text, **options)
+    log(best.text)
+    print_answer(which.answer(best, num_beams=options.get("num_beams")), picture)
+
+
+def _lines(text: str) -> list[str]:
+    """Lines as editors count them; `splitlines` also ends them at rare characters such as U+2028."""
+    return [line.removesuffix("\r") for line in text.split("\n")]
 
 
 def _translated(
-    model: "Translator", lines: list[str], *, to: str | None, split: bool, options: dict[str, Any]
-) -> "list[list[Translated]]":
-    """The translations of every line; an empty line has none."""
-    if len(lines) == 1 and not lines[0].strip():
-        raise InputError("there is nothing to translate: the text is empty")
-    some = [line for line in lines if line.strip()]
-    found = iter(model.translate_many(some, to=to, split=split, **options))
-    return [next(found) if line.strip() else [] for line in lines]
+    model: "Translator",
+    lines: list[str],
+    *,
+    where: str,
+    options: dict[str, Any],
+    progress: Callable[[int, int], None],
+) -> "Iterator[list[Translated]]":
+    """The translations of every line, in order; an empty line has none.
+
+    The first line that cannot be translated ends it, after those before it.
+    """
+    for start in range(0, len(lines), GROUP):
+        group = lines[start : start + GROUP]
+        fault = _first_fault(model, group, options)
+        good = group if fault is None else group[: fault[0]]
+
+        found = iter(model.translate_many([line for line in good if line.strip()], **options))
+        for line in good:
+            yield next(found) if line.strip() else []
+        sys.stdout.flush()
+        progress(start + len(good), len(lines))
+        if fault is not None:
+            raise _named(fault[1], where, start + len(good))
+
+
+def _first_fault(
+    model: "Translator", lines: list[str], options: dict[str, Any]
+) -> tuple[int, InputError] | None:
+    """The first line that the model cannot read, and why; empty ones are passed over."""
+    to = options.get("to")
+    for number, line in enumerate(lines):
+        if not line.strip():
+            continue
+        try:
+            for part in model.sentences(line, to=to) if options["split"] else [line]:
+                model.encode_source(part, to=to)
+        except InputError as error:
+            return number, error
+    return None
+
+
+def _named(error: InputError, where: str, before: int) -> InputError:
+    """The error, with the number of its line and what became of the lines before it."""
+    if not where:
+        return error
+    kept = f"the {counted(before, 'line')} before it {'is' if before == 1 else 'are'} done" if before else ""
+    return InputError("; ".join(part for part in (f"{where}{before + 1}: {error}", kept) if part))
 
 
 def _print(found: "list[Translated]", as_json: bool) -> None:
     if as_json:
         print(json.dumps([one.to_dict() for one in found], ensure_ascii=False))
-    elif not found:
-        out("")
-    else:
-        out(*(one.text for one in found))
+        return
+    texts = [one.text for one in found] or [""]
+    for text in texts:
+        print(" ".join(text.splitlines()))  # one line stays one line, whatever the model writes

@@ -10,7 +10,7 @@ DATA = "The folder of LAMBADA and WikiText-2, for a published GPT-2.  [default: 
 
 
 @flags.verb
-@argument("model", "A shipped name, a folder, a hub id or a name kept at home.", default=DEFAULT_MODEL)
+@argument("model", "A shipped name, a folder, a hub id or a name from `glass models`.", default=DEFAULT_MODEL)
 @option("--data", type=PATH, help=DATA)
 @switch("--pull", help="Fetch the model from the hub if it is not on this machine.")
 @flags.picture(flags.output, flags.dark, flags.width, flags.png_scale, flags.as_json)

@@ -43,11 +43,13 @@ class Stream:
         seed: int,
         weights: Sequence[float] = (),
         beginning: int | None = None,
+        names: Sequence[str] = (),
     ) -> None:
-        for number, row in enumerate(rows, 1):
+        for number, row in enumerate(rows):
             if len(row) <= context:
+                name = names[number] if names else f"row {number}"
                 raise InputError(
-                    f"data {number}: {len(row):,} tokens of text are too few for windows of {context + 1}"
+                    f"{name}: {len(row):,} tokens of text are too few for windows of {context + 1}"
                 )
         weights = weights or [len(row) for row in rows]
         positive = all(0 < weight < float("inf") for weight in weights)

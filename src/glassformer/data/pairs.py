@@ -120,6 +120,11 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.sources)
 
+    @property
+    def longest(self) -> tuple[int, int]:
+        """The most ids of a source, and of a target without the last, which is only predicted."""
+        return int(self.sources.lengths.max()), int(self.targets.lengths.max()) - 1
+
     def batch(self, rows: Sequence[int]) -> Batch:
         """Some pairs as arrays: `source` (B, S) and `target` (B, T + 1), filled up on the right by `pad`.
 

@@ -18,6 +18,17 @@ from glassformer.tokenizers.train import text_pieces
 KINDS = (".txt", ".md", ".jsonl")
 PACKINGS = ("", ".gz", ".zst")
 SUFFIXES = tuple(kind + packing for kind in KINDS for packing in PACKINGS)
+# How other files begin -> what they are, and what to do.
+OTHER_FORMATS = {
+    b"%PDF-": "a PDF; extract its text first, as with `pdftotext FILE`",
+    b"PK\x03\x04": "a zip archive, as .docx and .epub are; unpack it, or save it as plain text",
+    b"\x1f\x8b": "packed by gzip; give it a name that ends in .gz, as .txt.gz",
+    b"\x28\xb5\x2f\xfd": "packed by zstd; give it a name that ends in .zst, as .txt.zst",
+    b"\x89PNG": "a picture, which has no text to learn from",
+    b"\xff\xd8\xff": "a picture, which has no text to learn from",
+    b"\xff\xfe": "UTF-16 text; convert it, as with `iconv -f UTF-16 -t UTF-8 FILE`",
+    b"\xfe\xff": "UTF-16 text; convert it, as with `iconv -f UTF-16 -t UTF-8 FILE`",
+}
 MAX_LINE = 1 << 28
 MAX_RATIO, RATIO_FROM = 100, 1 << 26  # text never packs so well; a bomb does
 
@@ -35,6 +46,9 @@ def find_files(path: Path) -> list[Path]:
     """The files of a source: itself, or every file of text in a folder, in the order of the names."""
     if path.is_file():
         return [path]
+    if path.parts[:1] in (("http:",), ("https:",)):
+        address = str(path).replace(":/", "://", 1)
+        raise InputError(f"{address} is a web address; download it first, as with `curl -O {address}`")
     if path.exists() and not path.is_dir():
         raise InputError(f"{path}: neither a regular file nor a folder")
     if not path.is_dir():
@@ -116,6 +130,10 @@ def read_lines(path: Path) -> Iterator[str]:
 
 def _read_text(file: BinaryIO, path: Path) -> Iterator[Piece]:
     """A text file is one document, however long."""
+    start = cast(io.BufferedReader, file).peek(8)
+    for first, what in OTHER_FORMATS.items():
+        if start.startswith(first):
+            raise InputError(f"{path} is not plain text but {what}")
     waiting, blank = "", True
     for number, text in enumerate(text_pieces(file, path)):
         if "\0" in text:

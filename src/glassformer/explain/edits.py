@@ -297,8 +297,8 @@ class Sweep:
     @property
     def restored(self) -> Array:
         """(S, T): 0 nothing, 1 all of the difference."""
-        gap = self.clean - self.corrupted
-        return (self.patched - self.corrupted) / (gap if gap else np.nan)
+        restored: Array = (self.patched - self.corrupted) / (self.clean - self.corrupted)
+        return restored
 
 
 @torch.inference_mode()
@@ -325,6 +325,10 @@ def sweep(
         logits = seen["logits"][:, -1]  # (B, V)
         return numbers(logits[:, answer] - logits[:, foil])
 
+    ends = [lead(reading.run("logits")).item() for reading in (clean, corrupted)]
+    if ends[0] == ends[1]:
+        raise InputError(f"both texts have the logit difference {ends[0]:.4g}: there is nothing to restore")
+
     given = values_at(clean, sites)
     patched = np.zeros((len(sites), size))
     for number, site in enumerate(sites):
@@ -336,7 +340,6 @@ def sweep(
             patched[number, where.start : where.stop] = lead(seen)
         progress(number + 1, len(sites))
 
-    ends = [lead(reading.run("logits")).item() for reading in (clean, corrupted)]
     return Sweep(list(sites), ends[0], ends[1], patched)
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from glassformer.explain.reading import Array, Reading, numbers
-from glassformer.explain.saliency import Saliency, Target, blank_vector, final_with
+from glassformer.explain.saliency import Inputs, Saliency, Target, final_with
 
 Progress = Callable[[int, int], object]
 FRACTIONS = tuple(n / 10 for n in range(11))
@@ -65,20 +65,20 @@ def faithfulness(
 ) -> Curves:
     """Deletion and insertion for every target of an explanation; all fractions of a target are one pass."""
     reading.check_ids()
-    net, causal = reading.net, reading.stack().causal
-    words = net.embed(reading.batch())[0]  # (T, D)
-    void = blank_vector(net, blank)
+    inputs = Inputs(reading, saliency.source)
+    words = inputs.words  # (T, D)
+    void = inputs.blank_vector(blank)
     orders = np.random.default_rng(SEED)
     curves = []
     for number, (target, scores) in enumerate(zip(saliency.targets, saliency.scores, strict=True), 1):
-        text = reading.until(target.position) if causal else reading
-        size = len(text.ids)
+        read = Inputs(reading.until(target.position)) if inputs.causal else inputs
+        size = len(read.words)
 
-        def probability(gone: Array, *, text: Reading = text, target: Target = target) -> Array:
+        def probability(gone: Array, *, read: Inputs = read, target: Target = target) -> Array:
             """(B,) with the tokens blank that are True in a row of `gone` (B, T)."""
             blanks = torch.as_tensor(gone, device=words.device)
             some = torch.where(blanks[..., None], void, words[: gone.shape[1]])  # (B, T, D)
-            return _probability(text, target, some)
+            return _probability(read, target, some)
 
         gone = _blanked(scores[:size], fractions)  # (F, T)
         both = probability(np.concatenate([gone, ~gone])).reshape(2, -1)  # (2, F)
@@ -101,10 +101,10 @@ def _blanked(scores: Array, fractions: tuple[float, ...]) -> Array:
     return gone
 
 
-def _probability(reading: Reading, target: Target, words: Tensor) -> Array:
+def _probability(inputs: Inputs, target: Target, words: Tensor) -> Array:
     """(B,) of the target's token, for B ways to put in token vectors (B, T, D)."""
-    final = final_with(reading, words)[:, target.position]  # (B, D)
-    logits = reading.net.head(final)  # (B, V)
+    final = final_with(inputs, words)[:, target.position]  # (B, D)
+    logits = inputs.reading.net.head(final)  # (B, V)
     return numbers(logits.float().softmax(-1)[:, target.token])
 
 
@@ -120,11 +120,11 @@ def _mean_correlation(one: Saliency, other: Saliency) -> float:
     for target, a, b in zip(one.targets, one.scores, other.scores, strict=True):
         # In a causal model the tokens behind a target have no part in it: to agree on that is no agreement.
         size = target.position + 1 if one.causal else len(a)
-        correlations.append(_spearman(a[:size], b[:size]))
+        correlations.append(spearman(a[:size], b[:size]))
     return float(np.mean(correlations))
 
 
-def _spearman(a: Array, b: Array) -> float:
+def spearman(a: Array, b: Array) -> float:
     """Correlation of ranks, ties sharing theirs; 1 for texts of a single token, which have one order only."""
     one, other = _ranks(a), _ranks(b)
     one, other = one - one.mean(), other - other.mean()

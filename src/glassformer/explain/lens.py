@@ -19,7 +19,7 @@ from glassformer.nn.stack import Stack
 from glassformer.trace import Tracer
 
 CHUNK = 32  # positions whose logits, of all stages, are in memory at a time
-BLOCK = 2048  # of the vocabulary
+BLOCK = 2048  # tokens of the vocabulary whose rows of the output matrix are read at a time; see _unembed
 EDITED = 1e-3  # share of the stream that no part accounts for, from which it is an edit and not rounding
 
 
@@ -177,10 +177,10 @@ class Residual:
 
 
 @torch.inference_mode()
-def residual(reading: Reading, *, position: int) -> Residual:
-    """How a position's vector changes on its way up."""
-    position = reading.check_position(position)
-    names = stages(reading.stack())
+def residual(reading: Reading, *, position: int, stack: str = "") -> Residual:
+    """How a position's vector changes on its way up a stack."""
+    position = reading.check_position(position, stack=stack)
+    names = stages(reading.stack(stack))
     seen = reading.run(*names)
     way = torch.stack([seen[name][0, position].double() for name in names])  # (S, D)
     before = torch.cat([torch.zeros_like(way[:1]), way[:-1]])

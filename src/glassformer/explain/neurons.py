@@ -94,7 +94,9 @@ class Factors:
 
 
 @torch.inference_mode()
-def activations(reading: Reading, *, layers: Sequence[int] | None = None, stack: str = "") -> Activations:
+def activations(
+    reading: Reading, *, layers: int | Sequence[int] | None = None, stack: str = ""
+) -> Activations:
     """The neurons of all layers, or of some, over a text."""
     chosen = reading.check_layers(layers, stack=stack)
     sites = layer_sites(reading.stack(stack), "mlp.neurons", layers=chosen)

@@ -34,6 +34,8 @@ class Readable(Protocol):
     @property
     def config(self) -> Any: ...
     @property
+    def capabilities(self) -> frozenset[str]: ...
+    @property
     def stacks(self) -> tuple[Stack, ...]: ...
     @property
     def tokens(self) -> nn.Embedding: ...
@@ -52,6 +54,7 @@ class Readable(Protocol):
         self, *ids: Tensor, last: bool = False
     ) -> Tensor: ...  # the source first, if it reads two texts
     def embed(self, ids: Tensor) -> Tensor: ...
+    def embed_source(self, ids: Tensor) -> Tensor: ...
     def unembed(self, x: Tensor) -> Tensor: ...
     def stream_norm(self, site: str) -> nn.LayerNorm | None: ...
     def new_cache(self, rows: int, capacity: int) -> Any: ...
@@ -105,7 +108,7 @@ class Reading:
         """What the model makes of its inputs, without a trace of its own: (rows, 1, V), or (rows, T, V)."""
         if self.source is None:
             return self.net(self.batch(rows), last=last)
-        return self.net(self._tensor(self.source, rows), self.batch(rows), last=last)
+        return self.net(self.source_batch(rows), self.batch(rows), last=last)
 
     def stepper(self) -> Any:
         """What reads the text token by token: the model, bound to the source if there is one."""
@@ -117,6 +120,10 @@ class Reading:
     def batch(self, rows: int = 1) -> Tensor:
         """The ids as a tensor (rows, T) on the model's device."""
         return self._tensor(self.ids, rows)
+
+    def source_batch(self, rows: int = 1) -> Tensor:
+        """The ids of the source as a tensor (rows, S)."""
+        return self._tensor(self.check_source(), rows)
 
     def _tensor(self, ids: Sequence[int], rows: int) -> Tensor:
         row = torch.tensor([list(ids)], device=self.net.device)  # (1, T)
@@ -135,6 +142,8 @@ class Reading:
 
     def ids_of(self, stack: str = "") -> list[int]:
         """The tokens at the positions of a stack: those of the text, or of the source."""
+        if not stack and not self.net.stacks:  # a recurrent network
+            return self.ids
         return self._ids(source=self.stack(stack).source)
 
     def axes(self, *, stack: str = "", part: str = "attn") -> tuple[list[int], list[int]]:
@@ -147,8 +156,10 @@ class Reading:
         return attention_of(self.stack(stack), part).source
 
     def _ids(self, *, source: bool) -> list[int]:
-        if not source:
-            return self.ids
+        return self.check_source() if source else self.ids
+
+    def check_source(self) -> list[int]:
+        """The tokens of the source; a reading without one is refused."""
         if self.source is None:
             raise InputError("this model reads a source text beside the text, and none was given")
         return self.source
@@ -157,7 +168,7 @@ class Reading:
         """Refuse a text that is empty, longer than the context, or has ids outside of the vocabulary."""
         self._check_text(self.ids, "text")
         if reads_source(self.net):
-            self._check_text(self._ids(source=True), "source text")
+            self._check_text(self.check_source(), "source text")
         elif self.source is not None:
             raise InputError("this model reads one text: it has no use for a source text")
 
@@ -176,7 +187,7 @@ class Reading:
         """A layer of a stack, counted from 0."""
         return check_layer(self.stack(stack), layer)
 
-    def check_layers(self, layers: Sequence[int] | None, *, stack: str = "") -> list[int]:
+    def check_layers(self, layers: int | Sequence[int] | None, *, stack: str = "") -> list[int]:
         """Some layers of a stack; all of them for None."""
         return check_layers(self.stack(stack), layers)
 
@@ -233,7 +244,7 @@ def attention_of(stack: Stack, name: str) -> Part:
 
 def reads_source(net: Readable) -> bool:
     """Whether a model reads a source text beside the text."""
-    return any(stack.source for stack in net.stacks)
+    return "source" in net.capabilities
 
 
 def holds_source(net: Readable, address: str) -> bool:
@@ -257,10 +268,12 @@ def check_layer(stack: Stack, layer: int) -> int:
     return _in_range("layer", layer, stack.layers)
 
 
-def check_layers(stack: Stack, layers: Sequence[int] | None) -> list[int]:
-    """Some layers of a stack, at least one; all of them for None."""
+def check_layers(stack: Stack, layers: int | Sequence[int] | None) -> list[int]:
+    """Some layers of a stack, or one; all of them for None."""
     if layers is None:
         return list(range(stack.layers))
+    if isinstance(layers, int):
+        return [check_layer(stack, layers)]
     if not layers:
         raise InputError("layers is empty; name at least one layer")
     return [check_layer(stack, layer) for layer in layers]

@@ -1,4 +1,4 @@
-"""Which earlier tokens made a token likely: for every target, a score for each token before it.
+"""Which tokens made a token likely: for every target, a score for each token before it, or of the source.
 
 One forward pass serves all targets, and their backward passes run side by side. Each method has its own idea
 of importance; `faithfulness.py` tests what they say by taking tokens away.
@@ -14,7 +14,7 @@ from torch import Tensor
 from glassformer.errors import InputError
 from glassformer.explain.attention import patterns, rollout
 from glassformer.explain.reading import Array, Readable, Reading, layer_sites, numbers
-from glassformer.explain.stream import last_stage, stages
+from glassformer.explain.stream import stages, stream_end
 from glassformer.trace import Edit
 
 Progress = Callable[[int, int], object]
@@ -42,6 +42,7 @@ class Saliency:
     )
     gaps: Array | None = None  # (N,) integrated gradients: how far the scores are from adding up, as a share
     causal: bool = True  # whether tokens behind a target have no part in it
+    source: bool = False  # whether the tokens are those of the source
 
     @property
     def shares(self) -> Array:
@@ -52,6 +53,50 @@ class Saliency:
         return shares
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """The tokens that get a score: those of the text or, in a model that reads two, those of the source."""
+
+    reading: Reading
+    source: bool = False
+
+    @property
+    def site(self) -> str:
+        """Where their vectors go in, with those of their positions."""
+        stacks = [stack for stack in self.reading.net.stacks if stack.source == self.source]
+        if not stacks:  # a recurrent network
+            return "encoder.embed" if self.source else "embed"
+        return stages(stacks[-1])[0]
+
+    @property
+    def causal(self) -> bool:
+        """Whether tokens behind a target have no part in it."""
+        stacks = self.reading.net.stacks
+        return not self.source and (not stacks or stacks[-1].causal)
+
+    @property
+    def words(self) -> Tensor:
+        """(T, D): the token vectors alone."""
+        net, reading = self.reading.net, self.reading
+        words = net.embed_source(reading.source_batch()) if self.source else net.embed(reading.batch())
+        return words[0].detach()
+
+    def blank_vector(self, blank: int | None) -> Tensor:
+        """(D,): what is put in the place of a token that is taken away."""
+        net = self.reading.net
+        if blank is None:
+            return torch.zeros_like(net.tokens.weight[0])
+        ids = torch.tensor([[blank]], device=net.device)
+        return (net.embed_source(ids) if self.source else net.embed(ids))[0, 0].detach()
+
+    @property
+    def square(self) -> int:
+        """How many numbers one layer's attention has, of all heads: of the longer text with itself."""
+        heads = max((stack.heads for stack in self.reading.net.stacks), default=1)
+        longest = max(len(self.reading.ids), len(self.reading.source or ()))
+        return max(1, heads) * longest**2
+
+
 def saliency(
     reading: Reading,
     targets: Sequence[Target],
@@ -59,35 +104,38 @@ def saliency(
     method: str = "grad_x_input",
     steps: int = 32,
     blank: int | None = None,
+    source: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> Saliency:
-    """Explain some tokens of a text.
+    """Explain some tokens of a text, by those before them or by those of the `source`.
 
     `steps` is for integrated gradients. `blank` is the token that occlusion puts in a token's place; None: a
     vector of zeros.
     """
-    known = methods_of(reading)
+    known = methods_of(reading, source=source)
     if method not in known:
-        lacking = ", and this model has no attention" if method in METHODS else ""
+        lacking = ", and this model has no attention" if method in METHODS and not source else ""
         raise InputError(f"method {method!r} is none of {', '.join(known)}{lacking}")
     reading.check_ids()
     targets = check_targets(reading, targets)
+    inputs = Inputs(reading, source)
     gaps = None
     if method == "rollout":
         through = rollout(patterns(reading))[-1]  # (T, T)
         scores = through[[target.position for target in targets]]
     elif method == "occlusion":
-        scores = _occlusion(reading, targets, blank, progress)
+        scores = _occlusion(inputs, targets, blank, progress)
     elif method == "integrated_gradients":
-        scores, gaps = _integrated(reading, targets, steps, progress)
+        scores, gaps = _integrated(inputs, targets, steps, progress)
     else:
-        scores = _lengths(reading, targets, method == "grad_x_input", progress)
-    return Saliency(method, targets, scores, gaps, reading.stack().causal)
+        scores = _lengths(inputs, targets, method == "grad_x_input", progress)
+    return Saliency(method, targets, scores, gaps, inputs.causal, source)
 
 
-def methods_of(reading: Reading) -> tuple[str, ...]:
-    """The methods that a model allows: rollout follows attention."""
-    return METHODS if reading.stack().heads else tuple(one for one in METHODS if one != "rollout")
+def methods_of(reading: Reading, *, source: bool = False) -> tuple[str, ...]:
+    """The methods that a model allows: rollout follows attention within one text."""
+    heads = reading.net.stacks[-1].heads if reading.net.stacks else 0
+    return METHODS if heads and not source else tuple(one for one in METHODS if one != "rollout")
 
 
 def check_targets(reading: Reading, targets: Sequence[Target]) -> list[Target]:
@@ -114,26 +162,27 @@ def directions(net: Readable, targets: Sequence[Target]) -> Tensor:
     return weight[[target.token for target in targets]] - torch.stack(foils)
 
 
-def _lengths(reading: Reading, targets: Sequence[Target], times_input: bool, progress: Progress) -> Array:
+def _lengths(inputs: Inputs, targets: Sequence[Target], times_input: bool, progress: Progress) -> Array:
     """(N, T): the length of each token's gradient, or of its product with the token's vector."""
-    words = reading.net.embed(reading.batch()).detach()  # (1, T, D)
+    words = inputs.words
     found: list[Tensor] = []
-    for gradients in _gradients(reading, targets):
+    for gradients in _gradients(inputs, targets):
         vectors = gradients[:, 0] * words if times_input else gradients[:, 0]  # (n, T, D)
         found.append(vectors.norm(dim=-1))
         progress(sum(map(len, found)), len(targets))
     return numbers(torch.cat(found))
 
 
-def _gradients(reading: Reading, targets: Sequence[Target], words: Tensor | None = None) -> Iterator[Tensor]:
+def _gradients(inputs: Inputs, targets: Sequence[Target], words: Tensor | None = None) -> Iterator[Tensor]:
     """(n, B, T, D), some targets at a time: gradients of their logits by the token vectors (B, T, D)."""
-    net, stack = reading.net, reading.stack()
+    reading = inputs.reading
+    net = reading.net
     ends: list[Tensor] = []
 
     def put_in(embedded: Tensor) -> Tensor:
         # The site holds tokens and positions together: other words are put in by what they differ from the
         # text's.
-        moved = embedded if words is None else embedded + (words - net.embed(reading.batch()))
+        moved = embedded if words is None else embedded + (words - inputs.words)
         ends.append(moved.detach().requires_grad_())
         return ends[0]
 
@@ -144,18 +193,19 @@ def _gradients(reading: Reading, targets: Sequence[Target], words: Tensor | None
 
     # An edit of the pattern that changes nothing makes attention run step by step: the fused kernel cannot be
     # differentiated side by side (is_grads_batched).
-    hooks: dict[str, Edit] = {stages(stack)[0]: put_in, last_stage(stack): take_out}
-    for part in stack.attention:
-        sites = layer_sites(stack, f"{part.name}.pattern")
-        hooks |= dict.fromkeys(sites, lambda pattern: pattern)
+    hooks: dict[str, Edit] = {inputs.site: put_in, stream_end(net): take_out}
+    for stack in net.stacks if inputs.source else net.stacks[-1:]:
+        for part in stack.attention:
+            sites = layer_sites(stack, f"{part.name}.pattern")
+            hooks |= dict.fromkeys(sites, lambda pattern: pattern)
     with torch.enable_grad():
-        reading.run(edits=hooks, rows=1 if words is None else len(words))
+        reading.run(last=bool(net.stacks), edits=hooks, rows=1 if words is None else len(words))
         final = net.norm(ends[1])  # (B, T, D)
 
     # All targets share the forward pass. Their backward passes run side by side, as many as fit in ROOM: each
     # holds the gradient of one layer's patterns, (B, H, T, T).
     wanted = directions(net, targets)
-    together = max(1, ROOM // (final.shape[0] * max(1, stack.heads) * final.shape[1] ** 2))
+    together = max(1, ROOM // (final.shape[0] * inputs.square))
     for start in range(0, len(targets), together):
         some = targets[start : start + together]
         pulls = final.new_zeros(len(some), *final.shape)  # (n, B, T, D)
@@ -166,72 +216,64 @@ def _gradients(reading: Reading, targets: Sequence[Target], words: Tensor | None
 
 
 def _integrated(
-    reading: Reading, targets: Sequence[Target], steps: int, progress: Progress
+    inputs: Inputs, targets: Sequence[Target], steps: int, progress: Progress
 ) -> tuple[Array, Array]:
     """Gradients on the way from zeros to the words (Gauss-Legendre), times the words; and the gap left."""
     if steps < 1:
         raise InputError(f"steps must be at least 1, not {steps}")
     places, weights = np.polynomial.legendre.leggauss(steps)
-    words = reading.net.embed(reading.batch()).detach()[0]  # (T, D)
+    words = inputs.words
     total = np.zeros((len(targets), len(words)))
     for number, (place, weight) in enumerate(zip((places + 1) / 2, weights / 2, strict=True), 1):
-        gradients = _gradients(reading, targets, float(place) * words[None])
+        gradients = _gradients(inputs, targets, float(place) * words[None])
         parts = [numbers((some[:, 0] * words).sum(-1)) for some in gradients]  # (n, T) each
         total += weight * np.concatenate(parts)  # (N, T)
         progress(number, steps)
 
     ends = torch.stack([words, torch.zeros_like(words)])
-    end, start = numbers(logits_with(reading, targets, words=ends))
+    end, start = numbers(logits_with(inputs, targets, words=ends))
     rise = np.float64(end) - np.float64(start)  # (N,)
     return total, np.abs(total.sum(-1) - rise) / np.maximum(np.abs(rise), 1e-12)
 
 
 @torch.no_grad()
-def final_with(reading: Reading, words: Tensor) -> Tensor:
-    """(B, T, D): the output of the final norm, for B ways to put in token vectors (B, T, D)."""
-    stack = reading.stack()
-    moved = words - reading.net.embed(reading.batch())
-    edits: dict[str, Edit] = {stages(stack)[0]: lambda embedded: embedded + moved}
-    seen = reading.run(last_stage(stack), edits=edits, rows=len(words))
-    final: Tensor = reading.net.norm(seen[last_stage(stack)])
+def final_with(inputs: Inputs, words: Tensor) -> Tensor:
+    """(B, T, D): the output of the final norm, for B ways to put in token vectors."""
+    net = inputs.reading.net
+    moved, end = words - inputs.words, stream_end(net)
+    edits: dict[str, Edit] = {inputs.site: lambda embedded: embedded + moved}
+    seen = inputs.reading.run(end, last=bool(net.stacks), edits=edits, rows=len(words))
+    final: Tensor = net.norm(seen[end])
     return final
 
 
-def logits_with(reading: Reading, targets: Sequence[Target], *, words: Tensor) -> Tensor:
+def logits_with(inputs: Inputs, targets: Sequence[Target], *, words: Tensor) -> Tensor:
     """(B, N): each target's logit, or its lead over the foil, for B ways to put in words (B, T, D)."""
     positions = [target.position for target in targets]
-    final = final_with(reading, words)[:, positions]  # (B, N, D)
-    return torch.einsum("bnd,nd->bn", final, directions(reading.net, targets))
+    final = final_with(inputs, words)[:, positions]  # (B, N, D)
+    return torch.einsum("bnd,nd->bn", final, directions(inputs.reading.net, targets))
 
 
-def blank_vector(net: Readable, blank: int | None) -> Tensor:
-    """(D,): what is put in the place of a token that is taken away."""
-    if blank is None:
-        return torch.zeros_like(net.tokens.weight[0])
-    return net.embed(torch.tensor([[blank]], device=net.device))[0, 0].detach()
-
-
-def _occlusion(reading: Reading, targets: Sequence[Target], blank: int | None, progress: Progress) -> Array:
+def _occlusion(inputs: Inputs, targets: Sequence[Target], blank: int | None, progress: Progress) -> Array:
     """How far the logit falls when a token is taken away; a pass with one token away serves all targets."""
-    stack = reading.stack()
-    words = reading.net.embed(reading.batch()).detach()[0]  # (T, D)
-    void = blank_vector(reading.net, blank)
-    full = logits_with(reading, targets, words=words[None])[0]  # (N,)
+    words = inputs.words
+    void = inputs.blank_vector(blank)
+    full = logits_with(inputs, targets, words=words[None])[0]  # (N,)
 
     # In a causal model tokens behind a target change nothing: they need no pass, and their scores are exactly
     # 0.
     positions = np.array([target.position for target in targets])
-    size = 1 + int(positions.max()) if stack.causal else len(words)
+    size = 1 + int(positions.max()) if inputs.causal else len(words)
     scores = np.zeros((len(targets), len(words)))
-    together = max(1, ROOM // (4 * max(1, stack.heads) * len(words) ** 2))
+    together = max(1, ROOM // (4 * inputs.square))
     for start in range(0, size, together):
         away = torch.arange(start, min(start + together, size))
         without = words.repeat(len(away), 1, 1)  # (B, T, D)
         without[torch.arange(len(away)), away] = void
-        fall = full - logits_with(reading, targets, words=without)  # (B, N)
+        fall = full - logits_with(inputs, targets, words=without)  # (B, N)
         scores[:, start : start + len(away)] = numbers(fall).T
         progress(start + len(away), size)
 
-    if stack.causal:
+    if inputs.causal:
         scores[np.arange(len(words)) > positions[:, None]] = 0.0
     return scores

@@ -22,6 +22,14 @@ def last_stage(stack: Stack) -> str:
     return stages(stack)[-1]
 
 
+def stream_end(net: Readable) -> str:
+    """The site whose values the final norm and the output matrix read.
+
+    A recurrent network has no residual stream: what its steps give goes to the output matrix.
+    """
+    return last_stage(net.stacks[-1]) if net.stacks else "final"
+
+
 def final_norm(net: Readable) -> nn.LayerNorm | None:
     """The norm between the last block and the output matrix; None in a model that has none."""
     return net.norm if isinstance(net.norm, nn.LayerNorm) else None

@@ -1,7 +1,7 @@
 """Play a grid: the composite mark of a matrix as the rectangles and texts of its visible part.
 
 views.js does the same in the browser, where the window can be moved; a test compares both. Whatever needs a
-measure (where labels are cut, which text fits) was decided by the layout and stands in the mark.
+measure (where labels are cut, which text fits) was decided by the layout and is part of the mark.
 """
 
 from collections.abc import Iterator
@@ -136,7 +136,7 @@ class Grid:
 
         fill = self._color(c, value)
         edge = {"stroke": "line"} if self.mark["edge"] else {}
-        tip = self._tip(r, c, self._says(value, text))
+        tip = self._tip(r, c, self._described(value, text))
         yield _rect(corner, self.mark["cell"], fill=fill, **edge, tip=tip, keys=keys)
         if text:
             middle = _middle(corner, self.mark["cell"], lower=3.5)
@@ -144,15 +144,15 @@ class Grid:
             look: Mark = {"size": SMALL, "anchor": "middle", "mono": True, "fill": ink, "keys": keys}
             yield self._text(middle, text, "texts", **look)
 
-    def _says(self, value: float, text: str) -> str:
-        """What a cell says: its text where that is the number, else its text and its number."""
+    def _described(self, value: float, text: str) -> str:
+        """The description of a cell: its text where that is the number, else its text and its number."""
         if self.view.get("numeric"):
             return text
         shown = quantity(value, self.view.get("unit"))
         return f"“{text}” {shown}" if text else shown
 
-    def _tip(self, r: int, c: int, says: str) -> str:
-        return f"{self.view['rows'][r]} · {self.view['columns'][c]}: {says}"
+    def _tip(self, r: int, c: int, described: str) -> str:
+        return f"{self.view['rows'][r]} · {self.view['columns'][c]}: {described}"
 
     def _outlines(self) -> Iterator[Mark]:
         """Frames around some cells."""
@@ -164,7 +164,7 @@ class Grid:
                 yield _rect(corner, (wide, high), fill="none", stroke="mark")
 
     def _overview(self) -> Iterator[Mark]:
-        """The pooled matrix, a frame around it, one around the window, and a line that says where that is."""
+        """The pooled matrix, a frame around it, one around the window, and a line with its position."""
         little = self.mark["overview"]
         x, y = little["x"], little["y"]
         wide, high = little["cell"]
@@ -186,7 +186,7 @@ class Grid:
         yield _text(place, f"below: {rows}, {columns}", size=SMALL, fill="soft")
 
     def _patch(self, corner: tuple[float, float], n: int, m: int, value: float | None) -> Mark:
-        """One patch of the overview; its keys say where a click on it goes."""
+        """One patch of the overview; its keys are the target of a click."""
         size = self.mark["overview"]["cell"]
         by_rows, by_columns = self.mark["overview"]["by"]
         r, c = n * by_rows, m * by_columns
@@ -207,7 +207,7 @@ class Grid:
 
 
 def _middle(corner: tuple[float, float], size: tuple[float, float], *, lower: float) -> tuple[float, float]:
-    """Where a text stands in a cell: its base line is a little below the middle."""
+    """The position of a text in a cell: its base line is a little below the middle."""
     (x, y), (wide, high) = corner, size
     return x + wide / 2, y + high / 2 + lower
 

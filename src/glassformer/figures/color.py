@@ -1,6 +1,6 @@
-"""Colors that color-blind readers can tell apart, too, on white paper and on a dark screen.
+"""Colors that color-blind readers can distinguish, too, on white paper and on a dark screen.
 
-A mark names its color: a name of the palette ("ink", "s0"), "none", or a value on a scale. So a layout knows
+A mark names its color: a name of the palette ("ink", "s0"), "none", or a value on a scale. So a layout needs
 no theme, and light and dark are two ways to look the same names up.
 """
 

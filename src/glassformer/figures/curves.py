@@ -152,7 +152,7 @@ def _rulers(sheet: Sheet, view: Spec, axes: Axes) -> None:
 
 
 def _on_axis(view: Spec, value: float, step: float) -> str:
-    """A round number as it stands on an axis."""
+    """A round number as an axis shows it."""
     if view.get("unit") == "percent":
         return percent(value)
     return number(value) if view.get("log") else tick(value, step)
@@ -259,7 +259,7 @@ def sparks(view: Spec, room: float) -> Sheet:
 def _spark(
     sheet: Sheet, view: Spec, n: int, *, corner: tuple[float, float], size: tuple[float, float]
 ) -> None:
-    """One small curve, filled to its ground; every token has a place that says its value."""
+    """One small curve, filled to its ground; every token has a place that shows its value."""
     (left, y), (step, high) = corner, size
     one = view["series"][n]
     known = _known(one)

@@ -146,7 +146,7 @@ def _shown(texts: Iterable[str], room: int, size: float) -> dict[str, list[Any]]
 
 
 def _head(sheet: Sheet, view: Spec, grid: Mark, corner: tuple[float, float]) -> float:
-    """What stands above the cells; how high it is.
+    """What is drawn above the cells; its height.
 
     Its height is that of the longest name of any column, visible or not: nothing moves when the window does.
     """
@@ -192,7 +192,7 @@ def _overview(sheet: Sheet, view: Spec, window: Window, room: float) -> Mark:
     for line in wrap(about, int(room / width_of("x", SMALL))):
         sheet.note(0, y, text=line)
         y += 13
-    sheet.reach(0, y + SMALL * 0.25)  # the line below says where the window is, so the grid writes it
+    sheet.reach(0, y + SMALL * 0.25)  # the line below gives the position of the window, so the grid writes it
 
     cell = [round(wide, 4), round(high, 4)]
     return {"x": 0.0, "y": 0.0, "cell": cell, "by": [down, across], "values": packed(pooled), "note": y}

@@ -1,4 +1,4 @@
-"""Texts in pictures: what cannot be seen is marked, and every label knows its width."""
+"""Texts in pictures: what cannot be seen is marked, and every label has a width."""
 
 import math
 import unicodedata
@@ -7,7 +7,7 @@ from typing import Any
 
 LONGEST = 200  # characters of a token in a label
 MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
-HALF = 0.5 + 1e-9  # rounds halves up, also those that a float holds as a little less: 0.2905 × 1000
+HALF = 0.5 + 1e-9  # rounds halves up, also those that a float holds as a little less: 0.5005 × 1000
 WIDE = (  # two columns: East Asian scripts and emoji
     (0x1100, 0x115F), (0x2E80, 0x303E), (0x3041, 0xA4CF), (0xAC00, 0xD7A3), (0xF900, 0xFAFF),
     (0xFE30, 0xFE6F), (0xFF00, 0xFF60), (0xFFE0, 0xFFE6), (0x1F300, 0x1FAFF), (0x20000, 0x3FFFD),
@@ -17,7 +17,7 @@ WIDE = (  # two columns: East Asian scripts and emoji
 def visible(piece: str) -> str:
     """A token's text with its blanks, control characters and other invisible ones made visible."""
     shown = "".join(_visible(char) for char in piece)
-    # A combining mark at the start would sit on whatever stands before the label.
+    # A combining mark at the start would be drawn on the character before the label.
     alone = shown and unicodedata.category(shown[0]).startswith("M")
     return "◌" + shown if alone else shown
 
@@ -66,7 +66,7 @@ def cells(text: str) -> int:
 
 
 def cut(text: str, room: int) -> str:
-    """A text in at most `room` columns; where something is left out there stands "…"."""
+    """A text in at most `room` columns; "…" marks what is left out."""
     if cells(text) <= room:
         return text
 
@@ -103,7 +103,7 @@ def quantity(value: float, unit: str | None) -> str:
 
 
 def number(value: float) -> str:
-    """A number as it stands in a picture: about three digits."""
+    """A number as a picture shows it: about three digits."""
     size = abs(value)
     sign = "−" if value < 0 else ""
     if 0 < size < 0.0005:
@@ -122,7 +122,7 @@ def number(value: float) -> str:
 
 
 def _decimals(value: float) -> int:
-    """How many digits stand behind the point."""
+    """The number of digits after the point."""
     size = abs(value)
     if size >= 100 or value == int(value):
         return 0
@@ -132,7 +132,7 @@ def _decimals(value: float) -> int:
 
 
 def percent(value: float) -> str:
-    """A share as it stands in a picture."""
+    """A share as a picture shows it."""
     tenths = int(abs(value) * 1000 + HALF)
     if not tenths and value:
         return number(value * 100) + " %"

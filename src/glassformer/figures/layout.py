@@ -9,6 +9,7 @@ from glassformer.figures.labels import quantity, wrap
 from glassformer.figures.marks import SMALL, Mark, Sheet, Spec, shade, width_of
 from glassformer.figures.packing import short
 from glassformer.figures.strips import arcs, bars, boxes, tokens
+from glassformer.figures.trees import tree
 
 ROOM = 960.0  # the width that a picture may take
 ROOMS = (ROOM, 640.0, 360.0)  # of the layouts that a page chooses from
@@ -154,7 +155,7 @@ def panels(view: Spec, room: float) -> Sheet:
 
 
 def _panel(view: Spec, n: int, room: float) -> Sheet:
-    """One of the drawings; its grids know in which panel they are."""
+    """One of the drawings; its grids get the number of their panel."""
     sheet = part(view, min(room, view.get("room", room)))
     sheet.marks = [_inside(mark, n) for mark in sheet.marks]
     return sheet
@@ -177,5 +178,6 @@ KINDS: dict[str, Callable[[Spec, float], Sheet]] = {
     "lines": lines,
     "sparks": sparks,
     "boxes": boxes,
+    "tree": tree,
     "panels": panels,
 }

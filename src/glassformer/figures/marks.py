@@ -1,6 +1,6 @@
 """A sheet of marks: rectangles, texts, lines, arcs and grids at their places. Renderers only play them.
 
-`docs/views.md` ("What marks are") and `marks.schema.json` say what is in each.
+`docs/views.md` ("What marks are") and `marks.schema.json` describe each.
 """
 
 import math
@@ -75,13 +75,13 @@ class Sheet:
         self.height = max(self.height, y)
 
     def rect(self, x: float, y: float, *, size: Point, fill: Color = "none", **more: Any) -> None:
-        """A rectangle. More: stroke; tip (what it says when it is pointed at), keys (what it belongs to)."""
+        """A rectangle. More: stroke; tip (its description under the pointer), keys (what it belongs to)."""
         w, h = size
         self.marks.append({"mark": "rect", "x": x, "y": y, "w": w, "h": h, "fill": fill, **more})
         self.reach(x + w, y + h)
 
     def text(self, x: float, y: float, *, text: str, **more: Any) -> None:
-        """A text on its base line. More: size, anchor, fill, bold, mono, turn (stands up), keys."""
+        """A text on its base line. More: size, anchor, fill, bold, mono, turn (vertical), keys."""
         mark = {"mark": "text", "x": x, "y": y, "text": text, "size": TEXT, "fill": "ink", **more}
         size = mark["size"]
         pressed = press(text, size) if mark.get("mono") else 0.0

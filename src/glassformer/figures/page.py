@@ -39,7 +39,7 @@ draw(document.getElementById("view"), JSON.parse(document.getElementById("data")
 
 
 def _inline(data: Spec) -> str:
-    """JSON that can stand in a page: nothing in a text can end the script element that it stands in."""
+    """JSON for a page: no text in it can end the script element that contains it."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for char in "<>&\u2028\u2029":
         text = text.replace(char, f"\\u{ord(char):04x}")

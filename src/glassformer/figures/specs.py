@@ -43,6 +43,11 @@ def strip(tokens: Sequence[str], values: Any, *, scale: Spec, **more: Any) -> Sp
     return {"kind": "tokens", "tokens": names(tokens), "values": plain(values), "scale": scale, **more}
 
 
+def tree(nodes: Sequence[Spec], *, scale: Spec, **more: Any) -> Spec:
+    """Nodes with a `parent`, a `label`, a `value` and a `note`; a parent comes before its children."""
+    return {"kind": "tree", "nodes": list(nodes), "scale": scale, **more}
+
+
 def curves(x: Sequence[Any], series: dict[str, Any], **more: Any) -> Spec:
     """Named lines over x."""
     made = [{"name": name, "values": plain(values)} for name, values in series.items()]

@@ -147,7 +147,7 @@ def _bar(sheet: Sheet, view: Spec, ruler: Ruler, *, which: tuple[int, int], y: f
     fill = "line" if faint else "below" if below else color.series(n)
     sheet.rect(min(ruler.zero, end), top, size=size, fill=fill, tip=tip, keys=[f"t{at}"])
 
-    # The number of a negative bar stands on the other side of zero, where there is room.
+    # The number of a negative bar is on the other side of zero, where there is room.
     behind = max(ruler.zero, end) + 4
     ink = "soft" if faint else "ink"
     sheet.note(behind, top + ruler.thick - 3, text=shown, fill=ink)
@@ -168,7 +168,7 @@ class Row:
         return self.starts[at] + self.widths[at] / 2 if self.flat else at * PITCH + 9
 
     def lift(self, source: int, target: int) -> float:
-        """How far an arc stands out."""
+        """How far an arc reaches."""
         if source == target:
             return 16.0
         return 14 + abs(self.middle(source) - self.middle(target)) * 0.5
@@ -241,7 +241,7 @@ def _arc(sheet: Sheet, view: Spec, row: Row, *, edge: Point, lift: float, base: 
 def boxes(view: Spec, room: float) -> Sheet:
     """Rows of pieces, each with a note: what a word is made of, or features and the label that follows them.
 
-    The new piece of a row (`made`) is filled, a `label` stands behind an arrow.
+    The new piece of a row (`made`) is filled, a `label` follows an arrow.
     """
     sheet = Sheet()
     y = 0.0
@@ -280,7 +280,7 @@ def _box(sheet: Sheet, corner: Point, text: str, *, tip: str, keys: list[str], h
 
 
 def _label_column(view: Spec, left: float, room: float) -> float:
-    """Where all labels stand below each other; 0 where some row is too long for that."""
+    """The x at which all labels are aligned; 0 if some row is too long for that."""
     end = longest = 0.0
     for row in view["rows"]:
         if row.get("label") is None:

@@ -10,7 +10,7 @@ from glassformer.figures.marks import Mark, Sheet, Spec
 
 SANS = "Inter, 'Segoe UI', Roboto, Helvetica, Arial, 'DejaVu Sans', 'Noto Sans', sans-serif"
 MONO = "ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', 'Noto Sans Mono', monospace"
-TIPS = 4000  # marks that say what they are; more would only make the file large
+TIPS = 4000  # marks with a description; more would only make the file large
 Attributes = dict[str, str]
 
 
@@ -101,7 +101,7 @@ def _line(mark: Mark) -> Attributes:
 
 
 def _arc(mark: Mark) -> Attributes:
-    """A curve whose two handles stand out as far as it is lifted."""
+    """A curve whose two handles reach as far as it is lifted."""
     lift, right = mark["lift"], mark.get("right")
     handles = [(x + lift, y) if right else (x, y - lift) for x, y in mark["points"]]
     start, end = mark["points"]

@@ -14,6 +14,7 @@ from glassformer.figures import color
 from glassformer.figures.labels import axis_titles, cells, cut, quantity, readable, ten, wrap
 from glassformer.figures.marks import Spec
 from glassformer.figures.packing import Array, Rows, numbers, unpacked
+from glassformer.figures.trees import Tree
 
 BLOCKS, EIGHTHS = "▁▂▃▄▅▆▇█", " ▏▎▍▌▋▊▉"
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -58,7 +59,7 @@ def _draws(view: Spec) -> bool:
     return view["kind"] != "panels" or not all(one.get("small") for one in view["panels"])
 
 
-def says_all(view: Spec, width: int, *, columns: int, rows: int) -> bool:
+def shows_all(view: Spec, width: int, *, columns: int, rows: int) -> bool:
     """Whether a table of `columns` and `rows` has nothing that the drawing does not have."""
     if view["kind"] == "boxes":
         return True
@@ -79,7 +80,7 @@ def bar(share: float, room: int) -> str:
 
 
 def _theme() -> str:
-    """Whether the terminal is dark, as far as it says."""
+    """Whether the terminal is dark, if it reports its colors."""
     background = os.environ.get("COLORFGBG", "").rpartition(";")[2]
     return "light" if background in ("7", "15") else "dark"
 
@@ -340,7 +341,7 @@ def sparks(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
 
 
 def boxes(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
-    """Pieces with gaps between; the new one stands out, a label stands behind an arrow."""
+    """Pieces with gaps between; the new one is emphasized, a label follows an arrow."""
     left = _widest([row["note"] for row in view["rows"]])
     for row in view["rows"]:
         note = _right(row["note"], left)
@@ -357,6 +358,32 @@ def boxes(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
             line.append(shown, style="black on cyan" if colored and new else "not dim")
             line.append(" ")
         yield line
+
+
+def tree(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
+    """A line for every way to a leaf, from where it leaves another one; the marked way has a mark."""
+    nodes, grown = view["nodes"], Tree(view["nodes"])
+    for chain in grown.lines():
+        level = grown.depth[chain[0]]
+        marked = bool(nodes[chain[-1]].get("marked"))
+        line = Text(
+            ("● " if marked else "· ") + "  " * min(level, width // 8), style="bold" if marked else ""
+        )
+        line.append(f"{level + 1}: ", style="dim")
+        for at in chain:
+            node = nodes[at]
+            piece = Text(cut(node["label"], LABEL), style=_style(view["scale"], node["value"], colored))
+            if not colored and node["value"] is not None:
+                piece.append(_digit(view["scale"], node["value"]).translate(RAISED))
+            if line.cell_len + piece.cell_len + 1 > width:
+                yield line
+                line = Text("    ")
+            line.append_text(piece).append(" ")
+        note = nodes[chain[-1]]["note"]
+        if line.cell_len + cells(note) > width:
+            yield line
+            line = Text("    ")
+        yield line.append(note, style="dim")
 
 
 def panels(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
@@ -384,5 +411,6 @@ KINDS: dict[str, Drawing] = {
     "lines": curves,
     "sparks": sparks,
     "boxes": boxes,
+    "tree": tree,
     "panels": panels,
 }

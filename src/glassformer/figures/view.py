@@ -1,4 +1,4 @@
-"""A view: plain data that says what a picture shows. It can be drawn, shown and saved."""
+"""A view: plain data that describes a picture. It can be drawn, shown and saved."""
 
 import csv
 import io
@@ -136,14 +136,19 @@ class View:
             raise InputError(f"{path}: is not JSON") from None
         if isinstance(spec, dict) and isinstance(spec.get("view"), dict):
             spec = spec["view"]  # the file is that of an answer, which holds its view
-        if not isinstance(spec, dict) or not set(spec) >= REQUIRED or spec["kind"] not in KINDS:
+        if not isinstance(spec, dict) or not set(spec) >= REQUIRED or spec["kind"] not in [*KINDS]:
             raise InputError(f"{path}: is not a view that this version can draw")
         if spec.get("view") not in READS:
             known = " and ".join(map(str, READS))
             raise InputError(
                 f"{path}: is a view of version {spec.get('view')!r}; this Glassformer draws versions {known}"
             )
-        return cls(spec)
+        view = cls(spec)
+        try:  # drawn once here, so that a later drawing cannot fail on some key deep inside
+            view.to_svg(), view.to_text(), view.to_numpy()
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+            raise InputError(f"{path}: is not a view that this version can draw ({error!r:.200})") from None
+        return view
 
 
 def drawn_numbers(spec: Spec) -> Any:
@@ -174,7 +179,7 @@ def frame(columns: list[str], rows: list[list[Any]]) -> Any:
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file, or say why not."""
+    """Write a file, or raise an error with the reason."""
     try:
         path.write_bytes(data)
     except OSError as error:

@@ -2,7 +2,7 @@
 /**
  * Draws views live: plays the marks that Python laid out, and adds what a still picture cannot do: hover, pin, keys,
  * a table, files. It lays nothing out: every place, every cut label and every color name comes with the marks.
- * `docs/views.md` says what marks are. No dependency, no build step, no network.
+ * `docs/views.md` describes the marks. No dependency, no build step, no network.
  *
  * @typedef {Record<string, any>} Spec   a view
  * @typedef {Record<string, any>} Mark
@@ -197,22 +197,22 @@ class Grid {
   cell(made, [x, y], r, c, value) {
     const [wide, high] = this.mark.cell, keys = [`r${r}`, `c${c}`], text = this.view.texts ? this.view.texts[r][c] : "";
     const edge = this.mark.edge ? { stroke: "line" } : {};
-    made.push(rect([x, y], [wide, high], { fill: this.color(c, value), ...edge, tip: this.tip(r, c, this.says(value, text)), keys }));
+    made.push(rect([x, y], [wide, high], { fill: this.color(c, value), ...edge, tip: this.tip(r, c, this.described(value, text)), keys }));
     if (!text) return;
     const look = { size: SMALL, anchor: "middle", mono: true, fill: this.color(c, value, true), keys };
     made.push(this.text([x + wide / 2, y + high / 2 + 3.5], text, this.texts, look));
   }
 
   /** @param {number} value @param {string} text */
-  says(value, text) {
+  described(value, text) {
     if (this.view.numeric) return text;
     const shown = quantity(value, this.view.unit);
     return text ? `“${text}” ${shown}` : shown;
   }
 
-  /** @param {number} r @param {number} c @param {string} says */
-  tip(r, c, says) {
-    return `${this.view.rows[r]} · ${this.view.columns[c]}: ${says}`;
+  /** @param {number} r @param {number} c @param {string} described */
+  tip(r, c, described) {
+    return `${this.view.rows[r]} · ${this.view.columns[c]}: ${described}`;
   }
 
   /** Frames around some cells. @param {Mark[]} made */
@@ -225,7 +225,7 @@ class Grid {
     }
   }
 
-  /** The pooled matrix, a frame around it, one around the window, and a line that says where that is. @param {Mark[]} made */
+  /** The pooled matrix, a frame around it, one around the window, and a line with its position. @param {Mark[]} made */
   overview(made) {
     const { x, y, cell: [wide, high], by: [byRows, byColumns], note } = this.mark.overview;
     this.patches.forEach((row, n) => row.forEach((value, m) => made.push(this.patch([x + m * wide, y + n * high], n, m, value))));
@@ -236,7 +236,7 @@ class Grid {
     made.push(lettering([x, y + note], `below: ${rows}, ${columns}`, { size: SMALL, fill: "soft" }));
   }
 
-  /** One patch of the overview; its keys say where a click on it goes. @param {number[]} corner @param {number} n @param {number} m @param {number | null} value */
+  /** One patch of the overview; its keys are the target of a click. @param {number[]} corner @param {number} n @param {number} m @param {number | null} value */
   patch(corner, n, m, value) {
     const { cell, by } = this.mark.overview, r = n * by[0], c = m * by[1], keys = ["overview", `w${r}.${c}`];
     if (value === null) return rect(corner, cell, { fill: "none", hatch: true, tip: this.mark.void, keys });
@@ -447,7 +447,7 @@ export function draw(host, { view, layouts }, options = {}) {
   /** Which mark an event meets. @param {Event} event */
   const at = (event) => Number(/** @type {SVGElement} */ (event.target).dataset?.at ?? -1);
 
-  /** Show what a mark says, and what belongs to it. @param {number} mark */
+  /** Show the description of a mark, and the marks that belong to it. @param {number} mark */
   function point(mark) {
     if (mark === current) return;
     current = mark;
@@ -483,7 +483,7 @@ export function draw(host, { view, layouts }, options = {}) {
   }
   scroll.addEventListener("scroll", moveTip);
 
-  /** Keep what a mark says; on the overview, go there. @param {number} mark */
+  /** Pin the description of a mark; on the overview, go there. @param {number} mark */
   function pin(mark) {
     const where = mark < 0 ? null : (marks[mark].keys ?? []).join(" ").match(/^overview w(\d+)\.(\d+)$/);
     if (where) {
@@ -497,7 +497,7 @@ export function draw(host, { view, layouts }, options = {}) {
     frame.dataset.pinned = String(pinned >= 0);
   }
 
-  /** The nearest mark that says something, in a direction. @param {number} dx @param {number} dy */
+  /** The nearest mark with a description, in a direction. @param {number} dx @param {number} dy */
   function step(dx, dy) {
     const tipped = marks.map((mark, n) => ({ mark, n })).filter(({ mark }) => mark.tip);
     if (current < 0) return tipped.length ? tipped[0].n : -1;
@@ -520,6 +520,7 @@ export function draw(host, { view, layouts }, options = {}) {
       point(step(moves[event.key][0], moves[event.key][1]));
       if (current >= 0) drawn[current].scrollIntoView({ block: "nearest", inline: "nearest" });
       moveTip();
+      tip.scrollIntoView({ block: "nearest", inline: "nearest" });
     } else if (event.key === "Enter" || event.key === " ") pin(current);
     else if (event.key === "Escape") {
       pinned = -1;

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from glassformer.generation.decode import Continuation, check_prompts, prefill
+from glassformer.generation.decode import Continuation, check_prompts, end_of_room, prefill
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import Rules, best, log_softmax
 from glassformer.generation.stepper import Cache, Logits, Stepper
@@ -25,6 +25,18 @@ class Beam:
     finish: str = ""
 
 
+@dataclass(frozen=True)
+class Step:
+    """What one step of a search chose from: the best ways to continue its beams, best first.
+
+    Their tokens include the end token, if they end with it.
+    """
+
+    candidates: list[Beam]
+    running: list[Beam]  # those that are continued
+    ended: list[Beam]  # those that are finished, with their score
+
+
 def beam_search(
     model: Stepper,
     prompts: Sequence[Sequence[int]],
@@ -40,19 +52,44 @@ def beam_search(
     Once `cancelled`, those found so far.
     Options and prompts are checked now, before the first result is asked for.
     """
-    rooms = check_prompts(model, prompts, options=options)
     rules = Rules(options, frozenset(ends), known, frozenset(forbidden))
-    searches = [
-        _Search(number, prompt, room, options, rules)
+    searches = _searches(model, prompts, rules)
+    return _results(model, searches, cancelled or (lambda: False))
+
+
+def beam_steps(
+    model: Stepper,
+    prompt: Sequence[int],
+    *,
+    options: Options,
+    ends: Collection[int] = (),
+    forbidden: Collection[int] = (),
+) -> Iterator[Step]:
+    """The same search for one prompt, step by step."""
+    searches = _searches(model, [prompt], Rules(options, frozenset(ends), None, frozenset(forbidden)))
+    for _ in _run(model, searches, lambda: False):
+        yield searches[0].last
+
+
+def _searches(model: Stepper, prompts: Sequence[Sequence[int]], rules: Rules) -> list["_Search"]:
+    rooms = check_prompts(model, prompts, options=rules.options)
+    return [
+        _Search(number, prompt, room, rules.options, rules)
         for number, (prompt, room) in enumerate(zip(prompts, rooms, strict=True))
     ]
-    return _run(model, searches, cancelled or (lambda: False))
 
 
-def _run(
+def _results(
     model: Stepper, searches: Sequence["_Search"], cancelled: Callable[[], bool]
 ) -> Iterator[list[Beam]]:
-    """All searches together, each step one batch; results in the order of the prompts."""
+    """The results of all searches, in the order of the prompts."""
+    for _ in _run(model, searches, cancelled):
+        pass
+    yield from (search.results() for search in searches)
+
+
+def _run(model: Stepper, searches: Sequence["_Search"], cancelled: Callable[[], bool]) -> Iterator[None]:
+    """All searches together, each step one batch; yields after every step."""
     alive = [search for search in searches if not search.done]
     logits, cache = _begin(model, alive) if alive else (None, None)
     while alive and logits is not None and cache is not None:
@@ -66,12 +103,12 @@ def _run(
             mine = slice(place * search.width, (place + 1) * search.width)
             search.advance(logits[mine], totals[mine])
             rows += [] if search.done else [mine.start + beam.row for beam in search.running]
+        yield
         alive = [search for search in alive if not search.done]
         if alive:
             cache = cache.select(rows)
             last = [[beam.tokens[-1]] for search in alive for beam in search.running]
             logits = model.step(np.array(last, dtype=np.int64), cache)
-    yield from (search.results() for search in searches)
 
 
 def _begin(model: Stepper, searches: Sequence["_Search"]) -> tuple[Logits, Cache]:
@@ -96,6 +133,7 @@ class _Search:
     ended: list[Beam] = field(default_factory=list)
     length: int = 0
     done: bool = False  # nothing better can be found
+    last: Step = field(default_factory=lambda: Step([], [], []))
 
     def __post_init__(self) -> None:
         # All beams begin alike, so only the first may be continued in the first step.
@@ -103,7 +141,8 @@ class _Search:
         self.running = [Beam((), (), total) for total in totals]
         if self.room == 0:
             self.done = True
-            self.ended = [Beam((), (), np.float32(0), score=0.0, finish="length")] * self.width
+            finish = end_of_room(0, self.options)
+            self.ended = [Beam((), (), np.float32(0), score=0.0, finish=finish)] * self.width
 
     @property
     def width(self) -> int:
@@ -131,9 +170,12 @@ class _Search:
         candidates = self._extensions(logits, totals)
         at_edge = self.left == 1
         ended = [beam for beam in candidates[: self.width] if self._ends(beam) or at_edge]
-        self.ended = _best([*self.ended, *map(self._finish, ended)], self.width)
+        finished = [self._finish(beam) for beam in ended]
+        self.ended = _best([*self.ended, *finished], self.width)
         self.running = [beam for beam in candidates if not self._ends(beam)][: self.width]
         self.done = at_edge or self._settled()
+        scored = [replace(beam, score=done.score) for beam, done in zip(ended, finished, strict=True)]
+        self.last = Step(candidates, self.running, scored)
 
     def _ends(self, beam: Beam) -> bool:
         return beam.tokens[-1] in self.rules.ends
@@ -163,11 +205,11 @@ class _Search:
     def _finish(self, beam: Beam) -> Beam:
         """A finished beam with its score: total / length ** length_penalty."""
         score = float(beam.total) / len(beam.tokens) ** self.options.length_penalty
+        edge = end_of_room(len(beam.tokens), self.options)
         if self._ends(beam):
-            forced = self.rules.forces_end(self.left)
-            finish = "length" if forced else "stop"
+            finish = edge if self.rules.forces_end(self.left) else "stop"
             return Beam(beam.tokens[:-1], beam.logprobs[:-1], beam.total, beam.row, score, finish)
-        return Beam(beam.tokens, beam.logprobs, beam.total, beam.row, score, "length")
+        return Beam(beam.tokens, beam.logprobs, beam.total, beam.row, score, edge)
 
     def _settled(self) -> bool:
         """Whether to end: enough beams finished, and the best that runs cannot beat the worst of them."""

@@ -47,7 +47,7 @@ class Event(NamedTuple):
     continuation: Continuation
     token: int | None = None
     logprob: float | None = None  # of the model itself, before temperature and filters
-    finish: str | None = None  # "stop", "length" or "cancelled"
+    finish: str | None = None  # "stop", "length" (max_new_tokens), "context" (it is full) or "cancelled"
 
     @property
     def prompt(self) -> int:
@@ -129,7 +129,7 @@ class _Loop:
         for one in continuations:
             if rooms[one.prompt] == 0:
                 one.stop()
-                yield Event(one, finish="length")
+                yield Event(one, finish=end_of_room(0, self.options))
         alive = [one for one in continuations if not one.finished]
         cache: Cache | None = None
         while alive:
@@ -158,11 +158,15 @@ class _Loop:
         token = choose(scores, options, choice=one.choice, position=one.length)
         if token in self.rules.ends:
             one.stop()
-            return Event(one, finish="length" if self.rules.forces_end(room) else "stop")
+            # The end token was the last for which there was room, if it was forced.
+            edge = end_of_room(len(one.tokens) + 1, options)
+            return Event(one, finish=edge if self.rules.forces_end(room) else "stop")
         one.tokens.append(token)
+        finish = None
         if room == 1:
             one.stop()
-        return Event(one, token, float(raw[token]) - log_total, "length" if one.finished else None)
+            finish = end_of_room(len(one.tokens), options)
+        return Event(one, token, float(raw[token]) - log_total, finish)
 
     def _room(self, one: Continuation) -> int:
         """How many tokens may still follow."""
@@ -170,6 +174,13 @@ class _Loop:
         if context is None or self.options.overflow == "slide":
             return room
         return min(room, context - one.length)
+
+
+def end_of_room(length: int, options: Options) -> str:
+    """Why a continuation of this length has no room for more: what was asked for is done, or the context is
+    full.
+    """
+    return "length" if length >= options.max_new_tokens else "context"
 
 
 def prefill(

@@ -121,9 +121,9 @@ def best(logits: Row, k: int) -> Ids:
     if not 0 < k < len(logits):
         return ids
     blocks = len(logits) // BLOCK
-    if (
-        blocks > k
-    ):  # the k-th of the blocks' best is no better than the k-th of all: few are left to be sorted
+    # Sorting the whole vocabulary would take longer than the rest of a step. At least k tokens are as good as
+    # the k-th of the blocks' best, so no token below that one can be among the k best: few are left.
+    if blocks > k:
         tops = logits[: blocks * BLOCK].reshape(blocks, BLOCK).max(axis=1)
         ids = np.flatnonzero(logits >= np.partition(tops, -k)[-k])
     scores = logits[ids]

@@ -20,7 +20,13 @@ from glassformer.hub.families import Family, family_of
 from glassformer.hub.families import family as find_family
 from glassformer.hub.mapping import Place, blank, export_tensors, place_tensors
 from glassformer.hub.tensors import DTYPES, StoredTensor, read_header
-from glassformer.hub.vocabulary import folder_tokenizer, tokenizer_config
+from glassformer.hub.vocabulary import (
+    SOURCE,
+    check_fits,
+    folder_tokenizer,
+    tokenizer_config,
+    tokenizer_files,
+)
 from glassformer.nn.net import Net
 from glassformer.tokenizers import Tokenizer
 
@@ -29,7 +35,7 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.safetensors")
 OURS = {CONFIG, WEIGHTS, "tokenizer.json", "tokenizer_config.json", "generation_config.json", "card.md"}
-OURS |= {"adapter_config.json", "adapter_model.safetensors"}  # what a save writes
+OURS |= {SOURCE, "adapter_config.json", "adapter_model.safetensors"}  # what a save writes
 
 
 @dataclass
@@ -54,7 +60,7 @@ def load_folder(
     Dropout belongs to a training, not to a model: the folder's value is not read.
     """
     model, places, _ = outline(folder, dropout=dropout)
-    tokenizer = folder_tokenizer(folder, model.vocab)
+    tokenizer = folder_tokenizer(folder, model.vocab, source_vocab=_source_vocab(model))
     machine.check_memory(model.config.parameters * dtype.itemsize, what=str(folder))
 
     for place in places:
@@ -66,6 +72,11 @@ def load_folder(
     model.tie()
     _check_filled(model)
     return Loaded(model.eval(), tokenizer, folder, find_family(model.kind))
+
+
+def _source_vocab(model: Net) -> int:
+    """How many tokens sources have; 0 where they have no vocabulary of their own."""
+    return int(getattr(model.config, "source_vocab", 0))
 
 
 def outline(folder: Path, *, dropout: float = 0.0) -> tuple[Net, list[Place], dict[str, Any]]:
@@ -103,7 +114,8 @@ def save_folder(
     token_ids = family.token_ids(tokenizer, model.config)
     files: dict[str, str] = {}
     if tokenizer is not None:
-        files["tokenizer.json"] = tokenizer.to_json()
+        check_fits(tokenizer, folder, vocab=model.vocab, source_vocab=_source_vocab(model))
+        files |= tokenizer_files(tokenizer)
         files["tokenizer_config.json"] = pretty(tokenizer_config(tokenizer, model.context))
         files["generation_config.json"] = pretty(token_ids)
     if card is not None or family.note:
@@ -143,7 +155,8 @@ def tensor_entries(folder: Path) -> dict[str, StoredTensor]:
 def parse_dtype(name: str) -> torch.dtype:
     """A floating-point type by its name; bf16 only where it does not crash."""
     known = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES.values() if dtype.is_floating_point}
-    known |= {"auto": torch.float32, "fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+    known |= {"auto": torch.float32, "fp32": torch.float32, "fp64": torch.float64}
+    known |= {"bf16": torch.bfloat16, "fp16": torch.float16}
     if name not in known:
         raise InputError(f"dtype {name!r} is none of {', '.join(known)}")
     if known[name] is torch.bfloat16 and machine.bf16() == "crashes":

@@ -1,12 +1,16 @@
 """Names to folders: shipped models, folders, models kept at home, the hub and its cache. No torch here."""
 
 import contextlib
+import difflib
 import hashlib
 import os
 import re
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from glassformer import machine
 from glassformer.errors import CheckpointError, InputError, NetworkError
@@ -86,17 +90,40 @@ def split_name(name: str, revision: str | None = None) -> tuple[str, str | None]
 
 def download(id: str, revision: str | None, *, offline: bool = False) -> Path:
     """The folder of a hub model in the hub's cache; downloads what is missing, checks what it downloads."""
+    try:
+        return _download(id, revision, offline=offline)
+    except NetworkError:
+        meant = _similar(id)
+        if meant is None:
+            raise
+        raise InputError(f"there is no model {id!r} on this machine; did you mean {meant}?") from None
+
+
+def _similar(id: str) -> str | None:
+    """The model or folder that was probably meant by a name that leads nowhere; None for a published one."""
+    if id in KNOWN or by_repository(id) is not None:
+        return None
+    folder = Path(id).parent
+    if "/" in id:
+        names = [str(one) for one in folder.iterdir()] if folder.is_dir() else []
+    else:
+        names = [one.name for one in _folders(SHIPPED) + _folders(machine.home() / "models")] + list(KNOWN)
+    close = difflib.get_close_matches(id, names, n=1, cutoff=0.75)
+    return close[0] if close else None
+
+
+def _download(id: str, revision: str | None, *, offline: bool) -> Path:
     from huggingface_hub import HfApi, constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     repository, revision, known = _pinned(id, revision)
     offline = offline or constants.HF_HUB_OFFLINE
     for place in dict.fromkeys((repository, id)):  # others may have kept a known model under its short name
-        with contextlib.suppress(LocalEntryNotFoundError, OSError):
+        with contextlib.suppress(LocalEntryNotFoundError, OSError, RuntimeError):  # or there is no such home
             folder = Path(
                 snapshot_download(place, revision=revision, allow_patterns=PATTERNS, local_files_only=True)
             )
-            if _is_whole(folder):
+            if is_whole(folder):
                 return folder
     if offline:
         raise NetworkError(
@@ -121,7 +148,7 @@ def download(id: str, revision: str | None, *, offline: bool = False) -> Path:
             f" downloaded from {constants.ENDPOINT} ({_root(error)}); check the name and the network"
         ) from None
     verify(folder, known)
-    if not _is_whole(folder):
+    if not is_whole(folder):
         raise CheckpointError(
             f"{repository} has no config.json with safetensors weights, the only ones that are loaded"
         )
@@ -157,8 +184,15 @@ def kept() -> list[Kept]:
     return found + _cached()
 
 
-def remove(name: str) -> int:
-    """Delete a model that is kept at home or in the hub's cache; returns the bytes freed."""
+class Removal(NamedTuple):
+    """A model that can be deleted: the bytes that this frees, and what deletes it."""
+
+    size: int
+    delete: Callable[[], object]
+
+
+def plan_removal(name: str) -> Removal:
+    """How to delete a model that is kept at home or in the hub's cache; nothing is deleted yet."""
     id, revision = split_name(name)
     if shipped(id) is not None:
         raise InputError(f"{id} ships with Glassformer and cannot be removed")
@@ -166,17 +200,11 @@ def remove(name: str) -> int:
     if folder is not None and folder.is_dir():
         if folder.is_symlink():
             raise InputError(f"{folder} is a link to {folder.resolve()}; remove that")
-        size = _size(folder)
-        shutil.rmtree(folder)
-        return size
-    from huggingface_hub import scan_cache_dir
-    from huggingface_hub.errors import CacheNotFound
-
+        return Removal(_size(folder), partial(shutil.rmtree, folder))
     repository, _, _ = _pinned(id, None)
-    try:
-        cache = scan_cache_dir()
-    except CacheNotFound:
-        raise InputError(f"there is no model {id} on this machine") from None
+    cache = _scan()
+    if cache is None:
+        raise InputError(f"there is no model {id} on this machine")
     # By hash alone another repository's copy of the same revision could be the one that goes.
     mine = frozenset(
         repo for repo in cache.repos if repo.repo_id in (repository, id) and repo.repo_type == "model"
@@ -190,8 +218,7 @@ def remove(name: str) -> int:
     if not commits:
         raise InputError(f"there is no model {name} on this machine")
     plan = replace(cache, repos=mine).delete_revisions(*commits)
-    plan.execute()
-    return int(plan.expected_freed_size)
+    return Removal(int(plan.expected_freed_size), plan.execute)
 
 
 def home_folder(name: str) -> Path | None:
@@ -231,7 +258,7 @@ def _pinned(id: str, revision: str | None) -> tuple[str, str | None, Known | Non
     return known.repository, revision or known.revision, known if revision in (None, known.revision) else None
 
 
-def _is_whole(folder: Path) -> bool:
+def is_whole(folder: Path) -> bool:
     """Whether configuration and weights are there: a download may have been cut off."""
     if (folder / "adapter_config.json").is_file() and (folder / "adapter_model.safetensors").is_file():
         return True
@@ -244,13 +271,22 @@ def _is_whole(folder: Path) -> bool:
     )
 
 
-def _cached() -> list[Kept]:
+def _scan() -> Any:
+    """What the hub's cache holds; None where there is no cache."""
     from huggingface_hub import scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
 
     try:
-        cache = scan_cache_dir()
+        return scan_cache_dir()
     except CacheNotFound:
+        return None
+    except (OSError, RuntimeError, ValueError) as error:  # ~ of a user who does not exist, a file, no access
+        raise InputError(f"the hub's cache cannot be read ({error}); check HF_HOME") from None
+
+
+def _cached() -> list[Kept]:
+    cache = _scan()
+    if cache is None:
         return []
     found = []
     for repo in sorted(cache.repos, key=lambda repo: repo.repo_id):

@@ -7,6 +7,7 @@ GPT-2's layers are stored (in, out) there, which peft calls `fan_in_fan_out`; th
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +66,41 @@ class Adapter:
     weights: dict[str, LoraWeights]
 
 
+@dataclass(frozen=True)
+class AdapterSummary:
+    """What a LoRA folder adapts, and how, from its configuration and the headers of its weights."""
+
+    folder: Path
+    base: str
+    rank: int
+    alpha: float
+    layers: dict[str, int]  # the layers by their names in the file, `*` for the block; how many of each
+    parameters: int
+
+
+def summarize(folder: Path) -> AdapterSummary:
+    """Describe a LoRA folder; nothing is loaded, and its base need not be on this machine."""
+    config = _read_config(folder)
+    layers: Counter[str] = Counter()
+    ranks, parameters = {0}, 0
+    for name, entry in read_header(folder / WEIGHTS).items():
+        match = KEY.fullmatch(name)
+        if match is None:
+            raise CheckpointError(f"{entry.path}: {name[:100]!r} is not a LoRA matrix")
+        parameters += math.prod(entry.shape)
+        if match["side"] == "A":
+            layers[re.sub(r"\.\d+\.", ".*.", match["layer"])] += 1
+            ranks.add(entry.shape[0])
+    return AdapterSummary(
+        folder=folder,
+        base=_base(config, folder / CONFIG),
+        rank=max(ranks),
+        alpha=_alpha(config, folder / CONFIG),
+        layers=dict(layers),
+        parameters=parameters,
+    )
+
+
 def is_adapter(folder: Path) -> bool:
     """Whether a folder holds a LoRA adapter and no model of its own."""
     return (folder / CONFIG).is_file() and not (folder / "config.json").is_file()
@@ -79,9 +115,7 @@ def read_adapter(folder: Path, *, family: Family) -> Adapter:
     """Read and check a LoRA folder whose base is of a family."""
     config = _read_config(folder)
     base = _base(config, folder / CONFIG)
-    alpha = config.get("lora_alpha")
-    if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not -1e30 < alpha < 1e30:
-        raise CheckpointError(f"{folder / CONFIG}: lora_alpha is not a number")
+    _alpha(config, folder / CONFIG)
 
     sides: dict[str, dict[str, Tensor]] = {}
     for name, entry in read_header(folder / WEIGHTS).items():
@@ -154,6 +188,13 @@ def _read_config(folder: Path) -> dict[str, Any]:
 def _task_type(capabilities: frozenset[str]) -> str | None:
     """peft's word for what a model does; None is plain LoRA without the methods of a task."""
     return next((word for needed, word in TASK_TYPES.items() if needed <= capabilities), None)
+
+
+def _alpha(config: dict[str, Any], path: Path) -> float:
+    alpha = config.get("lora_alpha")
+    if not isinstance(alpha, int | float) or isinstance(alpha, bool) or not -1e30 < alpha < 1e30:
+        raise CheckpointError(f"{path}: lora_alpha is not a number")
+    return alpha
 
 
 def _base(config: dict[str, Any], path: Path) -> str:

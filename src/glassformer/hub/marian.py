@@ -1,5 +1,6 @@
 """The Transformer in files: Marian's form, in which Helsinki-NLP publishes its translators."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,8 @@ FAMILY = Family(
     write_config=write_config,
     names=NAMES,
     train_tokenizer=train_pair_tokenizer,
-    presets=PRESETS,
+    # The authors' own code, Tensor2Tensor, has the layout of Marian's files; the paper describes the other.
+    presets={name: replace(config, layout="halves") for name, config in PRESETS.items()},
     small={"layers": 3, "decoder_layers": 3, "width": 256, "layout": "halves", "head_bias": True},
     token_ids=token_ids,
     objective="target_token",

@@ -1,6 +1,7 @@
 """Vocabulary files: `tokenizer.json`, `vocab.json` + `merges.txt`, OpenAI's `encoder.json` + `vocab.bpe`.
 
 The files decide which tokenizer they hold: GPT-2's works on bytes, GPT-1's has tokens that end with `</w>`.
+A model whose sources have a vocabulary of their own keeps it in a second file, `source_tokenizer.json`.
 """
 
 import re
@@ -13,10 +14,11 @@ from typing import Any
 from glassformer.errors import CheckpointError, InputError
 from glassformer.files import MEGABYTE, read_json, read_text
 from glassformer.tokenizers.bpe import ByteBPE, Merge
-from glassformer.tokenizers.tokenizer import Tokenizer
+from glassformer.tokenizers.tokenizer import Tokenizer, with_source
 from glassformer.tokenizers.word_bpe import END_OF_WORD, UNKNOWN, WordBPE, is_word_vocabulary
 
 LIMIT = 64 * MEGABYTE
+SOURCE = "source_tokenizer.json"
 SPECIAL = re.compile(r"<\S+>|\[[A-Z]+\]")  # how these files, which cannot say it, write their special tokens
 GPT1_NORMALIZER = {
     "type": "BertNormalizer",
@@ -36,16 +38,34 @@ def load_tokenizer(folder: Path, *, check: bool = True) -> Tokenizer | None:
     for names, read in FORMS.items():
         if present.issuperset(names):
             paths = [folder / name for name in names]
-            return _checked(paths[0], partial(read, *paths, check))
+            return _with_source(_checked(paths[0], partial(read, *paths, check)), folder, check)
     for names in FORMS:
         if present.intersection(names):
             one = next(name for name in names if name in present)
             other = next(name for name in names if name not in present)
             raise CheckpointError(f"{folder}: holds {one} without {other}")
+    if (folder / SOURCE).is_file():
+        raise CheckpointError(f"{folder}: holds {SOURCE} without tokenizer.json")
     return None
 
 
-def folder_tokenizer(folder: Path, vocab: int, *, check: bool = True) -> Tokenizer | None:
+def _with_source(tokenizer: Tokenizer, folder: Path, check: bool) -> Tokenizer:
+    """The tokenizer, with the vocabulary of sources if the folder holds one."""
+    path = folder / SOURCE
+    if not path.is_file():
+        return tokenizer
+    return _checked(path, lambda: with_source(tokenizer, _read_tokenizer_json(path, check)))
+
+
+def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str]:
+    """The files of a folder that hold a tokenizer, and their content."""
+    files = {} if tokenizer.source is None else {SOURCE: tokenizer.source.to_json()}
+    return files | {"tokenizer.json": tokenizer.to_json()}
+
+
+def folder_tokenizer(
+    folder: Path, vocab: int, *, source_vocab: int = 0, check: bool = True
+) -> Tokenizer | None:
     """The tokenizer of a model's folder, whose configuration says which token ends a text."""
     tokenizer = load_tokenizer(folder, check=check)
     if tokenizer is None:
@@ -54,9 +74,28 @@ def folder_tokenizer(folder: Path, vocab: int, *, check: bool = True) -> Tokeniz
     tokenizer.end_token = next(
         (token for token, id in tokenizer.special.items() if id == end), tokenizer.end_token
     )
+    if tokenizer.source is not None:
+        tokenizer.source.end_token = tokenizer.end_token
+    check_fits(tokenizer, folder, vocab=vocab, source_vocab=source_vocab)
+    return tokenizer
+
+
+def check_fits(tokenizer: Tokenizer, folder: Path, *, vocab: int, source_vocab: int = 0) -> None:
+    """Refuse vocabularies that a model has no vectors for. `source_vocab` is 0 where it has one for both."""
     if len(tokenizer) > vocab:
         raise CheckpointError(f"{folder}: the tokenizer has {len(tokenizer):,} tokens, the model {vocab:,}")
-    return tokenizer
+    if tokenizer.source is None and source_vocab:
+        raise CheckpointError(
+            f"{folder}: {SOURCE} is missing, and the model has {source_vocab:,} vectors for tokens of sources"
+        )
+    if tokenizer.source is not None and not source_vocab:
+        raise CheckpointError(
+            f"{folder}: {SOURCE} does not belong to a model that has one vocabulary for sources and targets"
+        )
+    if tokenizer.source is not None and len(tokenizer.source) > source_vocab:
+        raise CheckpointError(
+            f"{folder}: {SOURCE} has {len(tokenizer.source):,} tokens, the model {source_vocab:,}"
+        )
 
 
 def tokenizer_config(tokenizer: Tokenizer, context: int | None) -> dict[str, object]:

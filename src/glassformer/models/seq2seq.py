@@ -143,6 +143,7 @@ class Encoder(Tapped):
 
     def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, list[State]]:
         """x (B, S, I), mask (B, S): states (B, S, D), and the last state of every layer (B, D)."""
+        x = self.tap("embed", x)
         last: list[State] = []
         backwards = _cells(self.backwards)
         for layer, cell in enumerate(_cells(self.forwards)):
@@ -349,6 +350,10 @@ class Seq2Seq(Net):
     def stacks(self) -> tuple[Stack, ...]:
         """None: a recurrent network has steps, not a stack of blocks with a residual stream."""
         return ()
+
+    def embed_source(self, ids: Tensor) -> Tensor:
+        """The token vectors of the source: ids (B, S) -> (B, S, I)."""
+        return self.source_tokens(ids)  # type: ignore[no-any-return]
 
     def new_cache(self, rows: int, capacity: int, *, padding: Any = None) -> Any:
         """An empty cache. Its size does not grow with the target."""

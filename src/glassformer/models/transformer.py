@@ -345,6 +345,10 @@ class Transformer(Net):
         """The token vectors of the target alone, without positions: ids (B, T) -> (B, T, D)."""
         return self.scale * self.tokens(ids)  # type: ignore[no-any-return]
 
+    def embed_source(self, ids: Tensor) -> Tensor:
+        """The same of the source: ids (B, S) -> (B, S, D)."""
+        return self.scale * self.source_tokens(ids)  # type: ignore[no-any-return]
+
     def stream_norm(self, site: str) -> nn.LayerNorm | None:
         """The norm that made the value at a site: every addition is followed by one."""
         match = re.fullmatch(r"(encoder|decoder)\.blocks\.(\d+)\.(mid|mid2|out)", site)

@@ -30,6 +30,7 @@ def attend(
         return causal_mask(q.shape[2], k.shape[2], device=q.device) if causal and mask is None else mask
 
     def fused(dropout: float) -> Tensor:
+        # The kernel's own causal mode skips what lies ahead; a mask of the same meaning is read and computed.
         is_causal = causal and mask is None
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=is_causal)
 
@@ -122,9 +123,10 @@ def band_mask(
 def cache_mask(queries: int, cache: KVCache | None, *, device: torch.device) -> Tensor | None:
     """The mask of the next `queries` positions behind a cache, or None where plain causality says it all."""
     if cache is None or (cache.length == 0 and cache.padding is None):
-        return None
+        return None  # queries and sources are the same positions: the kernel's causal mode is right
     if cache.padding is None and queries == 1:
-        return None
+        return None  # the newest position sees everything, so its step needs no mask
+    # Behind a cache, the first query is not the first source, which the kernel's causal mode assumes.
     mask = causal_mask(queries, cache.length + queries, device=device)  # (T, S)
     return mask if cache.padding is None else hide_padding(mask, cache.padding)
 

@@ -54,6 +54,10 @@ class Net(Stepping, Tapped):
         """The token vectors alone, without positions: ids (B, T) -> (B, T, D)."""
         return self.tokens(ids)  # type: ignore[no-any-return]
 
+    def embed_source(self, ids: Tensor) -> Tensor:
+        """The same of the source, in a model that reads one: ids (B, S) -> (B, S, D)."""
+        return self.embed(ids)
+
     def unembed(self, x: Tensor) -> Tensor:
         """The logits that a vector of the residual stream would give at the end: (…, D) -> (…, V)."""
         return self.head(self.norm(x))  # type: ignore[no-any-return]

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from glassformer import machine
@@ -80,11 +81,15 @@ class LanguageModel(Model):
         return check_options(settings | {name: value for name, value in given.items() if name != "stop"})
 
     def top(self, prompt: Prompt = "", k: int = 10, **options: Any) -> "Top":
-        """The k likeliest next tokens; with options (see `Options`), which of them may be sampled."""
+        """The k likeliest next tokens, by the backend that generates; with options, which may be sampled.
+
+        Options are those of `Options`; by default nothing is cut off, and the temperature is 1.
+        """
         ids = self.encode(prompt)
         check_prompts(self.backend, [ids], options=Options())
         chosen = check_options({"temperature": 1.0, "top_k": 0} | options)
-        return cast("Top", ask("top", self._text(ids), k=k, options=chosen))
+        found = cast("Top", ask("top", self._text(ids), k=k, options=chosen))
+        return replace(found, made=f"computed by {self.backend.name}")
 
     def _run(
         self,

@@ -4,7 +4,7 @@ A question replays the text once, as it was generated: with the edits of the cal
 was generated inside `with lm.edit(…)` must be asked inside it too.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -13,25 +13,26 @@ import numpy as np
 
 from glassformer.answers import ask
 from glassformer.errors import InputError
+from glassformer.generation.options import Options
 from glassformer.generation.sampling import log_softmax
+from glassformer.tasks.explained import Explained
 
 if TYPE_CHECKING:
-    from glassformer.answers.attention import Attention, FoundHeads, Heads, Rollout, Steps
-    from glassformer.answers.cache import Cache
-    from glassformer.answers.lens import Attribution, Lens, Rankings, Residual, WatchedRankings
-    from glassformer.answers.neurons import Clusters, Factors, Neurons
+    from glassformer.answers.answer import Text
+    from glassformer.answers.beams import Beams
+    from glassformer.answers.lens import Lens
+    from glassformer.answers.neurons import Factors
     from glassformer.answers.saliency import Saliency
     from glassformer.answers.tokens import Candidate, Probabilities, Top
     from glassformer.explain.edits import EditSession
     from glassformer.tasks.complete import LanguageModel
 
 Array = np.ndarray[Any, Any]
-Word = str | int
 ECCO = {"ig": "integrated_gradients", "saliency": "gradient"}  # what its methods are called there
 
 
 @dataclass
-class Completion:
+class Completion(Explained):
     """What a model generated, how sure it was, and what one can ask about it.
 
     Positions count over prompt and answer together.
@@ -44,7 +45,9 @@ class Completion:
     tokens: list[int] = field(default_factory=list)  # after a stop string, including those that it is made of
     text: str = ""  # up to the stop string
     logprobs: list[float] = field(default_factory=list)
-    finish_reason: str = ""  # "stop": ended by itself or by a stop string; "length"; "cancelled"
+    # "stop": ended by itself or by a stop string; "length": by max_new_tokens; "context": it is full;
+    # "cancelled"
+    finish_reason: str = ""
     model: "LanguageModel | None" = field(default=None, repr=False, compare=False)
     settings: str = field(default="", compare=False)  # how tokens were chosen, in a few words
     engine: str = field(default="", compare=False)  # the backend that chose them
@@ -132,15 +135,17 @@ class Completion:
         with self.lm.lock, self.session:
             yield
 
-    def _ask(self, name: str, **how: Any) -> Any:
+    def _text(self) -> "Text":
         from glassformer.answers.answer import Text  # here: generating needs no answers, and starts faster
 
-        text = Text(self.lm, self.ids, len(self.prompt_tokens), self.logprobs)
+        return Text(self.lm, self.ids, len(self.prompt_tokens), self.logprobs)
+
+    def _ask(self, name: str, **how: Any) -> Any:
         with self._replaying():
-            found = ask(name, text, **how)
+            found = super()._ask(name, **how)
         return replace(found, made=self.made()) if self.settings else found
 
-    # Questions: see `glassformer.answers.QUESTIONS`.
+    # Questions that need what a completion knows; the others are those of every text that a model wrote.
 
     def top(self, k: int = 10) -> "list[list[Candidate]]":
         """For every token of the answer, the k likeliest tokens at its place: one replay of the text."""
@@ -162,107 +167,11 @@ class Completion:
         found: Probabilities = self._ask("probabilities")
         return found
 
-    def attention(
-        self,
-        layer: int | None = None,
-        head: int | None = None,
-        *,
-        by_word: bool = False,
-        values: bool = False,
-        **where: str,
-    ) -> "Attention | Heads":
-        """Where a head attends, or a layer on average; without a layer, what kind of head each is.
-
-        Where, here and below: `stack` of a model that has several (the last), and `part`, "attn" or "cross".
-        """
-        if layer is not None:
-            found: Attention = self._ask(
-                "attention", layer=layer, head=head, by_word=by_word, values=values, **where
-            )
-            return found
-        if head is not None or values or by_word:
-            raise InputError("a head, its values and words need a layer")
-        return self.heads(**where)
-
-    def heads(self, **where: str) -> "Heads":
-        """What kind of head each is."""
-        found: Heads = self._ask("heads", **where)
-        return found
-
-    def find_heads(self, source: Word, target: Word, *, k: int = 10, **where: str) -> "FoundHeads":
-        """Which heads attend from one word (or position) to another."""
-        found: FoundHeads = self._ask("find_heads", source=source, target=target, k=k, **where)
-        return found
-
-    def steps(self, layer: int, head: int, *, position: int = -1, **where: str) -> "Steps":
-        """The five steps of one query."""
-        found: Steps = self._ask("steps", layer=layer, head=head, position=position, **where)
-        return found
-
-    def rollout(self, layer: int | None = None, *, by_word: bool = False, stack: str = "") -> "Rollout":
-        """Attention through all layers of a stack, or up to one."""
-        found: Rollout = self._ask("rollout", layer=layer, by_word=by_word, stack=stack)
-        return found
-
-    def lens(self, k: int = 5, *, watch: Sequence[Word] = ()) -> "Lens":
-        """What each layer would predict at each position."""
-        found: Lens = self._ask("lens", k=k, watch=watch)
-        return found
-
-    def rankings(self) -> "Rankings":
-        """At which rank every layer had each generated token."""
-        found: Rankings = self._ask("rankings")
-        return found
-
-    def rankings_watch(self, watch: Sequence[Word], *, position: int = -1) -> "WatchedRankings":
-        """Some words against each other after a position: at which rank every layer had them."""
-        found: WatchedRankings = self._ask("rankings_watch", watch=watch, position=position)
-        return found
-
-    def attribution(self, number: int = 0, *, foil: Word | None = None) -> "Attribution":
-        """Which parts raised the logit of the generated token of this number, or its lead over a foil."""
-        if not 0 <= number < len(self.tokens):
-            raise InputError(f"token {number} is out of range (0 to {len(self.tokens) - 1} were generated)")
-        position = len(self.prompt_tokens) - 1 + number
-        found: Attribution = self._ask("attribution", position=position, token=self.tokens[number], foil=foil)
-        return found
-
-    def residual(self, position: int = -1) -> "Residual":
-        """A position's vector through the layers: its length, what was added to it, what it would predict."""
-        found: Residual = self._ask("residual", position=position)
-        return found
-
-    def saliency(self, method: str = "grad_x_input", *, foil: Word | None = None, **how: Any) -> "Saliency":
-        """Which tokens made each generated one likely, or likelier than a foil, with the test of the answer.
-
-        How: `steps` of integrated gradients, `by_word`, `tested` (False: no test, which is faster),
-        `progress` (a function).
-        """
-        found: Saliency = self._ask("saliency", method=method, foil=foil, **how)
-        return found
-
-    def neurons(self, layers: Sequence[int] | None = None, *, k: int = 5, stack: str = "") -> "Neurons":
-        """Which neurons fire at which tokens; `.factors(8)` and `.clusters(8)` group them."""
-        found: Neurons = self._ask("neurons", layers=layers, k=k, stack=stack)
-        return found
-
-    def factors(
-        self, count: int, *, layers: Sequence[int] | None = None, seed: int = 0, stack: str = ""
-    ) -> "Factors":
-        """A few patterns over the tokens, of which all neurons are mixtures."""
-        found: Factors = self._ask("factors", count=count, layers=layers, seed=seed, stack=stack)
-        return found
-
-    def clusters(
-        self, count: int, *, layers: Sequence[int] | None = None, seed: int = 0, stack: str = ""
-    ) -> "Clusters":
-        """Neurons that fire at the same tokens, in groups."""
-        found: Clusters = self._ask("clusters", count=count, layers=layers, seed=seed, stack=stack)
-        return found
-
-    def cache(self) -> "Cache":
-        """What the key-value cache held and saved while this was generated."""
-        found: Cache = self._ask("cache")
+    def beams(self, num_beams: int = 2, **options: Any) -> "Beams":
+        """A beam search for as many tokens after the same prompt, as a tree; options as in `generate`."""
+        usual = {"max_new_tokens": max(1, len(self.tokens))}
+        chosen = Options(**usual | options | {"num_beams": num_beams})
+        found: Beams = self._ask("beams", options=chosen, ends=self.lm.ends)
         return found
 
     def _stack(self) -> Any:

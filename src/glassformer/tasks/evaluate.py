@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 
 from glassformer.data.sources import find_files, read_pieces, read_texts
+from glassformer.durable import hash_file
 from glassformer.errors import InputError
+from glassformer.hub.locate import locate
 from glassformer.tasks.backends import Backend
 from glassformer.tasks.complete import LanguageModel
 
 NAMED = {"wikitext2": "wikitext2/wiki.test.raw.gz", "lambada": "lambada/lambada_test.jsonl.gz"}
 ROWS = 4  # windows that are scored at once
+CARD_DIGITS = 16  # of the hashes in a model's card
 UNLIMITED = 1024  # tokens of a window, for a model without a limit
 Array = np.ndarray[Any, Any]
 Progress = Callable[[int, int], object]
@@ -89,6 +92,15 @@ def evaluate(
         texts = islice(_texts(Path(what), field), documents or None)
         rows, protocol = _documents(lm, texts, characters)
         yield from _perplexity(lm, rows, name=what, protocol=protocol, stride=stride, progress=progress)
+
+
+def was_trained_on(model: str, what: str, *, revision: str | None = None) -> bool:
+    """Whether a model's card lists a file of this source, by its hash, among those it was trained on."""
+    card = locate(model, revision=revision, offline=True) / "card.md"
+    if what in NAMED or not card.is_file():
+        return False
+    text = card.read_text(encoding="utf-8", errors="replace")
+    return any(hash_file(file)[:CARD_DIGITS] in text for file in find_files(Path(what)))
 
 
 def wikitext2(

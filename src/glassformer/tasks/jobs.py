@@ -47,8 +47,8 @@ class Job(Protocol):
     def preview(self, net: Any) -> str:
         """A sample of what the model does by now, for people."""
 
-    def export(self, folder: Path, net: Any, *, step: int, loss: float | None) -> None:
-        """Write the model as a folder that loads, with a card that says how it was trained."""
+    def export(self, folder: Path, net: Any, *, about: str) -> None:
+        """Write the model as a folder that loads, with a card; `about` says how far it was trained."""
 
     def with_recipe(self, recipe: Recipe) -> "Job":
         """The same job after the recipe was settled (precision)."""

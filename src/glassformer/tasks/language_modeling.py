@@ -15,6 +15,7 @@ from glassformer.durable import hash_json
 from glassformer.errors import InputError, counted
 from glassformer.hub.families import family
 from glassformer.tasks.complete import LanguageModel
+from glassformer.tasks.evaluate import CARD_DIGITS
 from glassformer.tasks.jobs import Progress
 from glassformer.tasks.recipe import Recipe, Text
 from glassformer.tasks.training_job import TrainingJob, named_vocabulary, own_vocabulary
@@ -72,6 +73,7 @@ class LanguageModeling(TrainingJob):
             seed=self.recipe.train.seed,
             weights=text.weights,
             beginning=self.tokenizer.end if text.aligned else None,
+            names=text.data,
         )
 
     def _check_step(self, net: "Net") -> None:
@@ -133,9 +135,9 @@ class LanguageModeling(TrainingJob):
 
 
 def _describe(corpus: Corpus) -> str:
-    hashes = ", ".join(hash[:16] for hash in corpus.notes["sha256"][:8])
+    hashes = ", ".join(hash[:CARD_DIGITS] for hash in corpus.notes["sha256"][:8])
     return (
-        f"- `{corpus.notes['source']}`: {counted(corpus.notes['documents'], 'document')},"
+        f"- `{Path(corpus.notes['source']).name}`: {counted(corpus.notes['documents'], 'document')},"
         f" {counted(len(corpus.train), 'token')} to learn from, {len(corpus.held_out or ()):,} held out;"
         f" sha256 {hashes}"
     )

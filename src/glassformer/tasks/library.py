@@ -1,22 +1,34 @@
 """The models a person has: list them, look at one from outside, fetch, remove, convert."""
 
 import math
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from glassformer.durable import replace_folder
 from glassformer.engine import store
-from glassformer.errors import GlassError, InputError
+from glassformer.errors import GlassError, InputError, NetworkError
 from glassformer.hub import locate as places
 from glassformer.hub.known import KNOWN
-from glassformer.hub.locate import as_path, download, home_folder, kept, locate, shipped, split_name
+from glassformer.hub.locate import (
+    as_path,
+    download,
+    home_folder,
+    is_whole,
+    kept,
+    locate,
+    shipped,
+    split_name,
+)
 
 if TYPE_CHECKING:
-    from glassformer.hub.mapping import Place
+    from glassformer.hub.lora import AdapterSummary
     from glassformer.nn.stack import Stack
 
 __all__ = [
-    "ModelSummary", "PartSummary", "TensorSummary", "convert", "describe", "kept", "known", "pull", "remove",
+    "ModelSummary", "PartSummary", "TensorSummary", "convert", "describe", "describe_adapter", "kept",
+    "known", "plan_removal", "pull",
 ]  # fmt: skip
 
 
@@ -45,13 +57,13 @@ class PartSummary:
 
 @dataclass
 class ModelSummary:
-    """The article's table of parameters, from the file itself."""
+    """The article's table of parameters, from the file itself; or of a published size, without one."""
 
     name: str
-    folder: Path
+    folder: Path | None
     config: dict[str, Any]
-    dtype: str
-    size: int
+    dtype: str  # as the file has it; "" without one
+    size: int  # of the file, in bytes
     parts: list[PartSummary] = field(default_factory=list)  # in the model's order
     total: int = 0
 
@@ -59,7 +71,7 @@ class ModelSummary:
         """Everything, as plain data."""
         return {
             "name": self.name,
-            "folder": str(self.folder),
+            "folder": None if self.folder is None else str(self.folder),
             "dtype": self.dtype,
             "size": self.size,
             "stacks": [_stack_to_dict(part) for part in self.parts if part.stack],
@@ -70,36 +82,81 @@ class ModelSummary:
 
 
 def describe(name: str, *, revision: str | None = None, offline: bool = False) -> ModelSummary:
-    """Count a model's parameters from the headers of its files; nothing is loaded."""
-    from glassformer.hub.folder import outline
-    from glassformer.hub.lora import is_adapter, read_base
+    """Count a model's parameters from the headers of its files; nothing is loaded.
 
-    folder = locate(name, revision=revision, offline=offline)
-    if is_adapter(folder):
-        raise InputError(
-            f"{folder} is a LoRA folder; its base has the parameters: glass show {read_base(folder)}"
-        )
+    Where a published model cannot be fetched, they are counted from its sizes.
+    """
+    from glassformer.hub.folder import outline
+
+    try:
+        folder = locate(name, revision=revision, offline=offline)
+    except NetworkError:
+        summary = _published(name)
+        if summary is None:
+            raise
+        return summary
     model, places, config = outline(folder)
     kinds = sorted({str(place.entry.dtype).removeprefix("torch.") for place in places})
     size = sum(path.stat().st_size for path in {place.entry.path for place in places})
     learned = dict(model.named_parameters())  # neither buffers nor zeros in the place of biases
     counted = [place for place in places if place.name in learned]
-    parts = _parts(counted, model.stacks)
+    parts = _parts([(one.name, one.label, one.entry.shape) for one in counted], model.stacks)
     total = sum(math.prod(place.entry.shape) for place in counted)
     return ModelSummary(name, folder, config, ", ".join(kinds), size, parts, total)
 
 
-def _parts(places: "list[Place]", stacks: "tuple[Stack, ...]") -> list[PartSummary]:
-    """One part for every stack, and one for the tensors before, between and after them."""
+def describe_adapter(
+    name: str, *, revision: str | None = None, offline: bool = False
+) -> "AdapterSummary | None":
+    """What a LoRA folder adapts, and how; None for a model of its own."""
+    from glassformer.hub.lora import is_adapter, summarize
+
+    try:
+        folder = locate(name, revision=revision, offline=offline)
+    except NetworkError:
+        return None  # `describe` knows the published sizes, or raises it again
+    return summarize(folder) if is_adapter(folder) else None
+
+
+def _published(name: str) -> ModelSummary | None:
+    """A published size by its name, counted from a model without numbers; None for another name."""
+    from glassformer.hub.families import FAMILIES, family
+    from glassformer.hub.mapping import blank
+
+    for kind in FAMILIES:
+        found = family(kind)
+        if name not in found.presets:
+            continue
+        config = found.presets[name]
+        model = blank(found, config, path=Path(name))
+        tensors = []
+        for key, value in model.named_parameters():
+            tensors.append((key, _without_block(key, model.stacks), tuple(value.shape)))
+        parts = _parts(tensors, model.stacks)
+        return ModelSummary(name, None, found.write_config(config), "", 0, parts, config.parameters)
+    return None
+
+
+def _without_block(name: str, stacks: "tuple[Stack, ...]") -> str:
+    """A parameter's name within its block: blocks.0.attn.qkv.weight -> attn.qkv.weight."""
+    for stack in stacks:
+        name = name.removeprefix(stack.site(0, ""))
+    return name
+
+
+def _parts(tensors: list[tuple[str, str, tuple[int, ...]]], stacks: "tuple[Stack, ...]") -> list[PartSummary]:
+    """One part for every stack, and one for the tensors before, between and after them.
+
+    A tensor is our name of it, what the table calls it, and its shape.
+    """
     parts: list[PartSummary] = []
-    for place in places:
-        stack = next((one for one in stacks if place.name.startswith(f"{one.prefix}blocks.")), None)
+    for own, label, shape in tensors:
+        stack = next((one for one in stacks if own.startswith(f"{one.prefix}blocks.")), None)
         name, blocks = ("", 1) if stack is None else (stack.name, stack.layers)
         if not parts or parts[-1].stack != name:
             parts.append(PartSummary(name, blocks))
-        if stack is None or place.name.startswith(stack.site(0, "")):
-            shape = place.entry.shape
-            parts[-1].tensors.append(TensorSummary(place.label, shape, math.prod(shape)))
+        if stack is None or own.startswith(stack.site(0, "")):
+            parts[-1].tensors.append(TensorSummary(label, shape, math.prod(shape)))
     return parts
 
 
@@ -108,17 +165,19 @@ def _stack_to_dict(part: PartSummary) -> dict[str, Any]:
     return {"name": part.stack, "blocks": part.blocks, "block": block, "block_total": part.block_total}
 
 
-def remove(name: str) -> int:
-    """Delete a model at home or in the hub's cache, and its quantized form; returns the bytes freed."""
+def plan_removal(name: str) -> places.Removal:
+    """How to delete a model at home or in the hub's cache, with its quantized form; it is not done yet."""
+    plan = places.plan_removal(name)
     try:
         folder = locate(name, offline=True)
     except GlassError:
-        folder = None
-    freed = places.remove(name)
-    if folder is not None:
-        freed += store.size(folder)
+        return plan
+
+    def delete() -> None:
+        plan.delete()
         store.forget(folder)
-    return freed
+
+    return places.Removal(plan.size + store.size(folder), delete)
 
 
 def known() -> dict[str, int]:
@@ -135,11 +194,30 @@ def pull(name: str, *, revision: str | None = None, offline: bool = False) -> Pa
 
 
 def convert(source: Path, target: str | None, **how: Any) -> Path:
-    """Turn a pickled checkpoint into a folder; a plain name as target keeps it at home under this name."""
+    """Turn a pickled checkpoint into a folder, or copy a run's model; a plain name as target is a name of
+    `glass models`.
+    """
+    source = source.absolute()
+    folder = _new_folder(source, target)
+    model = locate(str(source)) if source.is_dir() else None
+    if model is not None and is_whole(model):
+        given = next((f"--{name}" for name, value in how.items() if value is not None), None)
+        if given is not None:
+            raise InputError(f"{given} is for a pickled checkpoint; {model} is copied as it is")
+        with replace_folder(folder) as fresh:
+            shutil.copytree(model, fresh, dirs_exist_ok=True)
+        return folder
+
     from glassformer.hub.convert import convert as convert_file
     from glassformer.hub.folder import parse_dtype
 
-    source = source.absolute()
+    dtype = how.pop("dtype", None)
+    convert_file(source, folder, dtype=None if dtype is None else parse_dtype(dtype), **how)
+    return folder
+
+
+def _new_folder(source: Path, target: str | None) -> Path:
+    """Where a converted model goes: a folder that does not exist yet."""
     name = target or (
         source.parent.name if source.stem in ("ckpt", "model", "pytorch_model") else source.stem
     )
@@ -152,6 +230,4 @@ def convert(source: Path, target: str | None, **how: Any) -> Path:
         folder = found
     if folder.exists():
         raise InputError(f"{folder} exists already; choose another name")
-    dtype = how.pop("dtype", None)
-    convert_file(source, folder, dtype=None if dtype is None else parse_dtype(dtype), **how)
     return folder

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 from glassformer import machine
 from glassformer.engine import native, store
 from glassformer.engine.quantize import pack
-from glassformer.errors import CheckpointError, InputError
+from glassformer.errors import CheckpointError, GlassError, InputError, warn
+from glassformer.files import read_json
 from glassformer.generation.options import Options
+from glassformer.hub.families import FAMILIES
 from glassformer.hub.generation_config import read_generation_config
 from glassformer.hub.locate import as_path, locate
 from glassformer.hub.vocabulary import folder_tokenizer
@@ -35,20 +37,13 @@ LARGE = 300_000_000  # bytes of a model whose quantization takes long enough for
 Say = Callable[[str], object]
 
 
-def warn(text: str) -> None:
-    """One line on stderr, unless the program configures logging."""
-    import logging  # here: generating needs it hardly ever, and starts faster
-
-    logging.getLogger("glassformer").warning(text)
-
-
 def load(
     name: str = "storyteller",
     *,
     engine: str = "auto",
     revision: str | None = None,
     device: str = "cpu",
-    dtype: str = "float32",
+    dtype: "str | torch.dtype" = "float32",
     offline: bool = False,
     say: Say = warn,
 ) -> "LanguageModel":
@@ -59,6 +54,7 @@ def load(
     model. What comes back is the handle for what the model can do: see HANDLES. It is typed as a
     `LanguageModel`, which models of all known families have; `.expect(…)` checks and types another one.
     """
+    dtype = str(dtype).removeprefix("torch.")
     try_native = wants_native(engine, device=device, dtype=dtype)
     folder = locate(str(name), revision=revision, offline=offline)
     if try_native and (found := _load_kept(folder)) is not None:
@@ -188,6 +184,16 @@ def base_of(folder: Path, *, offline: bool = False) -> Path:
     from glassformer.hub.lora import is_adapter, read_base
 
     return base_folder(folder, read_base(folder), offline=offline) if is_adapter(folder) else folder
+
+
+def kind_of_base(name: str) -> str | None:
+    """The kind of a model that is on this machine; None if there is none of this name."""
+    try:
+        path = base_of(locate(name, offline=True), offline=True) / "config.json"
+        model_type = read_json(path).get("model_type", "gpt2")
+    except GlassError:
+        return None
+    return next((kind for kind, entry in FAMILIES.items() if entry.model_type == model_type), None)
 
 
 def base_folder(folder: Path, name: str, *, offline: bool = False) -> Path:

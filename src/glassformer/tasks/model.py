@@ -158,7 +158,7 @@ class Model:
                 f"a prompt must be a text or a sequence of token ids, not {type(prompt).__name__}"
             )
         else:
-            ids = list(prompt)
+            ids = prompt.tolist() if hasattr(prompt, "tolist") else list(prompt)  # of an array or a tensor
             if any(type(id) is not int for id in ids):
                 raise InputError("a prompt of token ids must hold whole numbers only")
         if ids:
@@ -181,20 +181,22 @@ class Model:
 
     def _vocabulary(self) -> Tokenizer:
         if self.tokenizer is None:
-            raise InputError("this model has no vocabulary; give token ids, or convert it with --tokenizer")
+            raise InputError(
+                f"{self.name or 'this model'} has no vocabulary: put its tokenizer.json into its folder,"
+                " or, in Python, give token ids instead of a text"
+            )
         return self.tokenizer
 
-    def reading(
-        self, ids: Sequence[int], *, prompt: int = 0, source: Sequence[int] | None = None
-    ) -> "Reading":
+    def reading(self, ids: Prompt, *, prompt: int = 0, source: Sequence[int] | None = None) -> "Reading":
         """A text for explanations; the first `prompt` tokens were given, the others were generated.
 
         `source` is the second text of a model that reads two.
         """
         from glassformer.explain.reading import Reading
 
+        first = self.encode(ids) if isinstance(ids, str) else list(ids)
         second = None if source is None else list(source)
-        return Reading(self._load(), list(ids), prompt=prompt, lock=self.lock, source=second)
+        return Reading(self._load(), first, prompt=prompt, lock=self.lock, source=second)
 
     @contextmanager
     def edit(self, edits: "Edits") -> "Iterator[Model]":
@@ -231,7 +233,10 @@ class Model:
 
     @contextmanager
     def trace(self, *sites: str, **how: Any) -> "Iterator[Tracer]":
-        """Inside, values at some sites (all) are recorded, as by `gf.trace(lm.net)`. Other threads wait."""
+        """Inside, values at some sites (all) are recorded, as by `gf.trace(lm.net)`. Other threads wait.
+
+        Sites may have TransformerLens' names; the values and `edits` have ours.
+        """
         from glassformer.hub.transformerlens import our_site
         from glassformer.trace import trace
 
@@ -268,20 +273,44 @@ class Model:
 
         return check
 
-    def run_with_cache(self, prompt: Prompt, *sites: str) -> "tuple[torch.Tensor, Activations]":
-        """Logits (1, T, V) and the values at some sites (all), also under TransformerLens' names."""
+    def run_with_cache(
+        self, prompt: "Prompt | Sequence[Prompt] | torch.Tensor", *sites: str
+    ) -> "tuple[torch.Tensor, Activations]":
+        """Logits (B, T, V) and the values at some sites (all), also under TransformerLens' names.
+
+        A prompt is a text, token ids (a list, or a tensor (T,) or (B, T)), or a list of such prompts, which
+        must have as many tokens as each other.
+        """
         import torch
 
         from glassformer.hub.transformerlens import Activations
 
-        ids = self.encode(prompt)
-        with self.trace(*sites) as seen, torch.inference_mode():
+        rows = self._rows(prompt)
+        # Not inference_mode: its tensors can neither be trained on nor changed in place.
+        with self.trace(*sites) as seen, torch.no_grad():
             net = self._load()
-            logits: torch.Tensor = net(torch.tensor([ids], device=net.device))
+            logits: torch.Tensor = net(torch.tensor(rows, device=net.device))
         return logits, Activations(seen)
 
+    def _rows(self, prompts: Any) -> list[list[int]]:
+        """The ids of one prompt or several of one length: a batch."""
+        if hasattr(prompts, "tolist"):
+            prompts = prompts.tolist()
+        several = isinstance(prompts, list | tuple) and bool(prompts) and not isinstance(prompts[0], int)
+        rows = [self.encode(one) for one in (prompts if several else [prompts])]
+        for row in rows:
+            self.reading(row).check_ids()
+            if len(row) != len(rows[0]):
+                raise InputError(
+                    f"prompts of a batch must have one length, not {len(rows[0])} and {len(row)} tokens"
+                )
+        return rows
+
     def save(self, folder: str | Path, *, dtype: str | None = None) -> None:
-        """Write a folder that `load` reads, and `transformers` too where it knows the family."""
+        """Write a folder that `load` reads, and `transformers` too where it knows the family.
+
+        It holds all weights: of a model that was loaded from a LoRA folder, base and LoRA merged.
+        """
         from glassformer.hub.folder import parse_dtype, save_folder
 
         kind = None if dtype is None else parse_dtype(dtype)
@@ -321,9 +350,9 @@ class Model:
         return cast("Promotes", ask("promotes", self, layer=layer, neuron=neuron, k=k))
 
     def examples(
-        self, texts: Iterable[str | Path], *, layer: int, neuron: int, k: int = 5, **how: Any
+        self, texts: str | Path | Iterable[str | Path], *, layer: int, neuron: int, k: int = 5, **how: Any
     ) -> "Examples":
-        """Where in many texts, or files of them, a neuron fires most."""
+        """Where in many texts (`str`), or files of them (`Path`), a neuron fires most; or in one."""
         return cast("Examples", ask("examples", self, texts, layer=layer, neuron=neuron, k=k, **how))
 
     def training_rows(self, text: str, *, window: int = 8) -> "TrainingRows":

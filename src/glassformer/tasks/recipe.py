@@ -30,7 +30,8 @@ class Text:
 
     data: Strings = option(
         (),
-        "Text, .jsonl (a `text`, or `prompt` and `completion` a line), both also .gz or .zst, or folders.",
+        "Text, .jsonl (a `text`, or `prompt` and `completion` a line), both also .gz or .zst, or folders;"
+        " may be given several times.",
     )
     weights: Numbers = option((), "How much of each in the mix; none: by their size.")
     field: str = option("text", "The key under which a line of JSON has its text.")
@@ -62,7 +63,10 @@ class PairedText:
         100, "Tokens of a source or a target, above which a pair is left out of the training."
     )
     tokenizer: str = option("", "A model whose vocabulary to use; none: learn a new one from the pairs.")
-    vocab: int = option(8000, "Size of a new vocabulary, of sources and targets together.")
+    vocab: int = option(8000, "Size of a new vocabulary, or of each of two.")
+    vocabularies: str = option(
+        "joint", "joint: one new vocabulary for sources and targets; separate: one for each."
+    )
 
     def __post_init__(self) -> None:
         if self.both_ways and len(self.languages) != 2:
@@ -71,6 +75,10 @@ class PairedText:
             raise InputError(
                 f"languages are two, that of the source and that of the target, not {len(self.languages)}"
             )
+        if self.vocabularies not in ("joint", "separate"):
+            raise InputError(f"vocabularies {self.vocabularies!r} is none of joint, separate")
+        if self.vocabularies == "separate" and self.both_ways:
+            raise InputError("both_ways needs joint vocabularies: each side has sentences of both languages")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,13 +111,15 @@ class ModelSection(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Lora:
-    """Train two thin matrices beside each chosen one, instead of all weights."""
+    """Train two low-rank matrices beside each chosen layer, instead of all weights."""
 
-    rank: int = option(0, "Their rank; 0: no LoRA, train everything.")
-    alpha: float = option(16.0, "Their weight is alpha / rank.")
-    lora_dropout: float = option(0.0, "Dropout before them.")
+    rank: int = option(0, "Rank of the LoRA matrices; 0: no LoRA, train all weights.")
+    alpha: float = option(16.0, "LoRA scaling: what the matrices add is multiplied by alpha / rank.")
+    lora_dropout: float = option(0.0, "Dropout probability of the input of the LoRA matrices.")
     targets: Strings = option(
-        ("attn.qkv",), "The layers: attn.qkv, attn.proj, mlp.up, mlp.down, or a glob of whole names."
+        ("attn.qkv",),
+        "Layers that get LoRA matrices: attn.qkv, attn.proj, mlp.up, mlp.down, or a glob of whole names;"
+        " may be given several times.",
     )
 
 

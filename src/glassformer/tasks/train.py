@@ -10,9 +10,11 @@ runs/shakespeare/
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from filelock import FileLock, Timeout
 from torch import Tensor, nn
 
 from glassformer.durable import hash_json, replace_file
-from glassformer.errors import GlassError, InputError
+from glassformer.errors import GlassError, InputError, counted
 from glassformer.tasks.jobs import Job, Progress, prepare_job
 from glassformer.tasks.load import find_device
 from glassformer.tasks.metrics import MetricsLog
@@ -30,7 +32,7 @@ from glassformer.tasks.recipe import Recipe, flag_homes
 from glassformer.training.checkpoints import CheckpointManager, find_fault
 from glassformer.training.distributed import World
 from glassformer.training.hyperparameters import Hyperparameters
-from glassformer.training.loop import Batches, Evaluated, Event, Finished, Saved, Setup, Stepped, run
+from glassformer.training.loop import Batches, Begun, Evaluated, Event, Finished, Saved, Setup, Stepped, run
 from glassformer.training.precision import autocast, choose_precision
 
 __all__ = ["Evaluated", "Finished", "Message", "Preview", "Saved", "Started", "Stepped", "train"]
@@ -62,6 +64,7 @@ class Started:
     held_out: int
     steps: int
     folder: Path
+    resumed: int = 0  # steps that were done before, by an earlier start
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ def train(
     alone = os.environ.get("WORLD_SIZE", "1") == "1"
     with ExitStack() as stack:
         if alone or os.environ.get("RANK", "0") == "0":
-            stack.enter_context(_lock(out))
+            stack.enter_context(_claim(out))
         # Preparing may take hours, so the ranks meet only after it: each then has its data.
         job = prepare_job(recipe, out, offline=offline, progress=progress)
         world = World.join(device)
@@ -109,26 +112,28 @@ class _Run:
         self.net = job.build(world.device)
         self.build = partial(job.build, world.device)
         self.batches = job.batches(self.net)
+        job.check_preview(self.net)
         self.checkpoints = CheckpointManager(
-            out / CHECKPOINTS, defaults=_facts(Recipe()), report=self.messages.append
+            out / CHECKPOINTS,
+            defaults=_facts(Recipe.of({"model": {"kind": job.recipe.model.kind}})) | _facts(Recipe()),
+            report=self.messages.append,
         )
         self.job = job.with_recipe(self._settled(job))
         self.recipe = self.job.recipe
         self.checkpoints.identity = _identity(self.job, self.net)
         self._check_ranks_agree()
-        self.job.check_preview(self.net)
         # With fsdp a process has only shards of the model: it can neither preview nor export it.
         self.has_whole_model = world.is_main and (self.recipe.train.parallel == "ddp" or world.size == 1)
         self.metrics: MetricsLog | None = None
 
     def events(self, stop: Callable[[], bool]) -> Iterator[TrainingEvent]:
         """Everything that happens, as it happens."""
-        yield self._started()
-        if self.world.is_main:
-            self.metrics = MetricsLog(self.out, tensorboard=self.recipe.show.tensorboard)
         try:
             for event in run(self._setup(stop)):
                 yield from self._pending_messages()
+                if isinstance(event, Begun):
+                    yield self._begin(event)
+                    continue
                 self._log(event)
                 yield event
                 yield from self._react(event)
@@ -156,12 +161,17 @@ class _Run:
             stop=stop,
         )
 
-    def _started(self) -> Started:
+    def _begin(self, event: Begun) -> Started:
+        """Write the first files: only now is it certain that this training can run."""
+        if self.world.is_main:
+            if not event.step or not (self.out / RECIPE).is_file():
+                replace_file(self.out / RECIPE, self.recipe.to_toml())
+            self.metrics = MetricsLog(self.out, tensorboard=self.recipe.show.tensorboard)
         sizes = {name: p.numel() for name, p in self.net.named_parameters()}
         own = sum(size for name, size in sizes.items() if "lora_" not in name)  # without what LoRA adds
         trained = sum(sizes[name] for name, p in self.net.named_parameters() if p.requires_grad)
         tokens, held_out = self.job.sizes()
-        return Started(own, trained, tokens, held_out, self.recipe.train.steps, self.out)
+        return Started(own, trained, tokens, held_out, self.recipe.train.steps, self.out, event.step)
 
     def _pending_messages(self) -> Iterator[Message]:
         yield from map(Message, self.messages)
@@ -183,21 +193,23 @@ class _Run:
             self.metrics.write(event.step, preview=preview.text)
             yield preview
         elif isinstance(event, Saved) and event.best and self.has_whole_model:
-            self.job.export(self.out / MODEL, self.net, step=event.step, loss=None)
+            steps = f"step {event.step:,} of {self.recipe.train.steps:,}"
+            about = f"Saved after {steps}, before the training ended."
+            self.job.export(self.out / MODEL, self.net, about=about)
         elif isinstance(event, Finished) and self.world.is_main:
             yield from self._finish(event)
 
     def _finish(self, event: Finished) -> Iterator[TrainingEvent]:
         """Export the best checkpoint; the newest, if nothing was evaluated or the best is damaged."""
-        step, loss = (event.step, None) if event.best is None else (event.best_step, event.best)
+        step = event.step if event.best is None else event.best_step
         folder = self.checkpoints.path(step)
         fault = find_fault(folder)
         if fault is not None and step != event.step:
             yield Message(f"{folder}, the best, is damaged ({fault}); the newest becomes the model instead")
-            step, loss = event.step, None
+            step = event.step
         # From the file, into a model built anew: this one may be sharded, and is not the best one.
         net = _load(self.build(), self.checkpoints.weights(step))
-        self.job.export(self.out / MODEL, net, step=step, loss=loss)
+        self.job.export(self.out / MODEL, net, about=_ending(event, self.recipe, step=step))
 
     def _settled(self, job: Job) -> Recipe:
         """The recipe as it is carried out: what was decided at the first start stays decided."""
@@ -214,10 +226,13 @@ class _Run:
         chosen = replace(chosen, precision=self.world.broadcast(chosen.precision))
         if why:
             self.messages.append(f"precision {why}")
-        recipe = replace(recipe, train=chosen)
-        if self.world.is_main:
-            replace_file(path, recipe.to_toml())
-        return recipe
+        if chosen.warmup > chosen.steps:
+            self.messages.append(
+                f"warmup ({counted(chosen.warmup, 'step')}) is longer than the training"
+                f" ({counted(chosen.steps, 'step')}): the learning rate rises only to"
+                f" {chosen.rate(chosen.steps - 1):.2g}, not to lr = {chosen.lr:g}"
+            )
+        return replace(recipe, train=chosen)
 
     def _check_ranks_agree(self) -> None:
         mine = hash_json(self.checkpoints.identity)
@@ -226,8 +241,10 @@ class _Run:
 
 
 @contextmanager
-def _lock(out: Path) -> Iterator[None]:
-    """Only one process may train in a folder."""
+def _claim(out: Path) -> Iterator[None]:
+    """Only one process may train in a folder. What ends before the first step leaves no new file there."""
+    missing = [folder for folder in (out, *out.parents) if not folder.exists()]
+    before = set(out.iterdir()) if out.is_dir() else set()
     try:
         out.mkdir(parents=True, exist_ok=True)
         lock = FileLock(out / "lock", timeout=0)
@@ -240,8 +257,38 @@ def _lock(out: Path) -> Iterator[None]:
         raise InputError(f"{out}: cannot be written to ({error.strerror})") from None
     try:
         yield
+    except (GlassError, KeyboardInterrupt):
+        if not (out / RECIPE).exists():  # it is written when the training begins
+            _remove(set(out.iterdir()) - before)
+            for folder in missing:
+                with suppress(OSError):  # another process has put something there
+                    folder.rmdir()
+        raise
     finally:
         lock.release()
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _ending(event: Finished, recipe: Recipe, *, step: int) -> str:
+    """When and why a training ended, which step became the model, and its loss."""
+    day = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    patience = counted(recipe.evaluation.patience, "evaluation")
+    why = f"{patience} in a row had no better loss" if event.early else "all steps were done"
+    text = f"The training ended after step {event.step:,} of {recipe.train.steps:,} ({day}): {why}."
+    if event.best is None or step != event.best_step:
+        return f"{text} This is the model of step {step:,}."
+    before = "" if event.start is None else f" ({event.start:.4f} before the first step)"
+    return (
+        f"{text} This is the model of step {step:,}, the best one:"
+        f" its loss on held-out text is {event.best:.4f} nats a token{before}."
+    )
 
 
 def _rehearse(

@@ -10,12 +10,12 @@ from filelock import FileLock
 
 from glassformer import machine
 from glassformer.durable import remove_leftovers, replace_file
-from glassformer.errors import InputError, counted
+from glassformer.errors import InputError
 from glassformer.hub.families import family
 from glassformer.hub.folder import load_folder, parse_dtype, save_folder
 from glassformer.hub.locate import locate, shipped
 from glassformer.hub.lora import LoraWeights, is_adapter, save_adapter
-from glassformer.hub.vocabulary import load_tokenizer
+from glassformer.hub.vocabulary import SOURCE, load_tokenizer, tokenizer_files
 from glassformer.tasks.load import base_of, load_adapted
 from glassformer.tasks.recipe import Recipe
 from glassformer.tokenizers import Tokenizer
@@ -40,9 +40,9 @@ class TrainingJob:
         """What it is trained on: lines of the model's card."""
         raise NotImplementedError
 
-    def token_ids(self) -> dict[str, int]:
-        """The fields of a new model's configuration that are ids of the vocabulary."""
-        return {}
+    def vocabulary_fields(self) -> dict[str, int]:
+        """The fields of a new model's configuration that follow from the vocabulary."""
+        return {"vocab": len(self.tokenizer)}
 
     def with_recipe(self, recipe: Recipe) -> Self:
         """The same job after the recipe was settled."""
@@ -70,7 +70,7 @@ class TrainingJob:
         keys = {one.name for one in fields(kind.config)} & {one.name for one in fields(shape)}
         chosen = {key: getattr(shape, key) for key in keys}
         fixed = {key: value for key, value in kind.small.items() if key not in keys}
-        config = kind.config(**chosen, **fixed, **self.token_ids(), vocab=len(self.tokenizer))
+        config = kind.config(**chosen, **fixed, **self.vocabulary_fields())
 
         # Four numbers for each parameter: itself, its gradient, and the optimizer's two.
         needed = 4 * config.parameters * dtype.itemsize
@@ -102,10 +102,10 @@ class TrainingJob:
         """The type of the numbers that are trained."""
         return parse_dtype("float64" if self.recipe.train.precision == "float64" else "float32")
 
-    def export(self, folder: Path, net: "Net", *, step: int, loss: float | None = None) -> None:
+    def export(self, folder: Path, net: "Net", *, about: str) -> None:
         """Write the model, or what LoRA learned, as a folder that `glass generate` loads."""
         remove_leftovers(folder)
-        card = self._card(folder.parent.name, step, loss)
+        card = self._card(folder.parent.name, about)
         if not self.recipe.lora.rank:
             save_folder(folder, net, tokenizer=self.tokenizer, card=card)
             return
@@ -117,12 +117,18 @@ class TrainingJob:
         dropout = self.recipe.lora.lora_dropout
         save_adapter(folder, weights, base=base, family=family(net.kind), dropout=dropout, card=card)
 
-    def _card(self, name: str, step: int, loss: float | None) -> str:
-        evaluated = "" if loss is None else f" Loss on held-out text: {loss:.4f} nats a token."
-        lines = [f"# {name}", "", f"Trained by Glassformer for {counted(step, 'step')}.{evaluated}"]
+    def _card(self, name: str, about: str) -> str:
+        lines = [f"# {name}", "", f"Trained by Glassformer. {about}"]
         lines += ["", "## Text", "", *self.describe_data()]
-        lines += ["", "## Recipe", "", "```toml", self.recipe.to_toml().rstrip(), "```", ""]
+        lines += ["", "## Recipe", "", "```toml", _portable(self.recipe).to_toml().rstrip(), "```", ""]
         return "\n".join(lines)
+
+
+def _portable(recipe: Recipe) -> Recipe:
+    """A recipe without the folders of this machine: a card may be published."""
+    data = [Path(source).name for source in recipe.text.data]
+    base = recipe.model.base
+    return recipe.changed(data=data, base=Path(base).name if Path(base).is_absolute() else base)
 
 
 def named_vocabulary(name: str, *, offline: bool) -> Tokenizer:
@@ -143,7 +149,11 @@ def own_vocabulary(out: Path, wanted: str, *, learn: Callable[[], Tokenizer]) ->
         begun = any((out / "checkpoints").glob("step-*"))
         fits = begun or (note.is_file() and note.read_text() == wanted)
         if not path.is_file() or not fits:
-            replace_file(path, learn().to_json())
+            files = tokenizer_files(learn())
+            if SOURCE not in files:
+                (out / SOURCE).unlink(missing_ok=True)  # of a vocabulary that is no longer wanted
+            for name, content in files.items():
+                replace_file(out / name, content)
             replace_file(note, wanted)
     found = load_tokenizer(out)
     assert found is not None

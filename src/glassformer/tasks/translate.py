@@ -1,8 +1,7 @@
-"""Translate: a model that writes a target from a source, and the result one can ask questions of."""
+"""Translate: a model that writes a target from a source."""
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from glassformer.errors import InputError
@@ -10,6 +9,8 @@ from glassformer.generation.beam import beam_search
 from glassformer.generation.decode import generate
 from glassformer.generation.options import Options
 from glassformer.tasks.model import Model
+from glassformer.tasks.translated import Translated
+from glassformer.tokenizers.tokenizer import source_tokenizer
 
 SENTENCE = re.compile(r"(?<=[.!?…])\s+")  # where one sentence ends and another begins
 BATCH = 32  # sentences that are translated together
@@ -20,26 +21,6 @@ def tag(language: str) -> str:
     return f"<to-{language}>"
 
 
-@dataclass
-class Translated:
-    """One translation, best first if several were asked for."""
-
-    source: str
-    text: str
-    source_tokens: list[int]
-    tokens: list[int]
-    score: float  # the sum of log-probabilities / length ** length_penalty
-    finish_reason: str
-    model: "Translator" = field(repr=False)
-
-    def __str__(self) -> str:
-        return self.text
-
-    def to_dict(self) -> dict[str, Any]:
-        """Everything, as plain data."""
-        return {name: value for name, value in vars(self).items() if name != "model"}
-
-
 class Translator(Model):
     """A model that translates a text, or writes another target from a source."""
 
@@ -47,13 +28,15 @@ class Translator(Model):
 
     @property
     def languages(self) -> list[str]:
-        """The languages that it is told by a tag; none if it has a single direction."""
-        special = {} if self.tokenizer is None else self.tokenizer.special
+        """The languages that a tag before the source can name; none if it has a single direction."""
+        special = {} if self.tokenizer is None else source_tokenizer(self.tokenizer).special
         return [token[4:-1] for token in special if token.startswith("<to-") and token.endswith(">")]
 
-    def translate(self, text: str, *, to: str | None = None, **options: Any) -> Translated:
+    def translate(
+        self, text: str, *, to: str | None = None, split: bool = False, **options: Any
+    ) -> Translated:
         """Translate one text; options are those of `Options`, by default the best of 4 beams."""
-        return self.translate_many([text], to=to, **options)[0][0]
+        return self.translate_many([text], to=to, split=split, **options)[0][0]
 
     def translate_many(
         self, texts: Iterable[str], *, to: str | None = None, split: bool = False, **options: Any
@@ -63,16 +46,24 @@ class Translator(Model):
         With `split`, a text that is longer than the context is translated sentence by sentence.
         """
         texts = list(texts)
-        if split:
-            return [self._by_sentences(text, to, options) for text in texts]
-        chosen = self.options(**options)
+        parts = [self.sentences(text, to=to) if split else [text] for text in texts]
+        each = [part for several in parts for part in several]
+        found = iter(self._translate_each(each, to, self.options(**options)))
+        return [
+            _joined(text, [next(found) for _ in several]) for text, several in zip(texts, parts, strict=True)
+        ]
+
+    def _translate_each(
+        self, texts: Sequence[str], to: str | None, options: Options
+    ) -> list[list[Translated]]:
+        """Translate texts that fit the context."""
         sources = [self.encode_source(text, to=to) for text in texts]
         found: list[list[Translated]] = [[] for _ in texts]
         # Those of similar lengths together, so that little of a batch is padding.
         order = sorted(range(len(texts)), key=lambda number: len(sources[number]))
         for start in range(0, len(order), BATCH):
             group = order[start : start + BATCH]
-            written = self._write([sources[number] for number in group], chosen)
+            written = self._write([sources[number] for number in group], options)
             for number, answers in zip(group, written, strict=True):
                 found[number] = [
                     Translated(
@@ -82,46 +73,64 @@ class Translator(Model):
                 ]
         return found
 
-    def _by_sentences(self, text: str, to: str | None, options: dict[str, Any]) -> list[Translated]:
-        """A long text, sentence by sentence; the best translations are joined, then the second best, …"""
-        sentences = [one for one in SENTENCE.split(text.strip()) if one]
-        found = self.translate_many(sentences, to=to, **options)
-        joined = []
-        for parts in zip(*found, strict=True):
-            whole = " ".join(part.text for part in parts)
-            tokens = [id for part in parts for id in part.tokens]
-            sources = [id for part in parts for id in part.source_tokens]
-            score = sum(part.score for part in parts)
-            reasons = {part.finish_reason for part in parts}
-            joined.append(Translated(text, whole, sources, tokens, score, max(reasons, key=len), self))
-        return joined
-
     def options(self, **given: Any) -> Options:
         """The options of a translation: what is given, else the model's own, else 4 beams."""
         usual = {"num_beams": 4, "do_sample": False, "max_new_tokens": 128}
         return Options(**usual | self.settings | given)
 
+    def sentences(self, text: str, *, to: str | None = None) -> list[str]:
+        """The text alone, if it fits the context; else its sentences."""
+        if not self._excess(self._source_ids(text, to)):
+            return [text]
+        return [one for one in SENTENCE.split(text.strip()) if one]
+
     def encode_source(self, text: str, *, to: str | None = None) -> list[int]:
         """A source as token ids: the tag of a language, the text, the end token."""
         if not text.strip():
             raise InputError("there is nothing to translate: the text is empty")
-        if self.tokenizer is None or self.tokenizer.end is None:
-            raise InputError(f"{self.name} has no vocabulary, so it cannot read text")
+        ids = self._source_ids(text, to)
+        if excess := self._excess(ids):
+            raise InputError(
+                f"the text has {len(ids):,} tokens, {excess:,} more than the model's context of"
+                f" {len(ids) - excess:,}; shorten it, or split it into sentences (split)"
+            )
+        return ids
+
+    def encode_target(self, text: str) -> list[int]:
+        """A target as token ids: the start token, the text, the end token."""
+        tokenizer = self._vocabulary()
+        net = self._load()
+        if tokenizer.end is None:
+            raise InputError(f"{self.name}: its vocabulary has no token that ends a text")
+        ids = [net.config.start, *tokenizer.encode(text), tokenizer.end]
+        if excess := self._excess(ids[:-1]):  # the last one is only predicted
+            raise InputError(
+                f"the target has {len(ids):,} tokens, {excess:,} more than the model's context allows"
+            )
+        return ids
+
+    def direction(self, to: str | None) -> list[int]:
+        """The tag of the language to translate to, if the model has tags; a language it lacks is refused."""
         known = self.languages
         if to is not None and to not in known:
             what = f"it translates to {', '.join(known)}" if known else "it has one direction and no tags"
             raise InputError(f"{self.name}: {to!r} is not a language of this model; {what}")
         if to is None and len(known) > 1:
             raise InputError(f"{self.name}: name the language to translate to, one of {', '.join(known)}")
-        begin = [self.tokenizer.special[tag(to or known[0])]] if known else []
-        ids = [*begin, *self.tokenizer.encode(text), self.tokenizer.end]
+        if not known:
+            return []
+        return [source_tokenizer(self._vocabulary()).special[tag(to or known[0])]]
+
+    def _source_ids(self, text: str, to: str | None) -> list[int]:
+        tokenizer = None if self.tokenizer is None else source_tokenizer(self.tokenizer)
+        if tokenizer is None or tokenizer.end is None:
+            raise InputError(f"{self.name} has no vocabulary, so it cannot read text")
+        return [*self.direction(to), *tokenizer.encode(text), tokenizer.end]
+
+    def _excess(self, ids: Sequence[int]) -> int:
+        """How many of these ids are too many for the context."""
         context = self._load().context
-        if context is not None and len(ids) > context:
-            raise InputError(
-                f"the text has {len(ids):,} tokens, {len(ids) - context:,} more than the model's context"
-                f" of {context:,}"
-            )
-        return ids
+        return 0 if context is None else max(0, len(ids) - context)
 
     def _write(
         self, sources: Sequence[Sequence[int]], options: Options
@@ -145,3 +154,22 @@ class Translator(Model):
             if event.finish is not None:
                 rows[at] = (*rows[at][:2], event.finish)
         return [rows[start : start + each] for start in range(0, len(rows), each)]
+
+
+def _joined(text: str, parts: Sequence[list[Translated]]) -> list[Translated]:
+    """The translations of a text from those of its sentences: the best of each, then the second best, …"""
+    if len(parts) == 1:
+        return parts[0]
+    joined = []
+    for chosen in zip(*parts, strict=True):
+        whole = Translated(
+            source=text,
+            text=" ".join(one.text.strip() for one in chosen),
+            source_tokens=[id for one in chosen for id in one.source_tokens],
+            tokens=[id for one in chosen for id in one.tokens],
+            score=sum(one.score for one in chosen),
+            finish_reason=next((one.finish_reason for one in chosen if one.finish_reason != "stop"), "stop"),
+            model=chosen[0].model,
+        )
+        joined.append(whole)
+    return joined

@@ -4,18 +4,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from glassformer.data.pairs import Pair, Pairs, PairStream, Rows, read_pairs, without_leaks
-from glassformer.durable import hash_json
+from glassformer.durable import hash_file, hash_json
 from glassformer.errors import InputError, counted
 from glassformer.hub.families import family
+from glassformer.hub.folder import outline
+from glassformer.hub.locate import locate
+from glassformer.tasks.evaluate import CARD_DIGITS
 from glassformer.tasks.jobs import Progress
+from glassformer.tasks.load import base_of
 from glassformer.tasks.recipe import PairedText, Recipe
 from glassformer.tasks.training_job import TrainingJob, named_vocabulary, own_vocabulary
 from glassformer.tasks.translate import Translator, tag
 from glassformer.tokenizers import Tokenizer
-from glassformer.tokenizers.train import PADDING
+from glassformer.tokenizers.tokenizer import source_tokenizer
+from glassformer.tokenizers.train import PADDING, train_separate_tokenizers
 from glassformer.training.loop import HeldOut, Objective
 from glassformer.training.objectives import target_token
 
@@ -35,31 +40,17 @@ class Translation(TrainingJob):
         """Read the pairs, find or learn the vocabulary, and tokenize them."""
         text = _section(recipe)
         learn, held = _read(text)
-        name = recipe.model.base or text.tokenizer
-        tags = [tag(language) for language in text.languages]
-
-        def learned() -> Tokenizer:
-            progress("learning the vocabulary", 0, len(learn))
-            halves = (half for pair in learn for half in pair)
-            return family(recipe.model.kind).train_tokenizer(halves, text.vocab, special=tags)
-
-        wanted = hash_json([text.vocab, tags, hash_json(learn)])
-        tokenizer = (
-            named_vocabulary(name, offline=offline) if name else own_vocabulary(out, wanted, learn=learned)
-        )
-        if PADDING not in tokenizer.special or tokenizer.end is None:
-            raise InputError(
-                f"{name}: a vocabulary for pairs needs the token {PADDING} and one that ends a text"
-            )
-
-        encoded, left_out = _encode(learn, tokenizer, text, progress)
-        held_out, _ = _encode(held, tokenizer, text, progress)
+        tokenizer = _vocabulary(recipe, learn, out=out, offline=offline, progress=progress)
+        fill = _fill(recipe, tokenizer, offline=offline)
+        encoded, left_out = _encode(learn, tokenizer, text=text, fill=fill, progress=progress)
+        held_out, _ = _encode(held, tokenizer, text=text, fill=fill, progress=progress)
         return cls(recipe, tokenizer, offline, encoded, held_out, left_out)
 
-    def token_ids(self) -> dict[str, int]:
-        """A target begins with the token that ends it, as in the article."""
-        assert self.tokenizer.end is not None
-        return {"pad": self.tokenizer.special[PADDING], "start": self.tokenizer.end}
+    def vocabulary_fields(self) -> dict[str, int]:
+        """How many tokens there are, and two that a model knows by their ids."""
+        source = self.tokenizer.source
+        sizes = {"vocab": len(self.tokenizer), "source_vocab": 0 if source is None else len(source)}
+        return sizes | _new_fill(self.tokenizer)._asdict()
 
     @property
     def objective(self) -> Objective:
@@ -67,7 +58,13 @@ class Translation(TrainingJob):
         return partial(target_token, smoothing=self.recipe.train.label_smoothing)
 
     def batches(self, net: Any) -> PairStream:
-        """Shuffled pairs, those of a batch of similar lengths."""
+        """Shuffled pairs, those of a batch of similar lengths. Refuses pairs that do not fit the context."""
+        longest = max((max(pairs.longest) for pairs in (self.pairs, self.held) if len(pairs)), default=0)
+        if net.context is not None and longest > net.context:
+            raise InputError(
+                f"longest: a pair has {longest:,} tokens on one side, {longest - net.context:,} more than the"
+                f" model's context of {net.context:,}; choose a smaller `longest`, or a larger context"
+            )
         return PairStream(self.pairs, batch=self.recipe.train.batch, seed=self.recipe.train.seed)
 
     def held_out(self, net: Any, *, rows: int) -> HeldOut | None:
@@ -87,26 +84,31 @@ class Translation(TrainingJob):
 
     def check_preview(self, net: Any) -> None:
         """Refuse a preview that does not fit the context."""
-        show = self.recipe.show
-        if (
-            show.preview
-            and net.context is not None
-            and len(self.tokenizer.encode(show.preview)) >= net.context
-        ):
-            raise InputError(f"preview: the text is longer than a context of {net.context} tokens")
+        if not self.recipe.show.preview:
+            return
+        try:
+            Translator(net, self.tokenizer).encode_source(self.recipe.show.preview, to=self._preview_to)
+        except InputError as error:
+            raise InputError(f"preview: {error}") from None
+
+    @property
+    def _preview_to(self) -> str | None:
+        """The language of the preview's translation: that of the targets."""
+        languages = _section(self.recipe).languages
+        return languages[1] if languages else None
 
     def preview(self, net: Any) -> str:
         """The preview's text, translated."""
-        show, languages = self.recipe.show, _section(self.recipe).languages
-        if not show.preview:
+        text = self.recipe.show.preview
+        if not text:
             return ""
-        model = Translator(net, self.tokenizer)
-        out = model.translate(show.preview, to=languages[1] if languages else None)
-        return f"{show.preview} → {out.text}"
+        out = Translator(net, self.tokenizer).translate(text, to=self._preview_to)
+        return f"{text} → {out.text}"
 
     def describe_data(self) -> list[str]:
         """What it is trained on."""
-        files = ", ".join(f"`{Path(file).name}`" for file in _section(self.recipe).data)
+        paths = [Path(file) for file in _section(self.recipe).data]
+        files = ", ".join(f"`{path.name}` (sha256 {hash_file(path)[:CARD_DIGITS]} …)" for path in paths)
         left = f"; {self.left_out:,} longer ones were left out" if self.left_out else ""
         return [
             f"- {files}: {counted(len(self.pairs), 'pair')} to learn from, {len(self.held):,} held out{left}"
@@ -114,8 +116,71 @@ class Translation(TrainingJob):
 
 
 def _section(recipe: Recipe) -> PairedText:
-    assert isinstance(recipe.text, PairedText)  # as recipes of these families have it
+    if not isinstance(recipe.text, PairedText):
+        raise InputError(
+            f"{recipe.model.base}: a model that reads pairs is fine-tuned by a recipe of its own kind, which"
+            f" [model] names; kind is {recipe.model.kind}"
+        )
     return recipe.text
+
+
+class Fill(NamedTuple):
+    """The token ids around a target: the one that fills up short rows, and the one that it begins with."""
+
+    pad: int
+    start: int
+
+
+def _fill(recipe: Recipe, tokenizer: Tokenizer, *, offline: bool) -> Fill:
+    """Those of the model to go on from, or those of a new one."""
+    if not recipe.model.base:
+        return _new_fill(tokenizer)
+    net, _, _ = outline(base_of(locate(recipe.model.base, offline=offline), offline=offline))
+    return Fill(net.config.pad, net.config.start)
+
+
+def _new_fill(tokenizer: Tokenizer) -> Fill:
+    """A target begins with the token that ends it, as in the article."""
+    assert tokenizer.end is not None
+    return Fill(tokenizer.special[PADDING], tokenizer.end)
+
+
+def _vocabulary(
+    recipe: Recipe, pairs: Sequence[Pair], *, out: Path, offline: bool, progress: Progress
+) -> Tokenizer:
+    """The vocabulary that the recipe names, or a new one, learned from the pairs."""
+    text = _section(recipe)
+    name = recipe.model.base or text.tokenizer
+    tags = [tag(language) for language in _written(text)]
+    separate = text.vocabularies == "separate"
+
+    def learned() -> Tokenizer:
+        progress("learning the vocabulary", 0, len(pairs))
+        if separate:
+            sources, targets = ([pair[side] for pair in pairs] for side in (0, 1))
+            return train_separate_tokenizers(sources, targets, vocab_size=text.vocab, special=tags)
+        halves = (half for pair in pairs for half in pair)
+        return family(recipe.model.kind).train_tokenizer(halves, text.vocab, special=tags)
+
+    if not name:
+        wanted = hash_json([text.vocab, tags, hash_json(pairs), *(["separate"] if separate else [])])
+        return own_vocabulary(out, wanted, learn=learned)
+
+    tokenizer = named_vocabulary(name, offline=offline)
+    missing = [token for token in (PADDING, *tags) if token not in tokenizer.special]
+    if missing or tokenizer.end is None:
+        raise InputError(
+            f"{name}: its vocabulary has no token {missing[0] if missing else 'that ends a text'},"
+            " which this training needs"
+        )
+    if separate and tokenizer.source is None:
+        raise InputError(f"vocabularies: {name} has one for sources and targets, not separate ones")
+    return tokenizer
+
+
+def _written(text: PairedText) -> tuple[str, ...]:
+    """The languages that are translated to."""
+    return text.languages if text.both_ways else text.languages[1:]
 
 
 def _read(text: PairedText) -> tuple[list[Pair], list[Pair]]:
@@ -127,25 +192,27 @@ def _read(text: PairedText) -> tuple[list[Pair], list[Pair]]:
 
 
 def _encode(
-    pairs: Sequence[Pair], tokenizer: Tokenizer, text: PairedText, progress: Progress
+    pairs: Sequence[Pair], tokenizer: Tokenizer, *, text: PairedText, fill: Fill, progress: Progress
 ) -> tuple[Pairs, int]:
     """Pairs as token ids, in both directions if so asked; and how many were too long."""
     sources: list[list[int]] = []
     targets: list[list[int]] = []
-    end, left_out = tokenizer.end, 0
-    assert end is not None
+    reader = source_tokenizer(tokenizer)
+    left_out = 0
+    assert tokenizer.end is not None
+    assert reader.end is not None
     for number, (source, target, language) in enumerate(_directed(pairs, text)):
         if number % CHUNK == 0:
             progress("tokenizing", number, len(pairs) * (2 if text.both_ways else 1))
-        begin = [tokenizer.special[tag(language)]] if language else []
-        source_ids = [*begin, *tokenizer.encode(source), end]
-        target_ids = [end, *tokenizer.encode(target), end]
+        begin = [reader.special[tag(language)]] if language else []
+        source_ids = [*begin, *reader.encode(source), reader.end]
+        target_ids = [fill.start, *tokenizer.encode(target), tokenizer.end]
         if max(len(source_ids), len(target_ids)) > text.longest:
             left_out += 1
             continue
         sources.append(source_ids)
         targets.append(target_ids)
-    return Pairs(Rows.of(sources), Rows.of(targets), tokenizer.special[PADDING]), left_out
+    return Pairs(Rows.of(sources), Rows.of(targets), fill.pad), left_out
 
 
 def _directed(pairs: Iterable[Pair], text: PairedText) -> Iterable[tuple[str, str, str]]:

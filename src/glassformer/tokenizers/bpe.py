@@ -14,6 +14,7 @@ import tokenizers as fast
 from tokenizers import decoders, models, pre_tokenizers
 
 from glassformer.errors import InputError
+from glassformer.tokenizers.tokenizer import Tokenizer
 from glassformer.tokenizers.watch import WatchedWord, watch_each, watch_word
 
 END_OF_TEXT = "<|endoftext|>"
@@ -57,6 +58,7 @@ class BPE:
         self.special = dict(special or {})
         self.merges = list(merges)
         self.end_token = END_OF_TEXT
+        self.source: Tokenizer | None = None
         self._ids = {symbol: id for symbol, id in vocab.items() if symbol not in self.special}
         if check:
             self._check()

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol
 
+from glassformer.errors import InputError
 from glassformer.tokenizers.watch import WatchedWord
 
 
@@ -13,6 +14,7 @@ class Tokenizer(Protocol):
     special: dict[str, int]  # special tokens and their ids
     prefix_space: bool  # whether a text is read as if it began with a space
     end_token: str  # the special token that ends a text, if `special` has it
+    source: "Tokenizer | None"  # the vocabulary of sources, for a model that has another one for them
 
     def __len__(self) -> int:
         """How many tokens there are."""
@@ -41,6 +43,26 @@ class Tokenizer(Protocol):
 
     def to_json(self) -> str:
         """The content of a `tokenizer.json` that the `tokenizers` and `transformers` libraries load."""
+
+
+def source_tokenizer(tokenizer: Tokenizer) -> Tokenizer:
+    """What reads the sources of a model that translates: its own vocabulary for them, or the common one."""
+    return tokenizer if tokenizer.source is None else tokenizer.source
+
+
+def with_source(tokenizer: Tokenizer, source: Tokenizer) -> Tokenizer:
+    """A tokenizer of targets, beside which sources have a vocabulary of their own.
+
+    A model has one id for padding, and so have its files: special tokens must have the same ids in both.
+    """
+    if source.special != tokenizer.special:
+        names = sorted(dict(source.special.items() ^ tokenizer.special.items()))
+        raise InputError(
+            f"the vocabularies of sources and targets differ in {', '.join(names)[:100]}:"
+            " special tokens must have the same ids in both"
+        )
+    tokenizer.source = source
+    return tokenizer
 
 
 def pieces(tokenizer: Tokenizer | None, ids: Iterable[int], *, after: int | None = None) -> list[bytes]:

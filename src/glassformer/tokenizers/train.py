@@ -13,6 +13,7 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from glassformer.errors import InputError
 from glassformer.tokenizers.bpe import END_OF_TEXT, SYMBOL_OF, ByteBPE, Merge, scalars
+from glassformer.tokenizers.tokenizer import Tokenizer, with_source
 from glassformer.tokenizers.word_bpe import END_OF_WORD, UNKNOWN, WordBPE, normalizer
 
 PADDING = "<pad>"
@@ -54,6 +55,20 @@ def train_pair_tokenizer(
 ) -> ByteBPE:
     """Learn a vocabulary for sources and targets: it also has a token that fills up short rows."""
     return train_tokenizer(source, vocab_size, special=(END_OF_TEXT, PADDING, *special), progress=progress)
+
+
+def train_separate_tokenizers(
+    sources: Sequence[str], targets: Sequence[str], *, vocab_size: int, special: Sequence[str] = ()
+) -> Tokenizer:
+    """Learn a vocabulary for targets, and another one, its `source`, for sources.
+
+    Both have as many tokens, at most `vocab_size` each: special tokens come last, and so have the same ids.
+    """
+    target = train_pair_tokenizer(targets, vocab_size, special=special)
+    source = train_pair_tokenizer(sources, len(target), special=special)
+    if len(source) < len(target):  # there was not enough text for more
+        target = train_pair_tokenizer(targets, len(source), special=special)
+    return with_source(target, source)
 
 
 def train_word_tokenizer(
@@ -109,9 +124,9 @@ def _check_size(vocab_size: int, basic: int, what: str, special: Sequence[str]) 
     smallest = basic + len(special)
     if vocab_size < smallest:
         parts = f"{basic} {what} and {len(special)} special"
-        raise InputError(f"vocab_size must be at least {smallest} ({parts}), not {vocab_size}")
+        raise InputError(f"a vocabulary must have at least {smallest} tokens ({parts}), not {vocab_size}")
     if vocab_size > LARGEST_VOCABULARY:
-        raise InputError(f"vocab_size must be at most {LARGEST_VOCABULARY:,}, not {vocab_size:,}")
+        raise InputError(f"a vocabulary must have at most {LARGEST_VOCABULARY:,} tokens, not {vocab_size:,}")
     if len(set(special)) != len(special):
         raise InputError("special: a token is a duplicate")
 
@@ -167,7 +182,10 @@ def _decoded(file: BinaryIO, name: Path) -> Iterator[str]:
             start = done - len(decoder.getstate()[0])
         decoder.decode(b"", final=True)
     except UnicodeDecodeError as error:
-        raise InputError(f"{name} is not UTF-8 text: {error.reason} at byte {start + error.start}") from None
+        raise InputError(
+            f"{name} is not UTF-8 text: {error.reason} at byte {start + error.start};"
+            " if it is Latin-1 or Windows text, convert it, as with `iconv -f WINDOWS-1252 -t UTF-8 FILE`"
+        ) from None
 
 
 def _watched(texts: Iterable[str], progress: Callable[[int], object] | None) -> Iterator[str]:

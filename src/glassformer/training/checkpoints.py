@@ -15,7 +15,7 @@ import json
 import random
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from glassformer import machine
 from glassformer.durable import hash_file, read_sealed, replace_folder, write_sealed
 from glassformer.errors import CheckpointError, GlassError
+from glassformer.files import read_spans
 from glassformer.training.distributed import World
 
 WEIGHTS, TRAINING = "weights.safetensors", "training.safetensors"
@@ -50,7 +51,8 @@ class State:
 
     step: int = 0
     tokens: int = 0  # targets learned from so far
-    best: float | None = None  # the lowest loss on held-out text
+    start: float | None = None  # the loss on held-out text before the first step
+    best: float | None = None  # the lowest one after a step
     best_step: int = 0
     waited: int = 0  # evaluations since the best one
     stopped: bool = False  # early, because no evaluation got better
@@ -130,10 +132,19 @@ class CheckpointManager:
             return State()
 
         tensors = _share_shapes(_read(found) if found is not None else {}, world)
-        _restore_tensors(trainee, tensors, notes["scalars"])
-        trainee.batches.cursor = list(notes["cursor"])
-        _restore_random(notes["random"], tensors, world, seed + notes["step"])
-        return State(**{name: notes[name] for name in State.__dataclass_fields__})
+        try:
+            state = _state(notes)
+            _restore_tensors(trainee, tensors, notes["scalars"])
+            trainee.batches.cursor = _cursor(notes["cursor"], rows=len(trainee.batches.cursor))
+            _restore_random(notes["random"], tensors, world, seed + state.step)
+        except (LookupError, TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, GlassError):
+                raise
+            # It has its own hashes, so no disk did this: another program wrote it.
+            raise CheckpointError(
+                f"{self.folder}: the newest checkpoint is not one that this program writes ({error})"
+            ) from None
+        return state
 
     def weights(self, step: int) -> dict[str, Tensor]:
         """The weights of one checkpoint."""
@@ -206,13 +217,16 @@ class CheckpointManager:
 
     def _check_identity(self, folder: Path, identity: dict[str, Any]) -> None:
         theirs, ours = self.defaults | identity, self.defaults | self.identity
-        # Keys that both have come first: one that only one of them has follows from another kind of model.
-        for name in sorted({*theirs, *ours}, key=lambda name: (name not in theirs or name not in ours, name)):
-            if theirs.get(name) != ours.get(name):
-                raise CheckpointError(
-                    f"{folder} was made with {name} = {theirs.get(name)}, now it is {ours.get(name)};"
-                    " go on with what it was, or begin anew in another folder (--out)"
-                )
+        every = ours | theirs  # in the recipe's order
+        changed = [name for name in every if theirs.get(name) != ours.get(name)]
+        # A key that only one of them has follows from another kind of model, which is named instead.
+        shared = [name for name in changed if name in theirs and name in ours]
+        if changed:
+            listed = [f"{name} = {theirs.get(name)} (now {ours.get(name)})" for name in shared or changed]
+            raise CheckpointError(
+                f"{folder} was made with {', '.join(listed)};"
+                " go on with what it was, or begin anew in another folder (--out)"
+            )
 
     def _last_good(self) -> str:
         for step in self.steps():
@@ -229,6 +243,8 @@ def find_fault(folder: Path) -> str | None:
             if hash_file(folder / name) != files[name]["sha256"]:
                 return f"{name}: checksum mismatch"
         read_sealed(folder / STATE)
+        for name in (WEIGHTS, TRAINING):
+            read_spans(folder / name)
     except OSError as error:
         return f"{Path(error.filename or MANIFEST).name} cannot be read: {error.strerror}"
     except (ValueError, KeyError, TypeError) as error:
@@ -244,6 +260,41 @@ def _read(folder: Path) -> dict[str, Tensor]:
     weights = safetensors.torch.load_file(folder / WEIGHTS)
     training = safetensors.torch.load_file(folder / TRAINING)
     return weights | training
+
+
+def _state(notes: dict[str, Any]) -> State:
+    """How far the training was, by the notes of a checkpoint."""
+    # An earlier version did not save every field; those have their defaults.
+    state = State(**{name: notes[name] for name in State.__dataclass_fields__ if name in notes})
+    counts = (state.step, state.tokens, state.best_step, state.waited)
+    if not all(type(count) is int and count >= 0 for count in counts):
+        raise ValueError("step, tokens, best_step and waited must be counts")
+    losses = (state.start, state.best)
+    if not all(isinstance(loss, float | None) for loss in losses) or not isinstance(state.stopped, bool):
+        raise ValueError("start and best must be losses, and stopped true or false")
+    return state
+
+
+def _cursor(given: Any, *, rows: int) -> list[int]:
+    """The position in the data, by the notes of a checkpoint."""
+    if not isinstance(given, list) or not all(type(count) is int and count >= 0 for count in given):
+        raise ValueError("cursor must be a list of counts")
+    if len(given) != rows:
+        raise ValueError(f"cursor has {len(given)} counts for {rows} sources")
+    return given
+
+
+def _check_tensors(trained: Mapping[str, Tensor], tensors: dict[str, Tensor]) -> None:
+    """Refuse tensors that are neither those of this model nor torch's random states."""
+    for name, value in tensors.items():
+        _, of, parameter = name.rpartition(" of ")
+        if name in (RANDOM, RANDOM_CUDA):
+            fits = value.dtype == torch.uint8 and value.dim() == 2
+        else:
+            shapes = (trained[parameter].shape, torch.Size()) if of else (trained[parameter].shape,)
+            fits = value.is_floating_point() and value.shape in shapes
+        if not fits:
+            raise ValueError(f"{name[:100]!r} has another shape or type")
 
 
 def _share_shapes(tensors: dict[str, Tensor], world: World) -> dict[str, Tensor]:
@@ -279,6 +330,7 @@ def _restore_tensors(trainee: Trainee, tensors: dict[str, Tensor], scalars: dict
     missing = sorted(trained.keys() - tensors.keys())
     if missing:
         raise CheckpointError(f"the checkpoint has no weights for {', '.join(missing[:10])}")
+    _check_tensors(trained, tensors)
 
     for name, value in tensors.items():
         key, _, of = name.partition(" of ")
@@ -288,6 +340,8 @@ def _restore_tensors(trainee: Trainee, tensors: dict[str, Tensor], scalars: dict
             state[trained[of]][key] = trainee.world.scatter(value, trained[of])
     for name, number in scalars.items():
         key, _, of = name.partition(" of ")
+        if not isinstance(number, int | float):
+            raise ValueError(f"{name[:100]!r} must be a number")
         state[trained[of]][key] = number
 
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch._C._distributed_c10d import TCPStore
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from glassformer.errors import GlassError
+from glassformer.errors import GlassError, InputError
 
 T = TypeVar("T")
 LOOPBACK = "127.0.0.1"
@@ -47,14 +47,16 @@ class World:
     @classmethod
     def join(cls, device: str = "cpu", *, timeout: float = PEER_TIMEOUT) -> "World":
         """The world that `torchrun` describes in the environment; a world of one without it."""
-        size = int(os.environ.get("WORLD_SIZE", 1))
+        size = _count("WORLD_SIZE", 1)
         if size == 1:
             return cls(device=torch.device(device))
 
-        rank = int(os.environ.get("RANK", 0))
+        rank = _count("RANK", 0)
+        if not rank < size:
+            raise InputError(f"RANK {rank} is out of range (WORLD_SIZE is {size})")
         where = torch.device(device)
         if where.type == "cuda":
-            where = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
+            where = torch.device("cuda", _count("LOCAL_RANK", 0))
             torch.cuda.set_device(where)
         _connect(rank, size, "nccl" if where.type == "cuda" else "gloo")
         # Joining may take an hour; from here on a rank that is silent for a minute is lost.
@@ -176,6 +178,15 @@ class World:
                 f"rank {self.rank}: another process of this training has gone;"
                 f" give the same command again to go on from the last checkpoint ({reason})"
             ) from None
+
+
+def _count(name: str, usual: int) -> int:
+    """A number that `torchrun` puts into the environment."""
+    text = os.environ.get(name, str(usual))
+    least = 1 if name == "WORLD_SIZE" else 0
+    if not (text.isascii() and text.isdecimal() and least <= int(text[:20]) < 1 << 31):
+        raise InputError(f"{name} must be a whole number, as torchrun sets it, not {text[:40]!r}")
+    return int(text)
 
 
 def _connect(rank: int, size: int, backend: str) -> None:

@@ -64,10 +64,10 @@ class Hyperparameters:
             _at_least(self, name, 0)
         if self.seed >= 1 << 32:
             raise InputError(f"seed must be less than 2**32, not {self.seed}")
-        if not (0 < self.lr < math.inf and self.lr_end <= self.lr):
-            raise InputError(
-                f"lr must be above 0 and not below lr_end, not {self.lr} with lr_end {self.lr_end}"
-            )
+        if not 0 < self.lr < math.inf:
+            raise InputError(f"lr must be above 0, not {self.lr}")
+        if self.lr < self.lr_end:
+            raise InputError(f"lr = {self.lr:g} is below lr_end = {self.lr_end:g}; give a lower lr_end too")
         if not 0 <= self.label_smoothing < 1:
             raise InputError(
                 f"label_smoothing must be at least 0 and less than 1, not {self.label_smoothing}"
@@ -107,7 +107,10 @@ class Hyperparameters:
 class EvalSchedule:
     """When to evaluate on held-out text, when to save, and when to stop early."""
 
-    eval_every: int = option(250, "Steps between two evaluations on the held-out text; 0: only at the end.")
+    eval_every: int = option(
+        250,
+        "Steps between two evaluations on the held-out text; 0: only before the first and after the last.",
+    )
     eval_tokens: int = option(
         200_000, "Held-out tokens of an evaluation, about, always the same ones; 0: all of them."
     )

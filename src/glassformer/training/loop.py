@@ -57,6 +57,13 @@ class TrainingFailed(GlassError):
 
 
 @dataclass(frozen=True)
+class Begun:
+    """Nothing is in the way: the model is built, and filled from the newest checkpoint if there is one."""
+
+    step: int  # number of steps done before, which is 0 for a new training
+
+
+@dataclass(frozen=True)
 class Stepped:
     """One step is done."""
 
@@ -72,7 +79,7 @@ class Stepped:
 class Evaluated:
     """The loss on held-out text. The model is in evaluation mode while the caller has this event."""
 
-    step: int
+    step: int  # 0: before the first step
     loss: float
     best: bool
 
@@ -92,12 +99,13 @@ class Finished:
 
     step: int
     tokens: int
-    best: float | None  # the lowest loss on held-out text, and its step
+    start: float | None  # the loss on held-out text before the first step
+    best: float | None  # the lowest one after a step, and that step
     best_step: int
     early: bool
 
 
-Event = Stepped | Evaluated | Saved | Finished
+Event = Begun | Stepped | Evaluated | Saved | Finished
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +196,11 @@ class _Training:
     def events(self) -> Generator[Event]:
         """Step, evaluate where it is due, save where it is due, until the end."""
         state, schedule = self.state, self.setup.schedule
+        yield Begun(state.step)
+        if self.setup.held_out is not None and state.step == 0:
+            yield self._evaluate_untrained(self.setup.held_out)
+            self.setup.model.train()
+
         while state.step < self.hyperparameters.steps and not state.stopped:
             yield self._step()
             last = state.step == self.hyperparameters.steps
@@ -212,7 +225,14 @@ class _Training:
             # Asked to stop after the very last step, a training is finished all the same.
             if stopping and not last:
                 return
-        yield Finished(state.step, state.tokens, state.best, state.best_step, state.stopped)
+        yield Finished(
+            step=state.step,
+            tokens=state.tokens,
+            start=state.start,
+            best=state.best,
+            best_step=state.best_step,
+            early=state.stopped,
+        )
 
     def _step(self) -> Stepped:
         """One update from one batch, computed in as many parts as memory asks for."""
@@ -270,16 +290,24 @@ class _Training:
             f" or clip ({self.hyperparameters.clip:g}) may help"
         )
 
+    def _evaluate_untrained(self, held_out: HeldOut) -> Evaluated:
+        """What later evaluations are compared with. It is never the best: it has no checkpoint."""
+        self.state.start = self._held_out_loss(held_out)
+        return Evaluated(0, self.state.start, best=False)
+
     def _evaluate(self, held_out: HeldOut) -> Evaluated:
-        loss = evaluate(
+        loss = self._held_out_loss(held_out)
+        best = self.state.note(loss, patience=self.setup.schedule.patience)
+        return Evaluated(self.state.step, loss, best)
+
+    def _held_out_loss(self, held_out: HeldOut) -> float:
+        return evaluate(
             self.forward,
             held_out(),
             objective=self.setup.objective,
             hyperparameters=self.hyperparameters,
             world=self.world,
         )
-        best = self.state.note(loss, patience=self.setup.schedule.patience)
-        return Evaluated(self.state.step, loss, best)
 
 
 @torch.no_grad()

@@ -1,0 +1,110 @@
+"""What a model wrote from a source, which can be asked how it came about. Every answer is an `Answer`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from glassformer.answers import ask
+from glassformer.tasks.explained import Explained
+
+if TYPE_CHECKING:
+    from glassformer.answers.alignment import Alignment
+    from glassformer.answers.answer import Text
+    from glassformer.answers.beams import Beams
+    from glassformer.answers.journey import Journey
+    from glassformer.answers.positions import Positions
+    from glassformer.answers.targets import Targets
+    from glassformer.answers.unroll import Unroll
+    from glassformer.tasks.translate import Translator
+
+
+@dataclass
+class Translated(Explained):
+    """One translation, best first if several were asked for, and what one can ask about it.
+
+    Positions of the target count from its start token, those of the source from the tag of a language, if it
+    has one.
+    """
+
+    source: str
+    text: str
+    source_tokens: list[int]
+    tokens: list[int]
+    score: float  # the sum of log-probabilities / length ** length_penalty
+    finish_reason: str
+    model: "Translator" = field(repr=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, as plain data."""
+        return {name: value for name, value in vars(self).items() if name != "model"}
+
+    @property
+    def _then(self) -> int | None:
+        """The token behind the last one: the end token, where the model wrote it."""
+        return min(self.model.ends) if self.finish_reason == "stop" else None
+
+    def alignment(
+        self, layer: int | None = None, head: int | None = None, *, by_word: bool = False
+    ) -> "Alignment":
+        """Which source tokens the decoder attended to when it wrote each token; saliency beside it.
+
+        Without a layer or a head, their mean; a recurrent network has one pattern.
+        """
+        found: Alignment = self._ask("alignment", layer=layer, head=head, by_word=by_word, then=self._then)
+        return found
+
+    def beams(self, num_beams: int = 2, **options: Any) -> "Beams":
+        """The search for a translation of the source, as a tree; options are those of `translate`."""
+        net = self.model.net
+        found: Beams = self._ask(
+            "beams",
+            options=self.model.options(**options | {"num_beams": num_beams}),
+            ends=self.model.ends,
+            forbidden={net.config.pad},
+        )
+        return found
+
+    def unroll(self) -> "Unroll":
+        """A recurrent network step by step: states, context vectors, and the words that it writes."""
+        found: Unroll = self._ask("unroll", then=self._then)
+        return found
+
+    def journey(self, number: int = 0) -> "Journey":
+        """How the token of this number came about: through the encoder, then through the decoder."""
+        found: Journey = self._ask("journey", number=number, then=self._then)
+        return found
+
+    def targets(self, target: str | None = None, *, also: Sequence[str] = (), seed: int = 0) -> "Targets":
+        """One-hot rows of a target (this translation), and those that the model predicts, untrained too.
+
+        `also` are more words of the small vocabulary that the rows are about.
+        """
+        text, then = self._text(), self._then
+        if target is not None:
+            text, then = replace(text, ids=[*text.ids[:1], *self.model.encode(target)]), min(self.model.ends)
+        words = [token for word in also for token in self.model.encode(word)]
+        return cast("Targets", ask("targets", text, vocabulary=words, then=then, seed=seed))
+
+    def positions(self, count: int = 64) -> "Positions":
+        """The position vectors that a Transformer of this width adds to token vectors, in both layouts."""
+        return cast("Positions", ask("positions", count=count, width=self.model.net.config.width))
+
+    def number_of(self, word: str | int) -> int:
+        """Which written token a word is (of several, the last), or a number as it is."""
+        from glassformer.answers.answer import Text
+
+        return Text(self.model, self.tokens).positions(word)[-1]
+
+    def position_of(self, word: str | int, **where: str) -> int:
+        """The position of a word (of several tokens, the last) in the text that a stack reads."""
+        queries, _ = self._text().axes(**where)
+        return queries.positions(word)[-1]
+
+    def _text(self) -> "Text":
+        from glassformer.answers.answer import Text  # here: translating needs no answers, and starts faster
+
+        ids = [self.model.net.config.start, *self.tokens]
+        return Text(self.model, ids, 1, source=self.source_tokens)
