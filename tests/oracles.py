@@ -94,7 +94,7 @@ class _Recurrent:
         """The states of the last layer (S, D), and the state in which the decoder begins."""
         config = self.config
         tokens = self.weights["source_tokens.weight" if config.source_vocab else "tokens.weight"]
-        x = tokens[source]
+        x = self.seen["encoder.embed"] = tokens[source]
         count = 1 if config.cell == "gru" else 2
         last = []
         for layer in range(config.layers):

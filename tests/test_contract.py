@@ -32,6 +32,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "dropout": 0.0,
     },
     "seq2seq": {"decoder_width": 20, "source_vocab": 50, "pad": 49, "bidirectional": True},
+    "rnn": {"shape": "tag", "pad": 96, "labels": ("NOUN", "VERB", "ADJ")},
 }
 SOURCE = 9  # tokens of the source, for a model that reads one
 ATTENTION_HAS = {f"attn.{name}" for name in ("q", "k", "v", "scores", "pattern", "mix", "out")}
@@ -60,7 +61,7 @@ def sources(rows: int) -> Tensor:
 def run(model: Net, ids: Tensor, cache: Any = None, *, row: int | None = None) -> Tensor:
     """Logits (B, T, V), whether the model reads one text or two; or those of one `row` alone, (1, T, V)."""
     if "source" not in model.capabilities:
-        return model(ids, cache)
+        return model(ids) if cache is None else model(ids, cache)
     source = sources(len(ids)) if row is None else sources(3)[row : row + 1]
     return model(source, ids, cache)
 
@@ -84,7 +85,8 @@ def test_every_family_is_held_to_the_contract() -> None:
 def test_a_model_has_its_parts(model: Net, ids: Tensor) -> None:
     """What other rooms ask for, under one name."""
     assert family(model.kind).config is type(model.config)
-    assert model.tokens.num_embeddings == model.vocab == model.head.out_features
+    says = len(model.config.labels) if "labels" in model.capabilities else model.vocab
+    assert (model.tokens.num_embeddings, model.head.out_features) == (model.vocab, says)
     assert model.device == torch.device("cpu")
     assert model.context is None or model.context >= ids.shape[1]
     for stack in model.stacks:

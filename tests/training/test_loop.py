@@ -13,8 +13,19 @@ from small import small_model
 from glassformer.data.batches import Batch
 from glassformer.errors import InputError
 from glassformer.models.gpt import GPT, Config
+from glassformer.training.distributed import World
 from glassformer.training.hyperparameters import EvalSchedule, Hyperparameters
-from glassformer.training.loop import Begun, Evaluated, Finished, Stepped, TrainingFailed, evaluate, fit
+from glassformer.training.loop import (
+    Begun,
+    Evaluated,
+    Finished,
+    Setup,
+    Stepped,
+    TrainingFailed,
+    evaluate,
+    fit,
+    run,
+)
 from glassformer.training.objectives import next_token
 from glassformer.training.optim import freeze, optimizer_of
 
@@ -334,3 +345,33 @@ def test_a_plan_that_makes_no_sense(wrong: dict[str, Any]) -> None:
     """Is refused, and the field is named."""
     with pytest.raises(InputError, match=next(iter(wrong))):
         Hyperparameters(**wrong)
+
+
+class Wrapped(World):
+    """A world that puts something around the model, as DDP does."""
+
+    def wrap(self, model: torch.nn.Module, parallel: str) -> torch.nn.Module:
+        return torch.nn.Sequential(model)
+
+
+def test_after_an_evaluation_the_model_is_trained_on_as_before() -> None:
+    """Also by what is around it: an objective asks whether it is in training."""
+    asked: list[bool] = []
+
+    def objective(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        asked.append(model.training)
+        return next_token(model, batch)
+
+    held = Counting().read([0, 1])
+    plan = Hyperparameters(steps=4, batch=4)
+    setup = Setup(
+        model=GPT(SHAPE).initialize(0),
+        batches=Counting(),
+        objective=objective,
+        hyperparameters=plan,
+        schedule=EvalSchedule(eval_every=2),
+        held_out=lambda: [held],
+        world=Wrapped(),
+    )
+    list(run(setup))
+    assert asked == [False, True, True, False, True, True, False]

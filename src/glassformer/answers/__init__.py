@@ -25,6 +25,7 @@ LACKS = {
     "encodes": "does not encode a text",
     "recurrent": "has no recurrent state",
     "draws": "draws no pictures",
+    "labels": "labels no texts",
     "layers": "has no stack of layers with a residual stream",
     "neurons": "has no neurons of feed-forward layers",
 }

@@ -33,6 +33,7 @@ class Translations:
     to: str | None = None
     reverse: bool = False
     num_beams: int | None = None
+    drift: bool = False
 
 
 texts = flags.group(
@@ -50,6 +51,7 @@ translations = flags.group(
     option("--to", help="The language to translate to, for a model of several directions."),
     switch("--reverse", help="Translate the targets of the pairs back into their sources."),
     option("--num-beams", type=int, help="Beams of the translations; none: the model's own, or 4."),
+    switch("--drift", help="Also the loss when the model reads its own tokens instead of the true ones."),
 )
 
 
@@ -139,7 +141,10 @@ def _pairs(
     pairs = read_test_set(what, first=documents, reverse=translations.reverse)
     to = translations.to
     if not translations.metric:
-        return [target_loss(model, pairs, name=" ".join(what), to=to, progress=progress)]
+        inputs = (False, True) if translations.drift else (False,)
+        name = " ".join(what)
+        return [target_loss(model, pairs, name=name, to=to, own=own, progress=progress) for own in inputs]
+    flags.refuse("drift", why="compares losses: leave --metric out")
     options = {} if translations.num_beams is None else {"num_beams": translations.num_beams}
     return evaluate_translations(
         model,

@@ -248,10 +248,12 @@ def _recipe(path: Path | None, flags: dict[str, Any], base: str = "") -> tuple[R
     if base:
         given["base"] = base
 
-    if path is not None and folder is None and "data" not in given:
-        given["data"] = [_find(source, path) for source in recipe.text.data]
-    if "data" in given:
-        given["data"] = [_absolute(source) for source in given["data"]]
+    for key in ("data", "validation"):
+        named = getattr(recipe.text, key, ())
+        if path is not None and folder is None and key not in given and named:
+            given[key] = [_find(source, path) for source in named]
+        if key in given:
+            given[key] = [_absolute(source) for source in given[key]]
     return recipe.changed(**given), folder
 
 

@@ -198,6 +198,47 @@ class PairStream:
         return self._epoch[1]
 
 
+class OwnTokens:
+    """A stream of pairs whose batches also say which inputs are to be the model's own tokens.
+
+    `own` (B, T) is False at the start token and at padding; elsewhere chance decides: an input is a true
+    token with the probability `true_share(step)`. What chance says depends on the seed and the pair's place
+    in the stream alone, so that it is the same after a resume and on any number of ranks.
+    """
+
+    def __init__(self, stream: PairStream, *, true_share: Callable[[int], float]) -> None:
+        self.stream, self.true_share = stream, true_share
+
+    @property
+    def cursor(self) -> list[int]:
+        """How many pairs were given."""
+        return self.stream.cursor
+
+    @cursor.setter
+    def cursor(self, cursor: list[int]) -> None:
+        self.stream.cursor = cursor
+
+    def draw(self, count: int) -> list[tuple[int, int]]:
+        """The next pairs, each with its place in the stream; the cursor moves on."""
+        first = self.cursor[0]
+        return list(enumerate(self.stream.draw(count), first))
+
+    def read(self, rows: Sequence[tuple[int, int]]) -> Batch:
+        """The token ids of pairs, and `own`."""
+        batch = self.stream.read([pair for _, pair in rows])
+        real = batch.arrays["mask"][:, :-1]  # (B, T - 1): the inputs behind the start token that are targets
+        own = np.zeros_like(batch.arrays["mask"])
+        for row, (place, _) in enumerate(rows):
+            share = self.true_share(place // self.stream.size)
+            own[row, 1:] = real[row] & (self._chance(place, real.shape[1]) >= share)
+        return Batch(batch.arrays | {"own": own}, batch.count)
+
+    def _chance(self, place: int, count: int) -> "np.ndarray[Any, np.dtype[np.float64]]":
+        """Numbers from 0 to 1 that belong to a place. Epochs have keys of their own, below these."""
+        key = np.array([self.stream.seed, 1 << 63 | place], dtype=np.uint64)
+        return np.random.Generator(np.random.Philox(key=key)).random(count)
+
+
 def without_leaks(
     pairs: Sequence[Pair], share: float, *, key: Callable[[str], str] = str.casefold
 ) -> tuple[list[Pair], list[Pair]]:

@@ -33,6 +33,7 @@ FAMILIES = {
     "gpt3": Entry("glass-gpt3", "glassformer.hub.gpt3"),
     "transformer": Entry("marian", "glassformer.hub.marian"),
     "seq2seq": Entry("glass-seq2seq", "glassformer.hub.seq2seq"),
+    "rnn": Entry("glass-rnn", "glassformer.hub.rnn"),
 }
 
 

@@ -35,7 +35,8 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 SHARD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.safetensors")
 OURS = {CONFIG, WEIGHTS, "tokenizer.json", "tokenizer_config.json", "generation_config.json", "card.md"}
-OURS |= {SOURCE, "adapter_config.json", "adapter_model.safetensors"}  # what a save writes
+OURS |= {SOURCE, "source.spm", "target.spm", "vocab.json", "target_vocab.json"}
+OURS |= {"adapter_config.json", "adapter_model.safetensors"}  # what a save writes
 
 
 @dataclass
@@ -112,7 +113,7 @@ def save_folder(
     stored = next(iter(tensors.values())).dtype
 
     token_ids = family.token_ids(tokenizer, model.config)
-    files: dict[str, str] = {}
+    files: dict[str, str | bytes] = {}
     if tokenizer is not None:
         check_fits(tokenizer, folder, vocab=model.vocab, source_vocab=_source_vocab(model))
         files |= tokenizer_files(tokenizer)
@@ -226,7 +227,7 @@ def pretty(value: object) -> str:
 
 
 def write_folder(
-    folder: Path, tensors: Mapping[str, Tensor], *, files: Mapping[str, str], weights: str = WEIGHTS
+    folder: Path, tensors: Mapping[str, Tensor], *, files: Mapping[str, str | bytes], weights: str = WEIGHTS
 ) -> None:
     """Write tensors and texts into a folder and have them on the disk, whole, or not at all."""
     _check_replaceable(folder)
@@ -236,8 +237,8 @@ def write_folder(
         except SafetensorError as error:  # a full disk, as the library reports it
             raise OSError(f"{folder / weights} could not be written: {error}") from None
         (fresh / weights).chmod(0o644)  # the library makes it private
-        for name, text in files.items():
-            (fresh / name).write_text(text, encoding="utf-8")
+        for name, content in files.items():
+            (fresh / name).write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def _check_replaceable(folder: Path) -> None:

@@ -19,7 +19,7 @@ from glassformer.hub.families import model_types
 from glassformer.hub.known import KNOWN, Known, by_repository
 
 SHIPPED = Path(__file__).parent.parent / "pretrained"
-PATTERNS = ["*.json", "*.txt", "*.bpe", "model*.safetensors", "adapter_model.safetensors"]
+PATTERNS = ["*.json", "*.txt", "*.bpe", "*.spm", "model*.safetensors", "adapter_model.safetensors"]
 CONFIGS = ("config.json", "adapter_config.json")
 PATIENCE = 20.0  # seconds for the hub's first answer
 PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_-])?"

@@ -1,9 +1,11 @@
-"""Vocabulary files: `tokenizer.json`, `vocab.json` + `merges.txt`, OpenAI's `encoder.json` + `vocab.bpe`.
+"""Vocabulary files: `tokenizer.json`, `vocab.json` + `merges.txt`, OpenAI's `encoder.json` + `vocab.bpe`,
+Marian's `source.spm` + `target.spm` + `vocab.json` (and `target_vocab.json`, if targets have other ids).
 
 The files decide which tokenizer they hold: GPT-2's works on bytes, GPT-1's has tokens that end with `</w>`.
 A model whose sources have a vocabulary of their own keeps it in a second file, `source_tokenizer.json`.
 """
 
+import json
 import re
 from collections.abc import Callable
 from functools import partial
@@ -12,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from glassformer.errors import CheckpointError, InputError
-from glassformer.files import MEGABYTE, read_json, read_text
+from glassformer.files import MEGABYTE, read_bytes, read_json, read_text
 from glassformer.tokenizers.bpe import ByteBPE, Merge
+from glassformer.tokenizers.sentence_pieces import SentencePieces
 from glassformer.tokenizers.tokenizer import Tokenizer, with_source
 from glassformer.tokenizers.word_bpe import END_OF_WORD, UNKNOWN, WordBPE, is_word_vocabulary
 
@@ -39,11 +42,11 @@ def load_tokenizer(folder: Path, *, check: bool = True) -> Tokenizer | None:
         if present.issuperset(names):
             paths = [folder / name for name in names]
             return _with_source(_checked(paths[0], partial(read, *paths, check)), folder, check)
-    for names in FORMS:
-        if present.intersection(names):
-            one = next(name for name in names if name in present)
-            other = next(name for name in names if name not in present)
-            raise CheckpointError(f"{folder}: holds {one} without {other}")
+    nearest = max(FORMS, key=lambda names: len(present.intersection(names)))
+    if present.intersection(nearest):
+        one = next(name for name in nearest if name in present)
+        other = next(name for name in nearest if name not in present)
+        raise CheckpointError(f"{folder}: holds {one} without {other}")
     if (folder / SOURCE).is_file():
         raise CheckpointError(f"{folder}: holds {SOURCE} without tokenizer.json")
     return None
@@ -57,10 +60,14 @@ def _with_source(tokenizer: Tokenizer, folder: Path, check: bool) -> Tokenizer:
     return _checked(path, lambda: with_source(tokenizer, _read_tokenizer_json(path, check)))
 
 
-def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str]:
+def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str | bytes]:
     """The files of a folder that hold a tokenizer, and their content."""
-    files = {} if tokenizer.source is None else {SOURCE: tokenizer.source.to_json()}
-    return files | {"tokenizer.json": tokenizer.to_json()}
+    if isinstance(tokenizer, SentencePieces):
+        return _marian_files(tokenizer)
+    files: dict[str, str | bytes] = {"tokenizer.json": tokenizer.to_json()}
+    if tokenizer.source is not None:
+        files[SOURCE] = tokenizer.source.to_json()
+    return files
 
 
 def folder_tokenizer(
@@ -88,11 +95,11 @@ def check_fits(tokenizer: Tokenizer, folder: Path, *, vocab: int, source_vocab: 
         raise CheckpointError(
             f"{folder}: {SOURCE} is missing, and the model has {source_vocab:,} vectors for tokens of sources"
         )
-    if tokenizer.source is not None and not source_vocab:
+    if tokenizer.source is not None and not source_vocab and not _shares_ids(tokenizer):
         raise CheckpointError(
             f"{folder}: {SOURCE} does not belong to a model that has one vocabulary for sources and targets"
         )
-    if tokenizer.source is not None and len(tokenizer.source) > source_vocab:
+    if tokenizer.source is not None and len(tokenizer.source) > (source_vocab or vocab):
         raise CheckpointError(
             f"{folder}: {SOURCE} has {len(tokenizer.source):,} tokens, the model {source_vocab:,}"
         )
@@ -100,6 +107,13 @@ def check_fits(tokenizer: Tokenizer, folder: Path, *, vocab: int, source_vocab: 
 
 def tokenizer_config(tokenizer: Tokenizer, context: int | None) -> dict[str, object]:
     """The content of `tokenizer_config.json`: the class and the special tokens, for `transformers`."""
+    if isinstance(tokenizer, SentencePieces):
+        separate = not _shares_ids(tokenizer)
+        return {
+            "tokenizer_class": "MarianTokenizer",
+            "model_max_length": context,
+            "separate_vocabs": separate,
+        }
     is_word = isinstance(tokenizer, WordBPE)
     config: dict[str, object] = {
         "tokenizer_class": "OpenAIGPTTokenizer" if is_word else "GPT2Tokenizer",
@@ -109,6 +123,38 @@ def tokenizer_config(tokenizer: Tokenizer, context: int | None) -> dict[str, obj
     if tokenizer.end is not None:
         config |= dict.fromkeys(("bos_token", "eos_token", "unk_token"), tokenizer.end_token)
     return config | ({"unk_token": UNKNOWN} if is_word else {})
+
+
+def _read_marian(
+    source_path: Path, target_path: Path, vocab_path: Path, target_vocab_path: Path | bool, check: bool = True
+) -> Tokenizer:
+    """Marian's pair: the tokenizer of targets, with that of sources beside it."""
+    if isinstance(target_vocab_path, bool):
+        target_vocab_path = vocab_path
+    target_vocab, vocab = (_vocab(read_json(path, LIMIT), path) for path in (target_vocab_path, vocab_path))
+    target = _checked(target_path, lambda: SentencePieces(read_bytes(target_path, LIMIT), target_vocab))
+    source = _checked(source_path, lambda: SentencePieces(read_bytes(source_path, LIMIT), vocab))
+    return with_source(target, source)
+
+
+def _shares_ids(tokenizer: Tokenizer) -> bool:
+    """Whether sources are only cut in another way, into pieces with the same ids as those of targets."""
+    source = tokenizer.source
+    return (
+        isinstance(tokenizer, SentencePieces)
+        and isinstance(source, SentencePieces)
+        and source.vocab == tokenizer.vocab
+    )
+
+
+def _marian_files(tokenizer: SentencePieces) -> dict[str, str | bytes]:
+    source = tokenizer.source
+    assert isinstance(source, SentencePieces)
+    files: dict[str, str | bytes] = {"source.spm": source.model, "target.spm": tokenizer.model}
+    files["vocab.json"] = json.dumps(source.vocab, ensure_ascii=False)
+    if not _shares_ids(tokenizer):
+        files["target_vocab.json"] = json.dumps(tokenizer.vocab, ensure_ascii=False)
+    return files
 
 
 def _checked(path: Path, read: Callable[[], Tokenizer]) -> Tokenizer:
@@ -234,5 +280,7 @@ FORMS: dict[tuple[str, ...], Callable[..., Tokenizer]] = {
     ("tokenizer.json",): _read_tokenizer_json,
     ("vocab.json", "merges.txt"): _read_pair,
     ("encoder.json", "vocab.bpe"): _read_pair,
+    ("source.spm", "target.spm", "vocab.json", "target_vocab.json"): _read_marian,
+    ("source.spm", "target.spm", "vocab.json"): _read_marian,
 }
 FILES = tuple(name for names in FORMS for name in names)

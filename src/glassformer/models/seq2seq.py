@@ -17,15 +17,14 @@ What the decoder gets of the source is the point, and a choice of the configurat
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from glassformer.errors import InputError
 from glassformer.nn.net import Net
-from glassformer.nn.recurrent import CELLS, Cell, State, additive, read
+from glassformer.nn.recurrent import CELLS, Encoder, State, additive, cells
 from glassformer.nn.stack import Stack
 from glassformer.nn.stepping import Given
 from glassformer.trace import Tapped
@@ -124,40 +123,6 @@ class Config:
         attention = scores[self.score] if self.reads == "attention" else 0
         tokens = (self.vocab + self.source_vocab) * self.token_width
         return tokens + directions * encoder + bridge + decoder + attention + join + (width + 1) * self.vocab
-
-
-def _cells(modules: nn.ModuleList) -> list[Cell]:
-    return cast("list[Cell]", list(modules))
-
-
-class Encoder(Tapped):
-    """Reads the source into one state a token: (B, S, D), and the last state of each layer."""
-
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        make = CELLS[config.cell]
-        inputs = config.encoder_inputs
-        self.forwards = nn.ModuleList(make(size, config.width) for size in inputs)
-        self.backwards = nn.ModuleList(make(size, config.width) for size in inputs if config.bidirectional)
-        self.drop = nn.Dropout(config.dropout)
-
-    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, list[State]]:
-        """x (B, S, I), mask (B, S): states (B, S, D), and the last state of every layer (B, D)."""
-        x = self.tap("embed", x)
-        last: list[State] = []
-        backwards = _cells(self.backwards)
-        for layer, cell in enumerate(_cells(self.forwards)):
-            x = self.drop(x) if layer else x
-            name = "hidden" if layer == len(self.forwards) - 1 else f"hidden{layer}"
-            states, end = read(cell, x, mask=mask, see=partial(self.tap, name))
-            if backwards:
-                cell, see = backwards[layer], partial(self.tap, f"{name}_back")
-                back, back_end = read(cell, x, mask=mask, backward=True, see=see)
-                states = torch.cat([states, back], -1)
-                end = tuple(torch.cat(pair, -1) for pair in zip(end, back_end, strict=True))
-            last.append(end)
-            x = states
-        return self.tap("states", x), last
 
 
 class Attention(Tapped):
@@ -269,7 +234,7 @@ class Decoder(Tapped):
     def advance(self, x: Tensor, states: list[State]) -> list[State]:
         """One step of all layers."""
         after: list[State] = []
-        for layer, (cell, state) in enumerate(zip(_cells(self.cells), states, strict=True)):
+        for layer, (cell, state) in enumerate(zip(cells(self.cells), states, strict=True)):
             x = self.drop(x) if layer else x
             name = "hidden" if layer == len(self.cells) - 1 else f"hidden{layer}"
             h, *rest = cell(cell.input(x), state)
@@ -291,7 +256,13 @@ class Seq2Seq(Net):
         self.tokens = nn.Embedding(config.vocab, config.token_width)
         own = config.source_vocab
         self.source_tokens = nn.Embedding(own, config.token_width) if own else self.tokens
-        self.encoder = Encoder(config)
+        self.encoder = Encoder(
+            config.cell,
+            config.encoder_inputs,
+            width=config.width,
+            bidirectional=config.bidirectional,
+            dropout=config.dropout,
+        )
         self.decoder = Decoder(config)
         self.norm = nn.Identity()
         self.head = nn.Linear(config.decoder_width, config.vocab)

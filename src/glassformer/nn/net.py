@@ -17,7 +17,7 @@ class Net(Stepping, Tapped):
     #   writes     generates text, token by token        source     reads a second text, as a translator does
     #   causal     predicts the next token               encodes    gives a vector for every token of a text
     #   attends    has attention patterns to look at     recurrent  has a hidden state instead of positions
-    #   draws      makes pictures
+    #   draws      makes pictures                        labels     gives labels to a text or to its words
     capabilities: ClassVar[frozenset[str]]
 
     # `vocab` is required. `layers`, `heads`, `context`, `dropout`, `tied` and `bias` mean the same in every

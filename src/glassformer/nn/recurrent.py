@@ -4,7 +4,9 @@ A state is a tuple of tensors (B, D), of which the first is the hidden state tha
 GRU, two in an LSTM. Weights are laid out as in `torch.nn.GRU` and `torch.nn.LSTM`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -102,6 +104,46 @@ def read(
         state = tuple(torch.where(real, after, before) for after, before in zip(new, state, strict=True))
         hidden.append(state[0] * real)
     return torch.stack(hidden[::-1] if backward else hidden, 1), state
+
+
+class Encoder(Tapped):
+    """Layers of cells that read a text into one state a token: (B, S, D), and the last state of each layer.
+
+    `bidirectional`: every layer also reads backwards, and D is twice the width of one direction.
+    """
+
+    def __init__(
+        self, cell: str, inputs: Sequence[int], *, width: int, bidirectional: bool, dropout: float
+    ) -> None:
+        """`inputs` is the width of what each layer reads."""
+        super().__init__()
+        make = CELLS[cell]
+        self.forwards = nn.ModuleList(make(size, width) for size in inputs)
+        self.backwards = nn.ModuleList(make(size, width) for size in inputs if bidirectional)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor, mask: Tensor) -> tuple[Tensor, list[State]]:
+        """x (B, S, I), mask (B, S): states (B, S, D), and the last state of every layer (B, D)."""
+        x = self.tap("embed", x)
+        last: list[State] = []
+        backwards = cells(self.backwards)
+        for layer, cell in enumerate(cells(self.forwards)):
+            x = self.drop(x) if layer else x
+            name = "hidden" if layer == len(self.forwards) - 1 else f"hidden{layer}"
+            states, end = read(cell, x, mask=mask, see=partial(self.tap, name))
+            if backwards:
+                cell, see = backwards[layer], partial(self.tap, f"{name}_back")
+                back, back_end = read(cell, x, mask=mask, backward=True, see=see)
+                states = torch.cat([states, back], -1)
+                end = tuple(torch.cat(pair, -1) for pair in zip(end, back_end, strict=True))
+            last.append(end)
+            x = states
+        return self.tap("states", x), last
+
+
+def cells(modules: nn.ModuleList) -> list[Cell]:
+    """The cells of a list of modules, as what they are."""
+    return cast("list[Cell]", list(modules))
 
 
 def additive(query: Tensor, keys: Tensor, weight: Tensor) -> Tensor:

@@ -86,12 +86,19 @@ def target_loss(
     *,
     name: str,
     to: str | None = None,
+    own: bool = False,
     progress: Progress = lambda done, total: None,
 ) -> Measurement:
-    """The loss of every token of the targets, each behind the true ones before it: teacher forcing."""
+    """The loss of every token of the targets, each behind the true ones before it: teacher forcing.
+
+    `own`: each behind the tokens that the model itself finds likeliest. The difference is its drift.
+    """
     import torch
 
+    from glassformer.training.forcing import free_running
     from glassformer.training.objectives import target_token
+
+    objective = free_running if own else target_token
 
     _check(model, pairs, to=to, split=False)
     sources = Rows.of([model.encode_source(pair.source, to=to) for pair in pairs])
@@ -101,15 +108,17 @@ def target_loss(
     for batch in Pairs(sources, targets, net.config.pad).in_order(batch=ROWS):
         tensors = {key: torch.as_tensor(array, device=net.device) for key, array in batch.arrays.items()}
         with model.lock, torch.inference_mode():
-            nats += float(target_token(net, tensors))
+            nats += float(objective(net, tensors))
         tokens += batch.count
         done += len(batch.arrays["target"])
         progress(done, len(pairs))
 
     loss = nats / tokens
+    before = "the true tokens before it (teacher forcing)"
+    if own:
+        before = "the tokens that the model wrote before it, each its likeliest (free running)"
     protocol = (
-        f"{counted(len(pairs), 'pair')}; every token of a target and its end, behind the source and the true"
-        " tokens before it (teacher forcing)"
+        f"{counted(len(pairs), 'pair')}; every token of a target and its end, behind the source and {before}"
     )
     return Measurement(name, protocol, tokens, loss, math.exp(min(loss, 700.0)))
 

@@ -58,6 +58,7 @@ class Job(Protocol):
 JOBS = {
     "next_token": "glassformer.tasks.language_modeling.LanguageModeling",
     "target_token": "glassformer.tasks.translation.Translation",
+    "labels": "glassformer.tasks.labeling.Labeling",
 }
 
 

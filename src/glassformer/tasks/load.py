@@ -31,8 +31,9 @@ if TYPE_CHECKING:
 HANDLES = {
     frozenset({"writes"}): "glassformer.tasks.complete.LanguageModel",
     frozenset({"writes", "source"}): "glassformer.tasks.translate.Translator",
+    frozenset({"labels"}): "glassformer.tasks.label.Labeler",
 }
-PURPOSES = frozenset({"writes", "source", "encodes", "draws"})  # other capabilities say how a model computes
+PURPOSES = frozenset({"writes", "source", "encodes", "labels", "draws"})  # others say how a model computes
 LARGE = 300_000_000  # bytes of a model whose quantization takes long enough for a message
 Say = Callable[[str], object]
 

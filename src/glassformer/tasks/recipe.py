@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, get_args, get_type_hints
 from glassformer.errors import InputError
 from glassformer.files import MEGABYTE, read_bytes
 from glassformer.hub.families import FAMILIES, family
-from glassformer.training.hyperparameters import EvalSchedule, Hyperparameters, option
+from glassformer.training.hyperparameters import DecoderInputs, EvalSchedule, Hyperparameters, option
 
 Strings = tuple[str, ...]
 Numbers = tuple[float, ...]
@@ -21,7 +21,7 @@ DEFAULT_KIND = "gpt2"
 LARGEST = 1 << 63  # of a whole number
 # Fields of a family's Config that no recipe sets: the tokenizer or the other fields decide them.
 NOT_KEYS = {"vocab", "neurons", "activation", "norm_eps", "tied", "source_vocab", "pad", "start"}
-NOT_KEYS |= {"layout", "scaled", "head_bias"}
+NOT_KEYS |= {"layout", "scaled", "head_bias", "labels"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +82,20 @@ class PairedText:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LabeledText:
+    """What to learn from: texts with a label, or words with a label each."""
+
+    data: Strings = option(
+        (),
+        "Files: a text, a tab and its label a line; for tags a word a line, an empty line after a sentence.",
+    )
+    validation: Strings = option((), "The texts to evaluate on, in the same form; none: some are held out.")
+    held_out: float = option(0.1, "Share of the texts to hold out for evaluation.")
+    tokenizer: str = option("", "A model whose vocabulary to use; none: learn a new one from the texts.")
+    vocab: int = option(4000, "Size of a new vocabulary.")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Shape:
     """The model to begin with: a new one of some kind and size, or an existing one."""
 
@@ -137,10 +151,11 @@ class Recipe:
     """A whole training. `model` is a `Shape`, or for another kind than gpt2 the section of `shape_of`."""
 
     about: str = ""
-    text: Text | PairedText = field(default_factory=Text)  # as the kind of model has it
+    text: Text | PairedText | LabeledText = field(default_factory=Text)  # as the kind of model has it
     model: ModelSection = field(default_factory=Shape)
     lora: Lora = field(default_factory=Lora)
     train: Hyperparameters = field(default_factory=Hyperparameters)
+    inputs: DecoderInputs = field(default_factory=DecoderInputs)  # of a model that reads a source
     evaluation: EvalSchedule = field(default_factory=EvalSchedule)
     show: Show = field(default_factory=Show)
 
@@ -234,14 +249,18 @@ SECTIONS: dict[str, Any] = {
     "evaluation": EvalSchedule,
     "show": Show,
 }
-TEXTS: dict[str, Any] = {"target_token": PairedText}  # what a family learns -> its section; else Text
+TEXTS: dict[str, Any] = {
+    "target_token": PairedText,
+    "labels": LabeledText,
+}  # what a family learns -> its section; else Text
 OLD_NAMES = {"watch": "evaluation"}  # sections of recipes that an earlier version wrote
 
 
 def sections_of(kind: str) -> dict[str, Any]:
     """Section -> its dataclass, for a recipe of one kind of model."""
-    shape = shape_of(kind)
-    return SECTIONS | {"text": TEXTS.get(objective_of(kind), Text), "model": shape}
+    objective, shape = objective_of(kind), shape_of(kind)
+    also = {"inputs": DecoderInputs} if objective == "target_token" else {}
+    return SECTIONS | {"text": TEXTS.get(objective, Text), "model": shape} | also
 
 
 def objective_of(kind: str) -> str:

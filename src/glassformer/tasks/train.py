@@ -31,6 +31,7 @@ from glassformer.tasks.metrics import MetricsLog
 from glassformer.tasks.recipe import Recipe, flag_homes
 from glassformer.training.checkpoints import CheckpointManager, find_fault
 from glassformer.training.distributed import World
+from glassformer.training.forcing import without_discriminator
 from glassformer.training.hyperparameters import Hyperparameters
 from glassformer.training.loop import Batches, Begun, Evaluated, Event, Finished, Saved, Setup, Stepped, run
 from glassformer.training.precision import autocast, choose_precision
@@ -38,9 +39,11 @@ from glassformer.training.precision import autocast, choose_precision
 __all__ = ["Evaluated", "Finished", "Message", "Preview", "Saved", "Started", "Stepped", "train"]
 
 RECIPE, MODEL, CHECKPOINTS = "recipe.toml", "model", "checkpoints"
-DECIDING = ("text", "model", "lora", "train")  # sections that must not change between one start and the next
+# Sections that must not change between one start and the next.
+DECIDING = ("text", "model", "lora", "train", "inputs")
 MAY_CHANGE = {
     "data",
+    "validation",
     "base",
     "parallel",
     "micro_batch",
@@ -167,9 +170,10 @@ class _Run:
             if not event.step or not (self.out / RECIPE).is_file():
                 replace_file(self.out / RECIPE, self.recipe.to_toml())
             self.metrics = MetricsLog(self.out, tensorboard=self.recipe.show.tensorboard)
-        sizes = {name: p.numel() for name, p in self.net.named_parameters()}
-        own = sum(size for name, size in sizes.items() if "lora_" not in name)  # without what LoRA adds
-        trained = sum(sizes[name] for name, p in self.net.named_parameters() if p.requires_grad)
+        with without_discriminator(self.net):
+            named = dict(self.net.named_parameters())
+        own = sum(p.numel() for name, p in named.items() if "lora_" not in name)  # without what LoRA adds
+        trained = sum(p.numel() for p in named.values() if p.requires_grad)
         tokens, held_out = self.job.sizes()
         return Started(own, trained, tokens, held_out, self.recipe.train.steps, self.out, event.step)
 

@@ -40,8 +40,8 @@ class TrainingJob:
         """What it is trained on: lines of the model's card."""
         raise NotImplementedError
 
-    def vocabulary_fields(self) -> dict[str, int]:
-        """The fields of a new model's configuration that follow from the vocabulary."""
+    def vocabulary_fields(self) -> dict[str, Any]:
+        """The fields of a new model's configuration that follow from the vocabulary and the data."""
         return {"vocab": len(self.tokenizer)}
 
     def with_recipe(self, recipe: Recipe) -> Self:

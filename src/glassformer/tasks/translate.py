@@ -30,7 +30,8 @@ class Translator(Model):
     def languages(self) -> list[str]:
         """The languages that a tag before the source can name; none if it has a single direction."""
         special = {} if self.tokenizer is None else source_tokenizer(self.tokenizer).special
-        return [token[4:-1] for token in special if token.startswith("<to-") and token.endswith(">")]
+        found = (re.fullmatch(r"<to-(.+)>|>>(.+)<<", token) for token in special)
+        return [one[1] or one[2] for one in found if one is not None]
 
     def translate(
         self, text: str, *, to: str | None = None, split: bool = False, **options: Any
@@ -119,13 +120,16 @@ class Translator(Model):
             raise InputError(f"{self.name}: name the language to translate to, one of {', '.join(known)}")
         if not known:
             return []
-        return [source_tokenizer(self._vocabulary()).special[tag(to or known[0])]]
+        special, language = source_tokenizer(self._vocabulary()).special, to or known[0]
+        return [special.get(tag(language), special.get(f">>{language}<<", 0))]
 
     def _source_ids(self, text: str, to: str | None) -> list[int]:
         tokenizer = None if self.tokenizer is None else source_tokenizer(self.tokenizer)
         if tokenizer is None or tokenizer.end is None:
             raise InputError(f"{self.name} has no vocabulary, so it cannot read text")
-        return [*self.direction(to), *tokenizer.encode(text), tokenizer.end]
+        coded = to is None and text.startswith(">>")  # a language named as users of Marian write it
+        begin = [] if coded else self.direction(to)
+        return [*begin, *tokenizer.encode(text), tokenizer.end]
 
     def _excess(self, ids: Sequence[int]) -> int:
         """How many of these ids are too many for the context."""

@@ -6,7 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from glassformer.data.pairs import Pair, Pairs, PairStream, Rows, read_pairs, without_leaks
+import torch
+
+from glassformer.data.pairs import OwnTokens, Pair, Pairs, PairStream, Rows, read_pairs, without_leaks
 from glassformer.durable import hash_file, hash_json
 from glassformer.errors import InputError, counted
 from glassformer.hub.families import family
@@ -21,9 +23,18 @@ from glassformer.tasks.translate import Translator, tag
 from glassformer.tokenizers import Tokenizer
 from glassformer.tokenizers.tokenizer import source_tokenizer
 from glassformer.tokenizers.train import PADDING, train_separate_tokenizers
+from glassformer.training.forcing import (
+    DISCRIMINATOR,
+    Discriminator,
+    parallel_sampling,
+    professor_forcing,
+    scheduled_sampling,
+    without_discriminator,
+)
 from glassformer.training.loop import HeldOut, Objective
 from glassformer.training.objectives import target_token
 
+OBJECTIVES = {"teacher": target_token, "scheduled": scheduled_sampling, "parallel": parallel_sampling}
 CHUNK = 5000  # pairs that are tokenized between two reports of progress
 
 
@@ -38,6 +49,7 @@ class Translation(TrainingJob):
     @classmethod
     def prepare(cls, recipe: Recipe, out: Path, *, offline: bool, progress: Progress) -> "Translation":
         """Read the pairs, find or learn the vocabulary, and tokenize them."""
+        _check_forcing(recipe)
         text = _section(recipe)
         learn, held = _read(text)
         tokenizer = _vocabulary(recipe, learn, out=out, offline=offline, progress=progress)
@@ -54,10 +66,31 @@ class Translation(TrainingJob):
 
     @property
     def objective(self) -> Objective:
-        """Cross-entropy of every token of the target: teacher forcing."""
-        return partial(target_token, smoothing=self.recipe.train.label_smoothing)
+        """Cross-entropy of every token of the target, with the decoder's inputs as the recipe has them."""
+        smoothing, inputs = self.recipe.train.label_smoothing, self.recipe.inputs
+        if inputs.forcing == "professor":
+            return partial(professor_forcing, weight=inputs.professor_weight, smoothing=smoothing)
+        return partial(OBJECTIVES[inputs.forcing], smoothing=smoothing)
 
-    def batches(self, net: Any) -> PairStream:
+    def build(self, device: torch.device) -> Any:
+        """The model before the first step; for professor forcing, with a discriminator."""
+        net = super().build(device)
+        if self.recipe.inputs.forcing == "professor":
+            if "recurrent" not in net.capabilities:
+                raise InputError(
+                    "forcing professor compares the hidden states of a recurrent decoder, and a"
+                    f" {net.kind} has none; scheduled and parallel fit it"
+                )
+            judge = Discriminator(net.config.decoder_width).initialize(self.recipe.train.seed)
+            net.add_module(DISCRIMINATOR, judge.to(device, self.dtype))
+        return net
+
+    def export(self, folder: Path, net: Any, *, about: str) -> None:
+        """Write the model, without what only its training needed."""
+        with without_discriminator(net):
+            super().export(folder, net, about=about)
+
+    def batches(self, net: Any) -> PairStream | OwnTokens:
         """Shuffled pairs, those of a batch of similar lengths. Refuses pairs that do not fit the context."""
         longest = max((max(pairs.longest) for pairs in (self.pairs, self.held) if len(pairs)), default=0)
         if net.context is not None and longest > net.context:
@@ -65,7 +98,11 @@ class Translation(TrainingJob):
                 f"longest: a pair has {longest:,} tokens on one side, {longest - net.context:,} more than the"
                 f" model's context of {net.context:,}; choose a smaller `longest`, or a larger context"
             )
-        return PairStream(self.pairs, batch=self.recipe.train.batch, seed=self.recipe.train.seed)
+        plan, inputs = self.recipe.train, self.recipe.inputs
+        stream = PairStream(self.pairs, batch=plan.batch, seed=plan.seed)
+        if not inputs.samples:
+            return stream
+        return OwnTokens(stream, true_share=partial(inputs.true_share, steps=plan.steps))
 
     def held_out(self, net: Any, *, rows: int) -> HeldOut | None:
         """The held-out pairs, or an even selection of `eval_tokens` of them."""
@@ -113,6 +150,15 @@ class Translation(TrainingJob):
         return [
             f"- {files}: {counted(len(self.pairs), 'pair')} to learn from, {len(self.held):,} held out{left}"
         ]
+
+
+def _check_forcing(recipe: Recipe) -> None:
+    """Shards of a model are gathered by all processes at once, but each writes rows of other lengths."""
+    if recipe.train.parallel == "fsdp" and recipe.inputs.forcing in ("scheduled", "professor"):
+        raise InputError(
+            f"forcing {recipe.inputs.forcing} writes token by token, which parallel fsdp cannot;"
+            " use ddp, or forcing parallel"
+        )
 
 
 def _section(recipe: Recipe) -> PairedText:

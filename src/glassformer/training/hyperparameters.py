@@ -10,6 +10,8 @@ OPTIMIZERS = ("adamw", "muon")
 SCHEDULES = ("cosine", "linear", "constant", "slanted-triangle", "inverse-sqrt")
 PRECISIONS = ("float32", "float64", "bf16", "auto")
 PARALLELS = ("ddp", "fsdp")
+FORCINGS = ("teacher", "scheduled", "parallel", "professor")
+DECAYS = ("linear", "exponential", "inverse-sigmoid")
 
 CHOICES = {
     "optimizer": OPTIMIZERS,
@@ -101,6 +103,66 @@ class Hyperparameters:
         done = (step - self.warmup) / falling_steps
         left = 1 - done if self.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
         return self.lr_end + span * left
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoderInputs:
+    """What a decoder reads while it learns: see training/forcing.py."""
+
+    forcing: str = option(
+        "teacher",
+        "What the decoder reads: true tokens (teacher), ever more of its own (scheduled; parallel, in two"
+        " passes), or true ones beside a discriminator (professor).",
+    )
+    decay: str = option(
+        "linear",
+        f"How the share of true tokens falls, in scheduled and parallel forcing: {', '.join(DECAYS)}.",
+    )
+    decay_k: float = option(
+        0.0,
+        "k of the decay at step i: k - c i, k^i, or k / (k + e^(i/k)); 0: half are true at half-time.",
+    )
+    decay_c: float = option(0.0, "c of the linear decay; 0: 1 / steps.")
+    true_end: float = option(0.0, "The share of true tokens below which the decay does not go.")
+    professor_weight: float = option(1.0, "How much it counts to deceive the discriminator.")
+
+    def __post_init__(self) -> None:
+        for name, known in (("forcing", FORCINGS), ("decay", DECAYS)):
+            if getattr(self, name) not in known:
+                raise InputError(f"{name} {getattr(self, name)!r} is none of {', '.join(known)}")
+        for name in ("decay_k", "decay_c", "professor_weight"):
+            _at_least(self, name, 0)
+        if not 0 <= self.true_end <= 1:
+            raise InputError(f"true_end must be from 0 to 1, not {self.true_end}")
+        if self.decay == "exponential" and self.decay_k >= 1:
+            raise InputError(f"decay_k of an exponential decay must be less than 1, not {self.decay_k}")
+        if self.decay == "inverse-sigmoid" and 0 < self.decay_k < 1:
+            raise InputError(f"decay_k of an inverse-sigmoid decay must be at least 1, not {self.decay_k}")
+
+    @property
+    def samples(self) -> bool:
+        """Whether a share of the inputs, which changes from step to step, are the model's own tokens."""
+        return self.forcing in ("scheduled", "parallel")
+
+    def true_share(self, step: int, steps: int) -> float:
+        """The share of true tokens among the inputs of a step, of so many: as in Bengio et al., 2015."""
+        k = self.decay_k
+        if self.decay == "linear":
+            share = (k or 1.0) - (self.decay_c or 1 / steps) * step
+        elif self.decay == "exponential":
+            share = (k or 0.5 ** (2 / steps)) ** step
+        else:
+            k = k or _halved_at(steps / 2)
+            share = k / (k + math.exp(min(step / k, 700.0)))
+        return min(1.0, max(self.true_end, share))
+
+
+def _halved_at(step: float) -> float:
+    """The k of an inverse-sigmoid decay that is 1/2 at a step: k ln k = step, by Newton's method."""
+    k = math.e + step
+    for _ in range(50):
+        k = (k + step) / (math.log(k) + 1)
+    return max(1.0, k)
 
 
 @dataclass(frozen=True, kw_only=True)

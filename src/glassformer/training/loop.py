@@ -199,7 +199,7 @@ class _Training:
         yield Begun(state.step)
         if self.setup.held_out is not None and state.step == 0:
             yield self._evaluate_untrained(self.setup.held_out)
-            self.setup.model.train()
+            self.forward.train()
 
         while state.step < self.hyperparameters.steps and not state.stopped:
             yield self._step()
@@ -210,7 +210,7 @@ class _Training:
                 evaluated = self._evaluate(self.setup.held_out)
                 improved = evaluated.best
                 yield evaluated
-                self.setup.model.train()
+                self.forward.train()  # also what DDP puts around the model: objectives ask it
 
             # Clocks and signals differ between ranks, but saving takes all of them at once: they vote.
             minutes = (time.monotonic() - self.saved_at) / 60

@@ -15,15 +15,24 @@ def next_token(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     return _cross_entropy(model(ids[:, :-1]), targets)
 
 
-def target_token(model: nn.Module, batch: dict[str, Tensor], *, smoothing: float = 0.0) -> Tensor:
+def target_token(
+    model: nn.Module, batch: dict[str, Tensor], *, smoothing: float = 0.0, inputs: Tensor | None = None
+) -> Tensor:
     """Cross-entropy of every next token of `target` (B, T + 1), read with `source` (B, S): teacher forcing.
 
-    In training, a share `smoothing` of every one-hot target is spread over the whole vocabulary.
+    With `inputs` (B, T) the decoder reads those instead of the true tokens: see `training/forcing.py`. In
+    training, a share `smoothing` of every one-hot target is spread over the whole vocabulary.
     """
     target = batch["target"]
     targets = target[:, 1:].masked_fill(~batch["mask"], IGNORED)
-    logits = model(batch["source"], target[:, :-1])
+    logits = model(batch["source"], target[:, :-1] if inputs is None else inputs)
     return _cross_entropy(logits, targets, smoothing=smoothing if model.training else 0.0)
+
+
+def labels(model: nn.Module, batch: dict[str, Tensor], *, smoothing: float = 0.0) -> Tensor:
+    """Cross-entropy of the labels in `target` (B, T + 1), behind its first column; texts are in `source`."""
+    targets = batch["target"][:, 1:].masked_fill(~batch["mask"], IGNORED)
+    return _cross_entropy(model(batch["source"]), targets, smoothing=smoothing if model.training else 0.0)
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor, *, smoothing: float = 0.0) -> Tensor:
