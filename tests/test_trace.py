@@ -378,6 +378,26 @@ def test_gradient_needs_a_backward(model: GPT) -> None:
         seen.gradient("embed")
 
 
+def test_gradients_need_a_graph(model: GPT) -> None:
+    """Where the run built none, `grad=True` had no effect: that is said, not passed over."""
+    with (
+        pytest.raises(InputError, match="no value has a gradient"),
+        trace(model, "embed", grad=True),
+        torch.no_grad(),
+    ):
+        model(IDS)
+
+
+def test_every_index_is_not_an_address_of_a_trace(model: GPT) -> None:
+    """The message names the site that holds all heads together."""
+    error = r"mix\[\*\]': .* 'blocks.\*.attn.mix' is the value of all together"
+    with (
+        pytest.raises(UnknownSite, match=error),
+        trace(model, edits={"blocks.*.attn.mix[*]": torch.zeros_like}),
+    ):
+        model(IDS)
+
+
 def test_gradients_of_repeated_sites_stack(model: GPT) -> None:
     """Two runs under one trace: two gradients."""
     with trace(model, "embed", grad=True) as seen:

@@ -106,13 +106,22 @@ class Tracer(dict[str, Tensor]):
 
     def __missing__(self, address: str) -> Tensor:
         """Look up a full address: `seen["blocks.5.attn.mix[1]"]`."""
+        if "*" in address:
+            raise UnknownSite(
+                f"{address!r} is a pattern, which may name several values: ask for one by its name"
+            )
         site, index = parse_address(address)
         if site in self:
             return _slice(self[site], site, index)
         if site in self._values:
             raise UnknownSite(f"{address!r} can be read after the `with` block of its trace, not inside")
-        held = _listed(self) or "nothing"
-        raise UnknownSite(f"the trace holds no site {address!r}{_similar(site, self)}; it holds {held}")
+        raise UnknownSite(
+            f"the trace holds no site {address!r}{_similar(site, self)}; it holds {self.listed()}"
+        )
+
+    def listed(self) -> str:
+        """The sites held, in a few words: `embed, blocks.0…11.in, …`."""
+        return _listed(self) or "nothing"
 
     def each(self, address: str) -> list[Tensor]:
         """The values of a site pass by pass, each in its own shape."""
@@ -190,6 +199,12 @@ class Tracer(dict[str, Tensor]):
         for glob in asked:
             if self.met and not any(_matches(path, glob) for path in self.met):
                 raise _no_match(glob, self.met)
+        read = [value for values in self._values.values() for value in values]
+        if self.grad and read and not any(value.requires_grad for value in read):
+            raise InputError(
+                "grad=True, but no value has a gradient: run the torch module itself (lm.net),"
+                " with gradients enabled"
+            )
         for path, values in self._values.items():
             self[path] = _stacked(values)
 
@@ -269,6 +284,11 @@ def sites_of(model: nn.Module, *inputs: Tensor, **named: Tensor) -> Tracer:
 
 def parse_address(address: str) -> tuple[str, int | None]:
     """Split `blocks.5.attn.mix[1]` into its site (or glob) and the index on its head or neuron axis."""
+    if address.endswith("[*]"):
+        raise UnknownSite(
+            f"{address!r}: [*] is for edits and patches one by one;"
+            f" {address[:-3]!r} is the value of all together"
+        )
     match = re.fullmatch(r"([^\[\]]+)(?:\[([0-9]{1,9})\])?", address)
     if match is None:
         raise UnknownSite(f"{address[:100]!r} is not an address; it should look like 'blocks.5.attn.mix[1]'")

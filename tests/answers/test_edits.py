@@ -101,6 +101,7 @@ def test_a_result_is_asked_as_it_was_written(lm: LanguageModel) -> None:
 def test_which_places_matter(lm: LanguageModel) -> None:
     """Before the last layer it is the word that differs, behind it the last position."""
     found = lm.sweep("The girl lost", "The boy lost", answer=" her", foil=" his")
+    np.testing.assert_array_equal(found.to_numpy()["restored"], found.restored)
     restored = found.restored
     assert restored.shape == (len(lm.net.blocks), 3)
     assert restored[0, 1] > 0.5

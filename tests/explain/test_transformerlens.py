@@ -12,7 +12,7 @@ import glassformer as gf
 from glassformer.errors import UnknownSite
 from glassformer.explain.lens import attribution
 from glassformer.explain.reading import Reading
-from glassformer.hub.transformerlens import BLOCK, Activations
+from glassformer.hub.transformerlens import BLOCK, Activations, check_ours
 from glassformer.tasks.complete import LanguageModel
 from glassformer.trace import trace
 
@@ -92,13 +92,54 @@ def test_every_value_under_their_names(both: Both) -> None:
             torch.testing.assert_close(cache[key], theirs[key], rtol=1e-4, atol=1e-5, msg=key)
 
 
+def cache_of(*sites: str) -> Activations:
+    """Some values (all) of a run of a small model with two layers and three heads."""
+    net = small_model(4)
+    with trace(net, *sites) as seen:
+        net(torch.arange(5)[None])
+    return Activations(seen)
+
+
 @pytest.mark.parametrize("layer", [2, -3, 99])
 def test_a_layer_out_of_range_is_refused(layer: int) -> None:
     """A layer is never counted around the end."""
-    net = small_model(4)
-    with trace(net) as seen:
-        net(torch.arange(5)[None])
-    cache = Activations(seen)
+    cache = cache_of()
     assert torch.equal(cache["pattern", -1], cache["pattern", 1])
-    with pytest.raises(UnknownSite, match=f"layer {layer} is out of range: the trace holds 2 layers"):
+    with pytest.raises(UnknownSite, match=f"layer {layer} is out of range: the model has 2 layers"):
         cache["pattern", layer]
+
+
+def test_a_negative_layer_counts_from_the_end_of_the_model() -> None:
+    """Also where only some layers were recorded: the last one of these is not the last one of the model."""
+    cache = cache_of("blocks.0.out")
+    assert torch.equal(cache["resid_post", -2], cache["blocks.0.out"])
+    with pytest.raises(UnknownSite, match="layer 1 was not recorded; recorded: 0"):
+        cache["resid_post", -1]
+    with pytest.raises(UnknownSite, match=r"holds no site 'blocks.1.attn.pattern'.*it holds blocks.0.out"):
+        cache["pattern", -1]
+
+
+def test_lookups_that_name_no_value_say_why() -> None:
+    """A short name without a layer, and a pattern, which is not its own suggestion."""
+    cache = cache_of()
+    with pytest.raises(UnknownSite, match=r"'resid_post' needs a layer: cache\['resid_post', 3\]"):
+        cache["resid_post"]
+    with pytest.raises(UnknownSite, match="may name several values") as caught:
+        cache["blocks.*.out"]
+    assert "did you mean" not in str(caught.value)
+    assert repr(cache).startswith("Activations(embed, blocks.0…1.in, blocks.0…1.attn.q")
+
+
+def test_one_head_under_their_name() -> None:
+    """Without its axis of heads, a value has one shape here and there."""
+    cache = cache_of()
+    assert torch.equal(cache["blocks.1.attn.hook_z[2]"], cache["blocks.1.attn.hook_z"][:, :, 2])
+
+
+def test_where_only_our_names_are_taken_theirs_are_translated() -> None:
+    """Edits and traces have our shapes; a typing error of ours is not taken for a name of theirs."""
+    with pytest.raises(
+        UnknownSite, match=r"'blocks.5.attn.hook_z\[1\]' is called 'blocks.5.attn.mix\[1\]' here"
+    ):
+        check_ours(["blocks.0.out", "blocks.5.attn.hook_z[1]"])
+    check_ours(["blocks.*.out", "blocks.5.attn.mixx"])

@@ -334,6 +334,36 @@ def test_a_probe_is_trained_on_the_cache(lm: LanguageModel) -> None:
     stream += 1
 
 
+def test_run_with_cache_takes_sites_one_by_one_or_as_a_list(lm: LanguageModel) -> None:
+    """Also under the names of TransformerLens."""
+    wanted = ["blocks.0.hook_resid_post", "final"]
+    _, listed = lm.run_with_cache("The cat", wanted)
+    _, separate = lm.run_with_cache("The cat", *wanted)
+    assert list(listed) == list(separate) == ["blocks.0.out", "final"]
+
+
+def test_logits_of_a_text_are_those_of_its_ids(lm: LanguageModel) -> None:
+    ids = lm.encode("The cat sat")
+    np.testing.assert_array_equal(lm.logits("The cat sat"), lm.logits(ids))
+    np.testing.assert_array_equal(lm.next_logits("The cat sat"), lm.next_logits(ids))
+    assert lm.logits("The cat sat").shape[0] == len(ids)
+
+
+def test_names_of_transformerlens_are_translated_in_errors(lm: LanguageModel) -> None:
+    """A trace, its edits, edits as data and a sweep take our names alone."""
+    theirs, error = "blocks.0.attn.hook_z", "'blocks.0.attn.hook_z' is called 'blocks.0.attn.mix' here"
+    with pytest.raises(InputError, match=error), lm.trace(theirs):
+        pass
+    with pytest.raises(InputError, match=error), lm.trace(edits={theirs: torch.zeros_like}):
+        pass
+    with pytest.raises(InputError, match=error), lm.trace(edits=[(theirs, torch.zeros_like)]):
+        pass
+    with pytest.raises(InputError, match=error), lm.edit([{"site": theirs, "do": "zero"}]):
+        pass
+    with pytest.raises(InputError, match=error):
+        lm.sweep("The cat", "The dog", answer=1, foil=2, sites=theirs)
+
+
 def test_run_with_cache_takes_tensors_and_batches(lm: LanguageModel) -> None:
     """A batch has one row for every prompt, each as if it were alone."""
     texts = ["The cat sat", "The dog ran"]

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -354,6 +354,7 @@ class Reader(Protocol):
     def reading(
         self, ids: Sequence[int], *, prompt: int = 0, source: Sequence[int] | None = None
     ) -> "Reading": ...
+    def check_sites(self, sites: Iterable[str]) -> None: ...
 
 
 class Subject(Reader, Protocol):

@@ -88,6 +88,7 @@ def read_edits(lm: Reader, given: Edits, *, progress: Progress = silent) -> list
     for n, one in enumerate(listed):
         checked = _check(one, f"edit {n}")
         at = checked.get("at")
+        lm.check_sites([checked["site"]])
         for site in sites.addresses(checked["site"]):  # a glob is each of its sites
             value = _value(lm, checked, site, where=f"edit {n}", progress=progress)
             positions = None if at is None else tuple(at)
@@ -328,6 +329,10 @@ class Sweep(Answer, editing.Sweep):
 
     kind = "sweep"
 
+    def to_numpy(self) -> dict[str, Any]:
+        """The values as arrays, and what they say: the share that each place restores."""
+        return super().to_numpy() | {"restored": self.restored}
+
     def make_table(self) -> Table:
         """A row for every site and position."""
         columns = [
@@ -383,6 +388,7 @@ def sweep(
     ids, clean_ids = lm.encode(corrupted), lm.encode(clean)
     known = _sites(lm)
     chosen = several(sites) or [stack_of(lm.net).site("*", "out")]
+    lm.check_sites(chosen)
     found = editing.sweep(
         lm.reading(clean_ids),
         lm.reading(ids),

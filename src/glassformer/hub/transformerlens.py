@@ -1,7 +1,7 @@
 """TransformerLens' names for what a trace holds: its users find every value under the name they know."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -26,17 +26,25 @@ BLOCK = {
     "hook_mlp_out": "mlp.out",
     "hook_resid_post": "out",
 }
+SHORT = {name.partition("hook_")[2]: name for name in BLOCK}  # pattern -> attn.hook_pattern
 POSITIONS_FIRST = ("attn.q", "attn.k", "attn.v", "attn.mix")
 
 
 def our_site(name: str) -> str:
     """Our name for one of theirs; a name of ours stays as it is."""
-    match = re.fullmatch(r"(blocks\.[\d*]+)\.(.*hook_\w+)", name)
+    match = re.fullmatch(r"(blocks\.[\d*]+)\.([\w.]*hook_\w+)(\[.*\])?", name)
     if match and match[2] in BLOCK:
-        return f"{match[1]}.{BLOCK[match[2]]}"
+        return f"{match[1]}.{BLOCK[match[2]]}{match[3] or ''}"
     if "hook_" in name:
         raise UnknownSite(f"{name!r} has no counterpart; in a block there are {', '.join(BLOCK)}")
     return name
+
+
+def check_ours(sites: Iterable[str]) -> None:
+    """Refuse a name of theirs where values have our shapes, and say what it is called here."""
+    for name in sites:
+        if our_site(name) != name:
+            raise UnknownSite(f"{name!r} is called {our_site(name)!r} here")
 
 
 class Activations(Mapping[str, Tensor]):
@@ -48,31 +56,37 @@ class Activations(Mapping[str, Tensor]):
     def __init__(self, seen: "Tracer") -> None:
         self.seen = seen
 
+    def __repr__(self) -> str:
+        return f"Activations({self.seen.listed()})"
+
     def __getitem__(self, key: "str | tuple[str, int]") -> Tensor:
         if isinstance(key, tuple):
-            key = f"blocks.{self._layer(key[1])}.{_long(key[0])}"
+            key = self._named(*key)
+        elif key in SHORT:
+            raise UnknownSite(f"{key!r} needs a layer: cache[{key!r}, 3]")
         site = our_site(key)
-        theirs = site != key and site.partition(".")[2].partition(".")[2] in POSITIONS_FIRST
-        return self.seen[site].transpose(-3, -2) if theirs else self.seen[site]
+        value = self.seen[site]
+        # A name with an index has no axis of heads.
+        theirs = site != key and site.endswith(POSITIONS_FIRST)
+        return value.transpose(-3, -2) if theirs else value
 
-    def _layer(self, layer: int) -> int:
-        """A layer of the run; one below 0 is counted from the end."""
-        layers = [int(site.split(".")[1]) for site in self.seen if site.startswith("blocks.")]
-        count = max(layers, default=-1) + 1
+    def _named(self, short: str, layer: int) -> str:
+        """Their full name of a short one and a layer; a layer below 0 counts from the model's last."""
+        if short not in SHORT:
+            raise UnknownSite(f"{short!r} is none of {', '.join(SHORT)}")
+        # Every site of the model was met, also where only some of them were recorded.
+        count = len({site.split(".")[1] for site in self.seen.met if site.startswith("blocks.")})
         if not -count <= layer < count:
-            raise UnknownSite(f"layer {layer} is out of range: the trace holds {counted(count, 'layer')}")
-        return layer % count
+            raise UnknownSite(f"layer {layer} is out of range: the model has {counted(count, 'layer')}")
+        ours = BLOCK[SHORT[short]]
+        recorded = [n for n in range(count) if f"blocks.{n}.{ours}" in self.seen]
+        if recorded and layer % count not in recorded:
+            listed = ", ".join(map(str, recorded))
+            raise UnknownSite(f"layer {layer % count} was not recorded; recorded: {listed}")
+        return f"blocks.{layer % count}.{SHORT[short]}"
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.seen)
 
     def __len__(self) -> int:
         return len(self.seen)
-
-
-def _long(short: str) -> str:
-    """Their full name of a short one: pattern -> attn.hook_pattern, resid_post -> hook_resid_post."""
-    for name in BLOCK:
-        if name.endswith(f"hook_{short}"):
-            return name
-    raise UnknownSite(f"{short!r} is none of {', '.join(name.partition('hook_')[2] for name in BLOCK)}")

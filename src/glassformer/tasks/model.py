@@ -3,7 +3,7 @@ model can be asked. A lock keeps threads apart.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from glassformer.explain.edits import EditSession
     from glassformer.explain.reading import Reading
     from glassformer.hub.transformerlens import Activations
+    from glassformer.trace import Edits as TraceEdits
     from glassformer.trace import Tracer
 
 Prompt = str | Sequence[int]
@@ -133,12 +134,14 @@ class Model:
             return False  # no user has it
         return is_observed(self._net) or fingerprint(self._net) != self._weights
 
-    def logits(self, ids: Sequence[int]) -> Logits:
+    def logits(self, ids: Prompt) -> Logits:
         """Scores of the next token after every position (T, V), by the torch module."""
+        ids = self.encode(ids) if isinstance(ids, str) else ids
         return np.asarray(self._torch_backend().logits(_row(ids))[0])
 
-    def next_logits(self, ids: Sequence[int]) -> Logits:
+    def next_logits(self, ids: Prompt) -> Logits:
         """Scores of the next token after a text (V,), by the backend that generates."""
+        ids = self.encode(ids) if isinstance(ids, str) else ids
         backend = self.backend
         return np.asarray(backend.step(_row(ids), backend.new_cache(1, len(ids)))[0])
 
@@ -198,6 +201,12 @@ class Model:
         second = None if source is None else list(source)
         return Reading(self._load(), first, prompt=prompt, lock=self.lock, source=second)
 
+    def check_sites(self, sites: Iterable[str]) -> None:
+        """Refuse names of TransformerLens where values have our shapes, and say what they are called here."""
+        from glassformer.hub.transformerlens import check_ours
+
+        check_ours(sites)
+
     @contextmanager
     def edit(self, edits: "Edits") -> "Iterator[Model]":
         """Inside, the model runs with edits: a list of them, or a file that holds one. Other threads wait.
@@ -232,15 +241,17 @@ class Model:
             yield self
 
     @contextmanager
-    def trace(self, *sites: str, **how: Any) -> "Iterator[Tracer]":
+    def trace(self, *sites: str, edits: "TraceEdits | None" = None, grad: bool = False) -> "Iterator[Tracer]":
         """Inside, values at some sites (all) are recorded, as by `gf.trace(lm.net)`. Other threads wait.
 
-        Sites may have TransformerLens' names; the values and `edits` have ours.
+        `edits` maps a site to a function from its value to the new one. With `grad=True` the values stay in
+        the graph of what runs with gradients: `lm.net(ids)`.
         """
-        from glassformer.hub.transformerlens import our_site
         from glassformer.trace import trace
 
-        with self._exclusive(), trace(self._load(), *map(our_site, sites), **how) as seen:
+        edited = edits if isinstance(edits, Mapping) else [site for site, _ in edits or ()]
+        self.check_sites([*sites, *edited])
+        with self._exclusive(), trace(self._load(), *sites, edits=edits, grad=grad) as seen:
             yield seen
 
     @contextmanager
@@ -274,20 +285,21 @@ class Model:
         return check
 
     def run_with_cache(
-        self, prompt: "Prompt | Sequence[Prompt] | torch.Tensor", *sites: str
+        self, prompt: "Prompt | Sequence[Prompt] | torch.Tensor", *sites: str | Iterable[str]
     ) -> "tuple[torch.Tensor, Activations]":
         """Logits (B, T, V) and the values at some sites (all), also under TransformerLens' names.
 
         A prompt is a text, token ids (a list, or a tensor (T,) or (B, T)), or a list of such prompts, which
-        must have as many tokens as each other.
+        must have as many tokens as each other. Sites are given one by one, or as a list.
         """
         import torch
 
-        from glassformer.hub.transformerlens import Activations
+        from glassformer.hub.transformerlens import Activations, our_site
 
         rows = self._rows(prompt)
         # Not inference_mode: its tensors can neither be trained on nor changed in place.
-        with self.trace(*sites) as seen, torch.no_grad():
+        names = [name for one in sites for name in ([one] if isinstance(one, str) else one)]
+        with self.trace(*map(our_site, names)) as seen, torch.no_grad():
             net = self._load()
             logits: torch.Tensor = net(torch.tensor(rows, device=net.device))
         return logits, Activations(seen)
@@ -340,10 +352,21 @@ class Model:
         return cast("Diff", ask("diff", self, text, other=other))
 
     def sweep(
-        self, clean: Prompt, corrupted: Prompt, *, answer: str | int, foil: str | int, **how: Any
+        self,
+        clean: Prompt,
+        corrupted: Prompt,
+        *,
+        answer: str | int,
+        foil: str | int,
+        sites: str | Sequence[str] = (),
     ) -> "Sweep":
-        """Which `sites` and positions make the difference between two texts, by patching each of them."""
-        return cast("Sweep", ask("sweep", self, clean, corrupted=corrupted, answer=answer, foil=foil, **how))
+        """Which sites and positions make the difference between two texts, by patching each of them.
+
+        `sites`, one or several, are by default the ends of all blocks (`blocks.*.out`); all heads one by one
+        are `blocks.*.attn.mix[*]`. `answer` and `foil` are the tokens whose logits are compared.
+        """
+        how = {"corrupted": corrupted, "answer": answer, "foil": foil, "sites": sites}
+        return cast("Sweep", ask("sweep", self, clean, **how))
 
     def promotes(self, layer: int, neuron: int, *, k: int = 10) -> "Promotes":
         """The tokens that a neuron makes likelier when it fires."""
