@@ -97,16 +97,18 @@ with lm.trace("final", edits={"blocks.2.attn.mix[1]": lambda mix: mix * 0}) as s
     lm.generate("Once upon a time", max_new_tokens=1, temperature=0)
 ```
 
-The values can be read when the `with` block has ended. A site that was met by N forward passes has the shape (N, …); where
+The values can be read when the `with` block has ended. A site that was met by N > 1 forward passes has the shape (N, …); where
 their sizes differ, each axis is as long as the longest, and shorter values have zeros at the end. `seen.each(site)` has them
-one by one, in their own shapes. An edit is a function of one argument, the value of its site, and returns the new value in the
+one by one, in their own shapes. While generating, `final` and `logits` hold the last position only. An edit is a function of one argument, the value of its site, and returns the new value in the
 same shape and dtype. `gf.trace(lm.net, …)` does the same on a bare module; there, what other threads run on it meanwhile is
-seen and edited too, while `lm.trace` makes them wait.
+seen and edited too, while `lm.trace` makes them wait. With `grad=True` a run of `lm.net` can be differentiated:
+[an example](gpt2.md#seeing-inside).
 
 ## Coming from TransformerLens
 
 `logits, cache = lm.run_with_cache(text)` holds every site, as ordinary tensors without a gradient. It takes a text, token ids,
-a tensor (B, T), or a list of texts of one length. The names on the right are understood too, with TransformerLens' shapes,
+a tensor (B, T), or a list of texts of one length; an empty text is one end-of-text token. `lm.run_with_cache(text, *sites)`
+holds some sites. The names on the right are understood too, with TransformerLens' shapes,
 and so are the short ones: `cache["pattern", 3]`, `cache["resid_post", -1]`.
 
 - **No token is put in front.** TransformerLens prepends `<|endoftext|>` (BOS) to a text by default; here a text is its own
@@ -115,10 +117,22 @@ and so are the short ones: `cache["pattern", 3]`, `cache["resid_post", -1]`.
   `bridge = TransformerBridge.boot_transformers(name)` and `bridge.enable_compatibility_mode(no_processing=True)`, which has the
   names on the right; in versions before 4 with `HookedTransformer.from_pretrained_no_processing(name)`.
 - **Its names are for reading.** Edits (`lm.edit`, `edits=` of a trace) take the sites on the left, in our shapes: heads before
-  positions, and a function of one argument instead of a hook of two.
+  positions, and a function of one argument instead of a hook of two. A `value` of an edit comes from the site's own name,
+  `cache["blocks.1.attn.mix"][0]`: the axes of `cache["z", 1]` are in another order, which is not noticed in a text with as
+  many positions as the model has heads.
 - **No counterpart**: `hook_embed`, `hook_pos_embed`, `ln*.hook_scale` and `hook_normalized`, `mlp.hook_pre`, and
   `attn.hook_result`, what each head adds to the stream: a head's `mix` times its columns of the matrix `attn.proj`. The part of
   it that raises a logit is in `out.attribution()`, head by head.
+
+| there | here |
+|---|---|
+| `model.to_tokens(text)` | `lm.encode(text)`, a list |
+| `model.cfg` | `lm.net.config` |
+| `model.W_E` | `lm.net.tokens.weight` |
+| `names_filter` | `lm.run_with_cache(text, "blocks.*.out")` |
+| `model.run_with_hooks(…)` | `lm.trace(edits={site: function})`, and run `lm.net` inside |
+| `cache.accumulated_resid(…)` | `out.lens()` |
+| `cache.logit_attrs(…)` | `out.attribution()` |
 """
 
 if __name__ == "__main__":

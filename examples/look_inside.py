@@ -6,8 +6,8 @@ import glassformer as gf
 
 lm = gf.load("storyteller")
 ids = lm.encode("The cat sat on the mat. The cat sat on the")
-with torch.no_grad(), gf.trace(lm.model, "blocks.*.attn.pattern") as seen:
-    lm.model(torch.tensor([ids]))
+with torch.no_grad(), gf.trace(lm.net, "blocks.*.attn.pattern") as seen:
+    lm.net(torch.tensor([ids]))
 
 for site, pattern in seen.items():
     for head, weights in enumerate(pattern[0, :, -1]):  # (H, S): the last position's row
