@@ -44,8 +44,8 @@ def test_a_ready_model_writes_without_torch() -> None:
     code = f"""
 import sys
 from glassformer.cli import run
-for more in ([], ["--num-return-sequences", "2"], ["--num-beams", "2"], ["--json"]):
-    assert run(["generate", "-n", "8", "-s", "1", "Once upon a time", *more]) == 0
+for more in (["-s", "1"], ["--num-return-sequences", "2"], ["--num-beams", "2"], ["--json"]):
+    assert run(["generate", "-n", "8", "Once upon a time", *more]) == 0
 print("HEAVY", [name for name in {HEAVY!r} if name in sys.modules])
 """
     run(["generate", "-n", "1", "Once"])  # makes it ready, in this test's own home
