@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from glassformer.answers import QUESTIONS
-from glassformer.cli import GROUPS, VERBS, command_of
+from glassformer.cli import GROUPS, HABITS, VERBS, command_of
 
 
 def test_without_arguments_it_shows_first_steps(glass) -> None:
@@ -50,7 +50,47 @@ def test_a_bare_prompt_of_several_words(glass, model: str) -> None:
     )
 
 
+def test_a_prompt_from_a_pipe_needs_no_verb(glass, model: str) -> None:
+    """Nor does a prompt after flags; an empty pipe shows the first steps."""
+    how = ("-m", model, "-n", "5", "-s", "1")
+    expected = glass("generate", *how, "Once")
+    assert expected[0] == 0
+    assert glass(*how, stdin="Once\n") == glass(*how, "Once") == expected
+    assert glass(stdin="Once")[1].startswith("Once")
+    assert glass(stdin="") == glass()
+
+
+def test_help_before_a_verb(glass) -> None:
+    """`glass help VERB` is `glass VERB --help`."""
+    assert glass("help", "rm") == glass("rm", "--help")
+    assert glass("help") == glass("help", "nothing") == glass("--help")
+
+
+@pytest.mark.parametrize("habit", HABITS)
+def test_verbs_of_other_tools(glass, habit: str) -> None:
+    """The answer names a verb that exists; a word with arguments is not taken for a prompt."""
+    assert habit not in VERBS
+    code, out, err = glass(habit, "gpt2")
+    assert (code, out) == (2, "")
+    assert err == f"glass: {habit!r} is not a verb; {HABITS[habit]}\n"
+    assert set(re.findall(r"glass (\w+)", HABITS[habit])) <= set(VERBS)
+    assert "single word" in glass("zzz")[2]
+    assert "single word" not in glass("zzz", "gpt2")[2]
+
+
 BAD = [
+    (["-m"], "requires an argument"),
+    (["generate", "--num-predict", "5"], "did you mean --max-new-tokens?"),
+    (["generate", "--temp", "5"], "did you mean --temperature?"),
+    (["generate", "-t", "5"], "did you mean --temperature?"),
+    (["generate", "--format", "json"], "did you mean --json?"),
+    (["generate", "--no-display-prompt"], "did you mean --no-echo?"),
+    (["generate", "-p", "x"], "no such option -p; the prompt is an argument; see"),
+    (["generate", "--prompt", "x"], "the prompt is an argument"),
+    (["generate", "--threads", "2"], "OMP_NUM_THREADS"),
+    (["generate", "--system", "x"], "only continue a text"),
+    (["diff", "--other", "x"], "no such option --other; see `glass diff --help`"),
+    (["generate", "--no-echo", "--json", "x"], "--no-echo does not go with --json"),
     (["genrate"], "did you mean `glass generate`"),
     (["generate", "--temperature", "-1", "x"], "temperature"),
     (["generate", "--temperature", "nan", "x"], "temperature"),

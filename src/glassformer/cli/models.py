@@ -9,7 +9,7 @@ import click
 from glassformer.cli import flags
 from glassformer.cli.flags import PATH, Loading, argument, option, switch
 from glassformer.cli.printing import out, print_json, size
-from glassformer.errors import InputError
+from glassformer.errors import GlassError, InputError
 
 
 @flags.verb
@@ -71,7 +71,8 @@ def rm(model: str, yes: bool, as_json: bool) -> None:
     if not yes:
         if not sys.stdin.isatty():
             raise InputError("rm asks before it removes; without a terminal give --yes")
-        click.confirm(f"Remove {model} ({size(plan.size)})?", abort=True, err=True)
+        if not click.confirm(f"Remove {model} ({size(plan.size)})?", err=True):
+            raise GlassError("nothing removed")
     plan.delete()
     if as_json:
         print_json({"removed": model, "freed": plan.size})

@@ -44,8 +44,7 @@ def locate(name: str, *, revision: str | None = None, offline: bool = False) -> 
     path = as_path(name)
     if path.suffix in (".pt", ".pth", ".bin", ".ckpt") and path.is_file():
         raise CheckpointError(f"{path} is a pickle and never loaded; run: glass convert {path}")
-    if path.suffix == ".safetensors" and path.is_file():
-        raise InputError(f"{path} is a file; give the folder in which it lies with its config.json")
+    refuse_files_of_others(path)
     if _looks_like_path(name) or (path.is_dir() and not shipped(name)):
         if not path.is_dir():
             raise InputError(f"there is no folder {name[:200]!r}")
@@ -57,6 +56,14 @@ def locate(name: str, *, revision: str | None = None, offline: bool = False) -> 
         if folder is not None and folder.is_dir():
             return folder
     return download(id, revision, offline=offline)
+
+
+def refuse_files_of_others(path: Path) -> None:
+    """Refuse files that are weights without their model, or in a format that is not read."""
+    if path.suffix == ".safetensors" and path.is_file():
+        raise InputError(f"{path} is a file; give the folder in which it lies with its config.json")
+    if path.suffix == ".gguf" and path.is_file():
+        raise InputError(f"{path} is a GGUF file, which is not read; give a folder with safetensors")
 
 
 def as_path(name: str) -> Path:

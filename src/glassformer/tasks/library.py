@@ -32,6 +32,9 @@ __all__ = [
 ]  # fmt: skip
 
 
+FILES = (".gguf", ".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+
+
 @dataclass(frozen=True)
 class TensorSummary:
     """A tensor of the file."""
@@ -197,6 +200,7 @@ def convert(source: Path, target: str | None, **how: Any) -> Path:
     """Turn a pickled checkpoint into a folder, or copy a run's model; a plain name as target is a name of
     `glass models`.
     """
+    places.refuse_files_of_others(source)
     source = source.absolute()
     folder = _new_folder(source, target)
     model = locate(str(source)) if source.is_dir() else None
@@ -221,11 +225,16 @@ def _new_folder(source: Path, target: str | None) -> Path:
     name = target or (
         source.parent.name if source.stem in ("ckpt", "model", "pytorch_model") else source.stem
     )
+    if name.endswith(FILES):
+        raise InputError(f"TARGET is a folder or a name, not a file such as {name[:200]!r}")
     if "/" in name or name.startswith((".", "~")):
         folder = as_path(name)
     else:
-        found = home_folder(split_name(name)[0])
-        if found is None or shipped(name) is not None:
+        id, _ = split_name(name)
+        if shipped(id) is not None or id in KNOWN:
+            raise InputError(f"{id} is a model of that name already; give another name as TARGET")
+        found = home_folder(id)
+        if found is None:
             raise InputError(f"{name!r} cannot be the name of a model")
         folder = found
     if folder.exists():
