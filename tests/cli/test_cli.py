@@ -1,9 +1,11 @@
 """The command line: data on stdout, one sentence on stderr, exit codes that mean something."""
 
+import json
 import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -148,7 +150,14 @@ BAD = [
     (["generate", "-m", "../../etc", "x"], "../../etc"),
     (["generate", "-m", "", "x"], "empty"),
     (["generate", "--device", "toaster", "x"], "toaster"),
-    (["generate", "--dtype", "int8", "x"], "int8"),
+    (["generate", "--dtype", "int8", "x"], "the native engine computes in int8"),
+    (["generate", "--engine", "native", "--dtype", "float64", "x"], "cpu; dtype float64 needs engine torch"),
+    (["generate", "--engine", "native", "--device", "cuda", "x"], "cpu; device cuda needs engine torch"),
+    (["generate", "the " * 600], 'shorten it or slide (overflow="slide", --slide)\n'),
+    (["top", "the " * 600], "context of 512; shorten it\n"),
+    (["eval", "storyteller", "-"], "eval reads files, not stdin"),
+    (["rm", "./model", "-y"], "'./model' is a path; rm takes a name"),
+    (["convert", "storyteller", "mine"], "SOURCE is a path, not a model's name"),
     (["generate", "-i", "x"], "--interactive"),
     (["generate", "-i", "--json"], "--interactive"),
     (["generate", "--num-beams", "2", "--slide", "x"], "slide"),
@@ -267,6 +276,20 @@ def test_a_reader_of_a_short_result_that_leaves(reader: str, model: str) -> None
     script = f"{command} > /dev/null; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_keys_of_env_are_names(glass, home: Path) -> None:
+    """In JSON they have no blanks, so that `jq .hub_cache` finds them."""
+    keys = json.loads(glass("env", "--json")[1])
+    assert {"instruction_sets", "memory_available", "models_kept_in", "hub_cache"} <= set(keys)
+    assert not any(" " in key for key in keys)
+
+
+def test_too_little_memory_to_import_torch(model: str) -> None:
+    """One sentence, as for any other lack of memory."""
+    command = f"ulimit -v 400000; {sys.executable} -m glassformer lens -m {model} Once"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "glass: out of memory\n")
 
 
 def test_ctrl_c_is_one_word(glass, monkeypatch: pytest.MonkeyPatch) -> None:

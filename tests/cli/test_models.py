@@ -11,10 +11,13 @@ import pytest
 
 def test_models_lists_what_ships(glass) -> None:
     """The storyteller is listed; what could be pulled is named."""
-    code, out, _ = glass("models")
+    code, out, err = glass("models")
     assert code == 0
-    assert "storyteller" in out
-    assert "gpt2-xl" in out
+    header, *rows = out.splitlines()
+    assert header.split()[:3] == ["name", "size", "where"]
+    assert header.index("where") == next(row for row in rows if "storyteller" in row).index("shipped")
+    assert "gpt2-xl" in err
+    assert "gpt2-xl" not in out
 
 
 def test_convert_keeps_under_a_name(
@@ -76,6 +79,22 @@ def test_an_answer_to_rm(
         assert said in printed("rm", "gem", code=code)
     os.close(person)
     assert folder.exists() == bool(code)
+
+
+def test_a_copy_that_fails_is_one_sentence(
+    home: Path, model: str, glass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit on the size of files ends the copy; nothing is kept."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        code, out, err = glass("convert", model, "gem")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (code, out) == (1, "")
+    assert err.endswith(" could not be copied ([Errno 27] File too large)\n")
+    assert not (home / "models" / "gem").exists()
 
 
 def test_a_run_is_kept_under_a_name(home: Path, model: str, tmp_path: Path, glass) -> None:

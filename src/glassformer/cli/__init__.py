@@ -66,7 +66,8 @@ HABITS = {
 }
 
 LONGEST_MESSAGE = 2000  # characters; a name that was typed may have any number
-OUT_OF_MEMORY = ("can't allocate memory", "out of memory")  # as torch says it, on a processor or a GPU
+# As torch says it on a processor and on a GPU, and the system where a library does not fit.
+OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "failed to map segment")
 
 WELCOME = """\
 Glassformer, the language model you can see through. Try:
@@ -189,7 +190,7 @@ def call(name: str, arguments: list[str]) -> int:
         return complain(f"{where}{error.strerror or error}", 1)
     except MemoryError:
         return complain("out of memory", 1)
-    except RuntimeError as error:
+    except (RuntimeError, ImportError) as error:
         if not any(words in str(error) for words in OUT_OF_MEMORY):
             raise
         return complain("out of memory", 1)

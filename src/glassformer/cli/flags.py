@@ -336,10 +336,11 @@ class Loading:
 
 MODEL = "A shipped name, a folder, a hub id (owner/name@revision) or a name from `glass models`."
 ENGINE = "What computes: native (int8, fast), torch (exact), or auto: native where it runs the model."
+DTYPE = "float32, float64, bfloat16 or float16; any but float32 is computed by torch."
 model = option("-m", "--model", default=DEFAULT_MODEL, help=MODEL)
 engine = option("--engine", default="auto", help=ENGINE)
 device = option("--device", default="cpu", help="Where to compute: cpu, cuda, mps.")
-dtype = option("--dtype", default="float32", help="float32, float64, bfloat16 or float16.")
+dtype = option("--dtype", default="float32", help=DTYPE)
 revision = option("--revision", help="Which revision of a hub model.")
 offline = switch("--offline", help="Never use the network.")
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from glassformer.tasks.complete import LanguageModel
     from glassformer.tasks.completion import Completion
 
+SEED = "Same seed, same text, on the same engine, device and dtype. None: a new one each time."
 RULE = "─" * 20  # between several answers
 DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")  # flags of sampling
 
@@ -99,7 +100,7 @@ class Prompts:
 @option("--presence-penalty", type=float, help="Above 0: avoid tokens of the answer. [0.0]")
 @option("--frequency-penalty", type=float, help="Above 0: avoid frequent tokens of the answer. [0.0]")
 @option("--logit-bias", multiple=True, help="ID=BIAS, added to a token's score; may be given several times.")
-@option("-s", "--seed", type=int, help="Same seed, same text. None: a new one each time.")
+@option("-s", "--seed", type=int, help=SEED)
 @option("--stop", multiple=True, type=TEXT, help="End before this text; may be given several times.")
 @option("--num-return-sequences", type=int, help="Generate N answers. [1]")
 @option("--num-beams", type=int, help="Beam search with N beams (no sampling); 1: off. [1]")
@@ -132,6 +133,10 @@ def generate(way: Way, loading: Loading, picture: Picture, **given: Any) -> None
     What is not given is as the model's makers recommend (its generation_config.json), else as in [brackets].
     A file of examples is text with blank lines between them, or lines of JSON with a prompt and a completion;
     the answer then ends at the end of its line, unless --stop says where.
+
+    --json prints an object, or with --num-return-sequences above 1 a list of them. Its text ends before a
+    stop string; tokens, pieces and logprobs include those that it is made of. -o x.json saves something
+    else: the numbers of the picture, every token with its probability.
     """
     from glassformer.tasks.complete import check_options
 

@@ -38,7 +38,7 @@ class Kept:
 
 
 def locate(name: str, *, revision: str | None = None, offline: bool = False) -> Path:
-    """The folder of a model: a shipped name, a folder, a name at home, or a hub id (downloaded if needed)."""
+    """The folder of a model: a shipped name, a folder, a name from `glass models`, or a hub id."""
     if not name:
         raise InputError("the model's name is empty")
     path = as_path(name)
@@ -196,10 +196,13 @@ class Removal(NamedTuple):
 
     size: int
     delete: Callable[[], object]
+    with_quantized: bool = False  # whether its int8 copy goes too
 
 
 def plan_removal(name: str) -> Removal:
     """How to delete a model that is kept at home or in the hub's cache; nothing is deleted yet."""
+    if _looks_like_path(name):
+        raise InputError(f"{name[:200]!r} is a path; rm takes a name from `glass models`")
     id, revision = split_name(name)
     if shipped(id) is not None:
         raise InputError(f"{id} ships with Glassformer and cannot be removed")

@@ -180,7 +180,8 @@ def plan_removal(name: str) -> places.Removal:
         plan.delete()
         store.forget(folder)
 
-    return places.Removal(plan.size + store.size(folder), delete)
+    quantized = store.size(folder)
+    return places.Removal(plan.size + quantized, delete, with_quantized=quantized > 0)
 
 
 def known() -> dict[str, int]:
@@ -209,7 +210,7 @@ def convert(source: Path, target: str | None, **how: Any) -> Path:
         if given is not None:
             raise InputError(f"{given} is for a pickled checkpoint; {model} is copied as it is")
         with replace_folder(folder) as fresh:
-            shutil.copytree(model, fresh, dirs_exist_ok=True)
+            _copy(model, fresh)
         return folder
 
     from glassformer.hub.convert import convert as convert_file
@@ -218,6 +219,14 @@ def convert(source: Path, target: str | None, **how: Any) -> Path:
     dtype = how.pop("dtype", None)
     convert_file(source, folder, dtype=None if dtype is None else parse_dtype(dtype), **how)
     return folder
+
+
+def _copy(model: Path, folder: Path) -> None:
+    try:
+        shutil.copytree(model, folder, dirs_exist_ok=True)
+    except shutil.Error as error:  # a list of files that could not be copied
+        source, _, why = error.args[0][0]
+        raise GlassError(f"{source} could not be copied ({why.split(':')[0]})") from None
 
 
 def _new_folder(source: Path, target: str | None) -> Path:
