@@ -161,6 +161,10 @@ def test_bench_measures(capsys: pytest.CaptureFixture[str]) -> None:
     assert described["engine"] == "native int8"
     names = [one["name"] for one in described["figures"]]
     assert names[-1] == "process start to first token"
+    ids = [one["id"] for one in described["figures"]]
+    assert ids[:2] == ["prefill", "decode"]
+    assert ids[-1] == "first_token"
+    assert len(set(ids)) == len(ids)
     assert "the weights alone, once a token" in names
     assert all(one["median"] > 0 for one in described["figures"])
     assert run(["bench", "--rounds", "1", "--no-cold", "--engine", "torch"]) == 0
