@@ -199,8 +199,8 @@ def test_numbers_survive_the_packing() -> None:
 
 def test_percentages_are_rounded_once() -> None:
     """A picture shows the percentage of the true number, not of one that was rounded before; halves go up."""
-    given = [0.11045, 0.0104499, 0.55549, 0.99949, 0.2905, 0.0645]
-    expected = ["11 %", "1 %", "55.5 %", "99.9 %", "29.1 %", "6.5 %"]
+    given = [0.11045, 0.0104499, 0.55549, 0.99949, 0.5005, 0.0645]
+    expected = ["11 %", "1 %", "55.5 %", "99.9 %", "50.1 %", "6.5 %"]
     assert [percent(short(one)) for one in given] == expected
     assert [percent(one) for one in plain(given)] == expected
     many = np.resize(np.array(given, dtype=np.float32), (100, 102))

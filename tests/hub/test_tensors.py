@@ -13,6 +13,7 @@ import pytest
 import torch
 from bad_files import copy, edit_json, refused, tiny_folder, tiny_tokenizer
 from safetensors.torch import load, load_file, save_file
+from small import small_tokenizer
 from torch import Tensor
 
 from glassformer.errors import CheckpointError
@@ -470,11 +471,15 @@ def test_output_matrix_that_is_tied_is_the_token_matrix(folder: Path) -> None:
 
 
 def test_tokenizer_larger_than_the_model_is_refused(tmp_path: Path) -> None:
-    """A model may have more tokens than its vocabulary, never fewer."""
+    """A model may have more tokens than its vocabulary, never fewer: not when saved, and not when loaded."""
     rows = len(tiny_tokenizer())
     assert load_folder(tiny_folder(tmp_path / "larger", vocab=rows + 7)).model.vocab == rows + 7
-    with refused(tiny_folder(tmp_path / "smaller", vocab=rows - 1), f"{rows} tokens", str(rows - 1)):
-        load_folder(tmp_path / "smaller")
+    with pytest.raises(CheckpointError, match=f"the tokenizer has {rows} tokens, the model {rows - 1}"):
+        tiny_folder(tmp_path / "smaller", vocab=rows - 1)
+    folder = tiny_folder(tmp_path / "other")
+    (folder / "tokenizer.json").write_text(small_tokenizer(rows + 1).to_json())
+    with refused(folder, f"{rows + 1} tokens", str(rows)):
+        load_folder(folder)
 
 
 # ---- numbers that are none

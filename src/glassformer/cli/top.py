@@ -37,7 +37,7 @@ class Choosing:
 @option("--top-k", default=0, help="Show the cut after the k likeliest; 0: none.")
 @option("--top-p", default=1.0, help="Show the cut after those that reach p together; 1: none.")
 @flags.loading_by_any_engine
-@flags.picture(flags.output, flags.dark, flags.width, flags.as_json)
+@flags.picture(flags.output, flags.dark, flags.width, flags.png_scale, flags.as_json)
 @flags.collect(Choosing, "choosing")
 def top(
     text: str | None,

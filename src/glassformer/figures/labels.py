@@ -7,7 +7,7 @@ from typing import Any
 
 LONGEST = 200  # characters of a token in a label
 MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
-HALF = 0.5 + 1e-9  # rounds halves up, also those that a float holds as a little less: 0.2905 × 1000
+HALF = 0.5 + 1e-9  # rounds halves up, also those that a float holds as a little less: 0.5005 × 1000
 WIDE = (  # two columns: East Asian scripts and emoji
     (0x1100, 0x115F), (0x2E80, 0x303E), (0x3041, 0xA4CF), (0xAC00, 0xD7A3), (0xF900, 0xFAFF),
     (0xFE30, 0xFE6F), (0xFF00, 0xFF60), (0xFFE0, 0xFFE6), (0x1F300, 0x1FAFF), (0x20000, 0x3FFFD),
