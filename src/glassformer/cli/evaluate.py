@@ -90,6 +90,8 @@ def evaluate(what: tuple[str, ...], loading: Loading, as_json: bool, **how: Any)
     from glassformer.tasks.evaluate import was_trained_on
     from glassformer.tasks.translate import Translator
 
+    if "-" in what:
+        raise InputError("eval reads files, not stdin; give a file instead of '-'")
     flags.at_least("--documents", how["documents"], least=0)
     model = loading.load()
     known = [one for one in what if was_trained_on(loading.model, one, revision=loading.revision)]
