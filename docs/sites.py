@@ -128,7 +128,7 @@ and so are the short ones: `cache["pattern", 3]`, `cache["resid_post", -1]`.
 |---|---|
 | `model.to_tokens(text)` | `lm.encode(text)`, a list |
 | `model.cfg` | `lm.net.config` |
-| `model.W_E` | `lm.net.tokens.weight` |
+| `model.W_E`, `model.W_U` | `lm.net.tokens.weight`, `lm.net.head.weight.T` |
 | `names_filter` | `lm.run_with_cache(text, "blocks.*.out")` |
 | `model.run_with_hooks(…)` | `lm.trace(edits={site: function})`, and run `lm.net` inside |
 | `cache.accumulated_resid(…)` | `out.lens()` |
