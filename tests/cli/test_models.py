@@ -27,7 +27,8 @@ def test_convert_keeps_under_a_name(
     source = hugging_face()
     source.config.save_pretrained(".")
     torch.save(source.state_dict(), "pytorch_model.bin")
-    assert glass("convert", "pytorch_model.bin", "storyteller")[0] == 2
+    code, _, err = glass("convert", "pytorch_model.bin", "storyteller")
+    assert (code, err) == (2, "glass: storyteller is the name of a shipped model; choose another\n")
     code, out, err = glass("convert", "pytorch_model.bin", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out) == {"folder": str(home / "models" / "gem")}
@@ -55,3 +56,15 @@ def test_a_run_is_kept_under_a_name(home: Path, model: str, tmp_path: Path, glas
     assert glass("generate", "-m", "mine", "-n", "2", "--engine", "torch", "a")[0] == 0
     code, _, err = glass("generate", "-m", "othr", "a")
     assert (code, err) == (2, "glass: there is no model 'othr' on this machine; did you mean other?\n")
+    code, _, err = glass("rm", "othr", "-y")
+    assert (code, err) == (2, "glass: there is no model othr on this machine; did you mean other?\n")
+
+
+def test_a_folder_is_not_removed(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, glass) -> None:
+    """`glass rm` removes what `glass models` lists, and says so."""
+    shutil.copytree(model, tmp_path / "runs" / "mine" / "model")
+    monkeypatch.chdir(tmp_path)
+    code, _, err = glass("rm", "runs/mine", "-y")
+    assert code == 2
+    assert "runs/mine is a folder, not a name from `glass models`; delete the folder yourself" in err
+    assert (tmp_path / "runs" / "mine" / "model").is_dir()

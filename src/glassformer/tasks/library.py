@@ -224,8 +224,10 @@ def _new_folder(source: Path, target: str | None) -> Path:
     if "/" in name or name.startswith((".", "~")):
         folder = as_path(name)
     else:
+        if shipped(name) is not None:
+            raise InputError(f"{name} is the name of a shipped model; choose another")
         found = home_folder(split_name(name)[0])
-        if found is None or shipped(name) is not None:
+        if found is None:
             raise InputError(f"{name!r} cannot be the name of a model")
         folder = found
     if folder.exists():
