@@ -13,7 +13,7 @@ help:            ## what there is to make
 	@grep -E '^[a-z-]+: .*##' $(MAKEFILE_LIST) | sed 's/:.*##/:/' | column -t -s:
 
 demo: $(VENV)/.ready  ## a new story from the model that ships, and a look at how it was made
-	@echo '$$ glass generate'; $(GLASS) generate | tee $(VENV)/story.txt
+	@echo '$$ glass generate'; $(GLASS) generate < /dev/null | tee $(VENV)/story.txt
 	@first=$$(sed '1s/\([.!?]"*\).*/\1/;q' $(VENV)/story.txt); \
 	echo; echo "The ten likeliest tokens after its first sentence:"; echo "$$ glass top \"$$first\""; $(GLASS) top -- "$$first"; \
 	echo; echo "The tokens that sentence is made of:"; echo "$$ glass tokenize \"$$first\""; $(GLASS) tokenize -- "$$first"

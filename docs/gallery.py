@@ -31,7 +31,7 @@ PICTURES = [
 out = lm.generate("Once upon a time", max_new_tokens=80, seed=3)
 answer = out.probabilities()
 """,
-        "Every token in the color of its probability: the model wavers where a thing is chosen, and not inside a phrase.",
+        "Every token in the color of its probability before temperature and top-k: the model wavers where a thing is chosen, and not inside a phrase.",
     ),
     Picture(
         "top",
@@ -115,7 +115,7 @@ out = lm.generate("The dog saw the ball. The dog", max_new_tokens=3, temperature
 answer = out.attention()
 """,
         "A layer a row. Each head is labeled with the strongest of four patterns: the previous token, the first one, the same one "
-        "earlier, or what followed that (induction). No label: none of them is above uniform attention.",
+        "earlier, or what followed that (induction). No label: none of them has twice the share of uniform attention over two queries.",
     ),
     Picture(
         "lens",
@@ -151,8 +151,8 @@ answer = out.rankings_watch([" was", " were", " is", " are"], position=-2)
 out = lm.generate("The little dog was very", max_new_tokens=3, temperature=0)
 answer = out.saliency()
 """,
-        "Gradient × input for three tokens, each with its test: how its probability falls when what is called important is deleted, "
-        "and how it rises when that is inserted again. A good explanation has a smaller area than random order in deletion and "
+        "Gradient × input for three tokens, each with its test: how its probability, ÷ the full one, falls when what is called "
+        "important is deleted, and how it rises when that is inserted again. A good explanation has a smaller area than random order in deletion and "
         "a larger one in insertion; of “angry” it has not.",
     ),
     Picture(
@@ -198,7 +198,7 @@ answer = out.neurons(k=2)
 out = lm.generate("Once upon a", max_new_tokens=1, temperature=0)
 answer = out.residual(position=2)
 """,
-        "Its norm, what each half of a block added, the cosine with the vector before, and what it would predict.",
+        "Its norm, what each half of a block added, the cosine with the stage before (the embedding has none), and what it would predict.",
     ),
     Picture(
         "attribution",
@@ -283,7 +283,10 @@ from glassformer.answers import ask
 
 answer = ask("curve", [Path(f"recipes/storyteller-{n}.jsonl") for n in (1, 2, 3)])
 """,
-        "The storyteller's own, in three parts; the steps in the curve are changes of what it read (see recipes/LOG.md).",
+        "The storyteller's own, in three parts (see recipes/LOG.md). The step at 13 million tokens is a change of texts: more stories, "
+        "and a falling learning rate. The spike at 22 million is where the context grew from 256 to 512 tokens, and nothing had been "
+        "learned of the new positions. The held-out text is always the same and of another mix than the training text, so "
+        "the distance between the lines is not overfitting alone.",
     ),
 ]
 

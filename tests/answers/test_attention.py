@@ -2,6 +2,7 @@
 
 import csv
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import glassformer as gf
 from glassformer.answers.answer import Text
 from glassformer.answers.attention import attention, find_heads, heads, steps
 from glassformer.explain import attention as attending
+from glassformer.figures.labels import percent
 from glassformer.tasks.complete import LanguageModel
 
 TEXT = "The cat sat on the mat. The cat sat on the"
@@ -57,7 +59,22 @@ def test_a_head_is_labeled_only_above_uniform_attention(lm: LanguageModel, text:
     np.testing.assert_allclose(flat.first[0], found.uniform.first[0, 0], atol=1e-6)
     titles = [panel["title"] for panel in flat.view().spec["panels"]]
     assert titles[:2] == ["0.0", "0.1"]
-    assert "uniform attention would have: previous" in flat.caption
+    count = len(text.ids) - 1  # the first token has none before it
+    even = percent(float(np.mean(1 / np.arange(2, 2 + count))))
+    assert f"uniform attention would have (number of queries): previous {even} ({count})," in flat.caption
+
+
+def test_a_head_is_labeled_only_by_a_clear_margin_over_several_queries(text: Text) -> None:
+    """At least twice the share of uniform attention, and not that of one query alone."""
+    found = heads(text)
+    label = found.strongest(0, 4)
+    assert label is not None
+    near = found.uniform.previous.copy()
+    near[0, 0] = 0.51 * label[1]
+    below = replace(found, uniform=replace(found.uniform, previous=near))
+    assert below.strongest(0, 4) is None
+    alone = found.queries | {"previous": np.ones_like(found.queries["previous"])}
+    assert replace(found, queries=alone).strongest(0, 4) is None
 
 
 def test_colors_hold_the_sum_of_the_values(text: Text) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import glassformer as gf
-from glassformer.figures.labels import number
+from glassformer.figures.labels import number, percent
 from glassformer.tasks.complete import LanguageModel
 
 
@@ -68,6 +68,34 @@ def test_the_test_of_a_token_is_reported_once(lm: LanguageModel) -> None:
         n = int(row["position"]) - 3
         assert [float(row[name]) for name in tests] == pytest.approx([each[n] for each in tests.values()])
 
+    assert found.table_note == ""
     titles = [one["title"] for one in found.view().spec["panels"]]
     areas = [f"{name} {number(tests[name][1])}" for name in ("deletion", "insertion", "random order")]
     assert titles[3] == f"areas: {', '.join(areas)}"
+
+
+def test_areas_are_those_under_the_lines_of_the_picture(lm: LanguageModel) -> None:
+    """Probability ÷ the full one, which the axis names, beside a line of random order."""
+    found = lm.generate("Once upon a", max_new_tokens=2, temperature=0).saliency()
+    assert found.curves is not None
+    plot = found.view().spec["panels"][3]
+    areas = {one["name"]: np.trapezoid(one["values"], plot["x"]) for one in plot["series"]}
+    assert areas == pytest.approx(
+        {
+            "deletion": found.curves.deletion_area[1],
+            "insertion": found.curves.insertion_area[1],
+            "random deletion": found.curves.random_area[1],
+        },
+        abs=1e-3,
+    )
+    full = percent(float(found.curves.deletion[1, 0]))
+    assert plot["y_title"].endswith(f"÷ the full one, {full}")
+
+
+def test_what_the_table_selects_is_not_said_in_the_picture(lm: LanguageModel) -> None:
+    """A picture has all sources, so the note about the table's selection stays with the table."""
+    out = lm.generate("Once upon a time there was", max_new_tokens=1, temperature=0)
+    found = out.saliency(tested=False)
+    assert found.table_note == f"the 5 strongest of up to {len(out.prompt_tokens)} sources of a token"
+    assert "strongest" not in found.view().spec["caption"] + found.view().spec["title"]
+    assert found.to_dict()["table_note"] == found.table_note

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 import glassformer as gf
+from glassformer.answers import ask
+from glassformer.generation.sampling import log_softmax
 from glassformer.tasks.complete import LanguageModel
 
 
@@ -23,6 +25,25 @@ def test_what_cuts_tokens_off_is_named(lm: LanguageModel) -> None:
     assert "after …'" in lm.top("Once upon a time, there was a little girl named Lily. She").caption
     greedy = lm.top("Once upon a", k=2, temperature=0).view().spec["cut"]
     assert greedy == {"after": 1, "label": "cut off by greedy choice"}
+
+
+def test_pictures_of_tokens_name_the_vocabulary(lm: LanguageModel) -> None:
+    """Another vocabulary would cut the text differently."""
+    assert lm.tokenizer is not None
+    size = f"vocabulary of {len(lm.tokenizer):,} tokens: "
+    for found in (lm.tokens("A robot"), lm.merges("A robot"), lm.training_rows("A robot")):
+        assert found.view().spec["title"].startswith(f"storyteller, {size}")
+    assert ask("tokens", lm.tokenizer, "A robot").caption.startswith(size)
+
+
+def test_probabilities_are_those_of_the_model(lm: LanguageModel) -> None:
+    """Before temperature and filters, as the title says: greedy choice would give 100 % to each."""
+    out = lm.generate("Once upon a", max_new_tokens=1, temperature=0)
+    found = out.probabilities()
+    assert found.view().spec["title"].endswith("before temperature and top-k or top-p")
+    raw = np.exp(log_softmax(lm.next_logits(out.prompt_tokens).astype(np.float64)))
+    assert found.probability[-1] == pytest.approx(raw.max(), abs=1e-2)  # the native engine has 8 bits
+    assert raw.max() < 0.999
 
 
 def test_a_file_has_the_vectors(lm: LanguageModel) -> None:

@@ -20,12 +20,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def glass(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    """Run a command line in this process: (exit code, stdout, stderr)."""
+    """Run a command line in this process, with a pipe as stdin if given: (exit code, stdout, stderr)."""
 
-    def call(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
-        reader, writer = os.pipe()
-        os.write(writer, stdin.encode())
-        os.close(writer)
+    def call(*arguments: str, stdin: str | None = None) -> tuple[int, str, str]:
+        if stdin is None:
+            reader = os.open(os.devnull, os.O_RDONLY)
+        else:
+            reader, writer = os.pipe()
+            os.write(writer, stdin.encode())
+            os.close(writer)
         with os.fdopen(reader) as file:
             monkeypatch.setattr(sys, "stdin", file)
             code = run(list(arguments))

@@ -1,14 +1,16 @@
 """The command line: data on stdout, one sentence on stderr, exit codes that mean something."""
 
+import json
 import re
 import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from glassformer.answers import QUESTIONS
-from glassformer.cli import GROUPS, VERBS, command_of
+from glassformer.cli import GROUPS, HABITS, VERBS, command_of
 
 
 def test_without_arguments_it_shows_first_steps(glass) -> None:
@@ -50,7 +52,47 @@ def test_a_bare_prompt_of_several_words(glass, model: str) -> None:
     )
 
 
+def test_a_prompt_from_a_pipe_needs_no_verb(glass, model: str) -> None:
+    """Nor does a prompt after flags; an empty pipe shows the first steps."""
+    how = ("-m", model, "-n", "5", "-s", "1")
+    expected = glass("generate", *how, "Once")
+    assert expected[0] == 0
+    assert glass(*how, stdin="Once\n") == glass(*how, "Once") == expected
+    assert glass(stdin="Once")[1].startswith("Once")
+    assert glass(stdin="") == glass()
+
+
+def test_help_before_a_verb(glass) -> None:
+    """`glass help VERB` is `glass VERB --help`."""
+    assert glass("help", "rm") == glass("rm", "--help")
+    assert glass("help") == glass("help", "nothing") == glass("--help")
+
+
+@pytest.mark.parametrize("habit", HABITS)
+def test_verbs_of_other_tools(glass, habit: str) -> None:
+    """The answer names a verb that exists; a word with arguments is not taken for a prompt."""
+    assert habit not in VERBS
+    code, out, err = glass(habit, "gpt2")
+    assert (code, out) == (2, "")
+    assert err == f"glass: {habit!r} is not a verb; {HABITS[habit]}\n"
+    assert set(re.findall(r"glass (\w+)", HABITS[habit])) <= set(VERBS)
+    assert "single word" in glass("zzz")[2]
+    assert "single word" not in glass("zzz", "gpt2")[2]
+
+
 BAD = [
+    (["-m"], "requires an argument"),
+    (["generate", "--num-predict", "5"], "did you mean --max-new-tokens?"),
+    (["generate", "--temp", "5"], "did you mean --temperature?"),
+    (["generate", "-t", "5"], "did you mean --temperature?"),
+    (["generate", "--format", "json"], "did you mean --json?"),
+    (["generate", "--no-display-prompt"], "did you mean --no-echo?"),
+    (["generate", "-p", "x"], "no such option -p; the prompt is an argument; see"),
+    (["generate", "--prompt", "x"], "the prompt is an argument"),
+    (["generate", "--threads", "2"], "OMP_NUM_THREADS"),
+    (["generate", "--system", "x"], "only continue a text"),
+    (["diff", "--other", "x"], "no such option --other; see `glass diff --help`"),
+    (["generate", "--no-echo", "--json", "x"], "--no-echo does not go with --json"),
     (["genrate"], "did you mean `glass generate`"),
     (["generate", "--temperature", "-1", "x"], "temperature"),
     (["generate", "--temperature", "nan", "x"], "temperature"),
@@ -108,7 +150,14 @@ BAD = [
     (["generate", "-m", "../../etc", "x"], "../../etc"),
     (["generate", "-m", "", "x"], "empty"),
     (["generate", "--device", "toaster", "x"], "toaster"),
-    (["generate", "--dtype", "int8", "x"], "int8"),
+    (["generate", "--dtype", "int8", "x"], "the native engine computes in int8"),
+    (["generate", "--engine", "native", "--dtype", "float64", "x"], "cpu; dtype float64 needs engine torch"),
+    (["generate", "--engine", "native", "--device", "cuda", "x"], "cpu; device cuda needs engine torch"),
+    (["generate", "the " * 600], 'shorten it or slide (overflow="slide", --slide)\n'),
+    (["top", "the " * 600], "context of 512; shorten it\n"),
+    (["eval", "storyteller", "-"], "eval reads files, not stdin"),
+    (["rm", "./model", "-y"], "'./model' is a path; rm takes a name"),
+    (["convert", "storyteller", "mine"], "SOURCE is a path, not a model's name"),
     (["generate", "-i", "x"], "--interactive"),
     (["generate", "-i", "--json"], "--interactive"),
     (["generate", "--num-beams", "2", "--slide", "x"], "slide"),
@@ -194,7 +243,10 @@ def test_help_of_a_verb_is_quick(verb: str) -> None:
     *help, imported = done.stdout.splitlines()
     assert imported == "[]"
     assert any(line.startswith(f"  glass {verb}") or f"| glass {verb}" in line for line in help)
-    assert not any(f"{former} " in done.stdout for former in ("--parts", "--journey", "--query", "--vectors"))
+    former = {"--parts", "--journey", "--query", "--vectors"} - (
+        {"--journey"} if verb == "translate" else set()
+    )
+    assert not any(f"{name} " in done.stdout for name in former)
 
 
 def test_help_of_all_verbs_needs_no_click() -> None:
@@ -227,6 +279,20 @@ def test_a_reader_of_a_short_result_that_leaves(reader: str, model: str) -> None
     script = f"{command} > /dev/null; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert (done.stdout, done.stderr) == ("0\n", "")
+
+
+def test_keys_of_env_are_names(glass, home: Path) -> None:
+    """In JSON they have no blanks, so that `jq .hub_cache` finds them."""
+    keys = json.loads(glass("env", "--json")[1])
+    assert {"instruction_sets", "memory_available", "models_kept_in", "hub_cache"} <= set(keys)
+    assert not any(" " in key for key in keys)
+
+
+def test_too_little_memory_to_import_torch(model: str) -> None:
+    """One sentence, as for any other lack of memory."""
+    command = f"ulimit -v 400000; {sys.executable} -m glassformer lens -m {model} Once"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert (done.returncode, done.stdout, done.stderr) == (1, "", "glass: out of memory\n")
 
 
 def test_ctrl_c_is_one_word(glass, monkeypatch: pytest.MonkeyPatch) -> None:

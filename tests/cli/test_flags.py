@@ -123,6 +123,21 @@ def test_a_text_from_a_pipe(glass, model: str, monkeypatch: pytest.MonkeyPatch) 
         assert "larger than" in err
 
 
+def test_a_pipe_beside_a_text(glass, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text and a pipe with another one are refused, as is an empty pipe; an open one is not waited for."""
+    tokenize = ["tokenize", "-m", model, "--ids"]
+    code, out, err = glass(*tokenize, "a text", stdin="more")
+    assert (code, out) == (2, "")
+    assert err.startswith("glass: give a text or a pipe, not both")
+    assert glass(*tokenize, "a text", stdin="") == glass(*tokenize, "a text")
+    assert glass(*tokenize, stdin="") == (2, "", 'glass: the pipe is empty; to give no text on purpose: ""\n')
+    assert glass(*tokenize)[0] == 0  # /dev/null
+    reader, writer = os.pipe()
+    with os.fdopen(reader) as file, os.fdopen(writer, "w"):
+        monkeypatch.setattr("sys.stdin", file)
+        assert flags.read_text("a text", None) == "a text"
+
+
 def test_flags_that_do_not_go_together() -> None:
     """One sentence that names them."""
     with pytest.raises(InputError, match=r"^--b does not go with --a, which is alone$"):

@@ -53,6 +53,15 @@ def test_prompts_come_from_everywhere(glass, model: str, tmp_path: Path) -> None
     assert len(texts) == 1
 
 
+def test_without_the_prompt(glass, model: str) -> None:
+    """`--no-echo` prints what is new, streamed or whole."""
+    arguments = ("generate", "-m", model, "-n", "8", "-s", "5", "Once")
+    new = json.loads(glass(*arguments, "--json")[1])["text"] + "\n"
+    for how in ((), ("--no-stream",)):
+        assert glass(*arguments, *how)[1] == f"Once{new}"
+        assert glass(*arguments, *how, "--no-echo")[1] == new
+
+
 def test_nothing_at_all_starts_a_text(glass, model: str) -> None:
     """An unconditional sample."""
     code, out, err = glass("generate", "-m", model, "-n", "5", "-s", "1")

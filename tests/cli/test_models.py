@@ -1,7 +1,9 @@
 """glass models, pull, rm, convert."""
 
 import json
+import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,13 @@ import pytest
 
 def test_models_lists_what_ships(glass) -> None:
     """The storyteller is listed; what could be pulled is named."""
-    code, out, _ = glass("models")
+    code, out, err = glass("models")
     assert code == 0
-    assert "storyteller" in out
-    assert "gpt2-xl" in out
+    header, *rows = out.splitlines()
+    assert header.split()[:3] == ["name", "size", "where"]
+    assert header.index("where") == next(row for row in rows if "storyteller" in row).index("shipped")
+    assert "gpt2-xl" in err
+    assert "gpt2-xl" not in out
 
 
 def test_convert_keeps_under_a_name(
@@ -27,8 +32,11 @@ def test_convert_keeps_under_a_name(
     source = hugging_face()
     source.config.save_pretrained(".")
     torch.save(source.state_dict(), "pytorch_model.bin")
-    code, _, err = glass("convert", "pytorch_model.bin", "storyteller")
-    assert (code, err) == (2, "glass: storyteller is the name of a shipped model; choose another\n")
+    for name in ("storyteller", "gpt2", "gpt2@main"):
+        code, _, err = glass("convert", "pytorch_model.bin", name)
+        assert (code, "is a model of that name already; give another" in err) == (2, True)
+    for name in ("x.gguf", "./x.safetensors"):
+        assert "TARGET is a folder or a name" in glass("convert", "pytorch_model.bin", name)[2]
     code, out, err = glass("convert", "pytorch_model.bin", "--json")
     assert (code, err) == (0, "")
     assert json.loads(out) == {"folder": str(home / "models" / "gem")}
@@ -37,6 +45,55 @@ def test_convert_keeps_under_a_name(
     assert "gem" in glass("models")[1]
     assert glass("generate", "-m", "gem", "x")[0] == 2  # it has no vocabulary
     assert glass("rm", "gem", "-y")[0] == 0
+    assert not (home / "models" / "gem").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("w.gguf", "is a GGUF file"), ("w.safetensors", "give the folder")]
+)
+def test_files_that_are_no_model(
+    glass, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, why: str
+) -> None:
+    """They are refused by their format, wherever a model is named."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_bytes(b"GGUF")
+    for arguments in (["convert", name, "new"], ["generate", "-m", name, "x"]):
+        code, _, err = glass(*arguments)
+        assert code == 2
+        assert why in err
+
+
+@pytest.mark.parametrize(("answer", "code", "said"), [
+    (b"n\n", 1, "glass: nothing removed\n"), (b"\x04", 130, "glass: stopped\n"), (b"y\n", 0, ""),
+])  # fmt: skip
+def test_an_answer_to_rm(
+    printed, home: Path, model: str, monkeypatch: pytest.MonkeyPatch, answer: bytes, code: int, said: str
+) -> None:
+    """No removes nothing and fails, without being an interruption; the terminal is a real one."""
+    folder = home / "models" / "gem"
+    shutil.copytree(model, folder)
+    person, terminal = os.openpty()
+    os.write(person, answer)
+    with os.fdopen(terminal) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        assert said in printed("rm", "gem", code=code)
+    os.close(person)
+    assert folder.exists() == bool(code)
+
+
+def test_a_copy_that_fails_is_one_sentence(
+    home: Path, model: str, glass, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit on the size of files ends the copy; nothing is kept."""
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        code, out, err = glass("convert", model, "gem")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (code, out) == (1, "")
+    assert err.endswith(" could not be copied ([Errno 27] File too large)\n")
     assert not (home / "models" / "gem").exists()
 
 

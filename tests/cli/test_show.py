@@ -124,6 +124,8 @@ def test_the_curve_of_a_training(tmp_path: Path, printed) -> None:
     rows = [line.split() for line in lines[3:]]
     assert len(rows) <= 20
     assert (rows[0], rows[-1]) == (["100", "8.900", "–"], ["5,900", "3.100", "3.500"])
+    printed("show", "--curve", str(tmp_path), "-o", str(tmp_path / "curve.svg"))
+    assert "59 points" not in (tmp_path / "curve.svg").read_text()
     printed("show", "--curve", str(tmp_path), "-o", str(tmp_path / "curve.csv"))
     assert len((tmp_path / "curve.csv").read_text().splitlines()) == 1 + 59
     assert "there is no such log" in printed("show", "--curve", str(tmp_path / "nowhere"), code=2)

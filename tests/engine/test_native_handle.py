@@ -44,8 +44,8 @@ def test_a_ready_model_writes_without_torch() -> None:
     code = f"""
 import sys
 from glassformer.cli import run
-for more in ([], ["--num-return-sequences", "2"], ["--num-beams", "2"], ["--json"]):
-    assert run(["generate", "-n", "8", "-s", "1", "Once upon a time", *more]) == 0
+for more in (["-s", "1"], ["--num-return-sequences", "2"], ["--num-beams", "2"], ["--json"]):
+    assert run(["generate", "-n", "8", "Once upon a time", *more]) == 0
 print("HEAVY", [name for name in {HEAVY!r} if name in sys.modules])
 """
     run(["generate", "-n", "1", "Once"])  # makes it ready, in this test's own home
@@ -161,6 +161,10 @@ def test_bench_measures(capsys: pytest.CaptureFixture[str]) -> None:
     assert described["engine"] == "native int8"
     names = [one["name"] for one in described["figures"]]
     assert names[-1] == "process start to first token"
+    ids = [one["id"] for one in described["figures"]]
+    assert ids[:2] == ["prefill", "decode"]
+    assert ids[-1] == "first_token"
+    assert len(set(ids)) == len(ids)
     assert "the weights alone, once a token" in names
     assert all(one["median"] > 0 for one in described["figures"])
     assert run(["bench", "--rounds", "1", "--no-cold", "--engine", "torch"]) == 0

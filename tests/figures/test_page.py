@@ -196,6 +196,20 @@ def test_colors_and_width_change_apart(page: Any, looks: dict[str, Look], tmp_pa
     compare(page, spec, "light")
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_theme_is_that_of_the_whole_window(
+    page: Any, looks: dict[str, Look], tmp_path: Path, theme: str
+) -> None:
+    """Also below a short picture, and whatever the reader's own colors are."""
+    page.emulate_media(color_scheme="light" if theme == "dark" else "dark")
+    (tmp_path / "view.html").write_text(looks["top"].to_html(theme=theme), encoding="utf-8")
+    page.set_viewport_size({"width": 984, "height": 1600})
+    page.goto((tmp_path / "view.html").as_uri())
+    page.wait_for_selector("svg")
+    image = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    assert "#{:02x}{:02x}{:02x}".format(*image.getpixel((20, 1590))) == THEMES[theme]["paper"]
+
+
 @pytest.mark.parametrize("kind", ["attention", "lens", "heads"])
 def test_to_the_pixel(page: Any, looks: dict[str, Look], tmp_path: Path, kind: str) -> None:
     """A page and an SVG file look the same, and a missing text would be seen."""

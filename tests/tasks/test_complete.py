@@ -523,10 +523,20 @@ def test_a_model_without_a_vocabulary_takes_no_text(bare: LanguageModel) -> None
 # What else is refused, and what is shown.
 
 
+def test_several_prompts_are_for_generate_many(lm: LanguageModel) -> None:
+    """A list of texts is not taken for token ids; the error names what takes it."""
+    with pytest.raises(InputError, match=r"several prompts go to lm\.generate_many"):
+        lm.generate(["Once", "One"])  # type: ignore[arg-type,list-item]
+    with pytest.raises(InputError, match=r"^unknown option 'zzz'; known: .*overflow, stop, edits, special$"):
+        lm.generate("Once", zzz=1)
+    with pytest.raises(InputError, match=r"^unknown option 'zzz'; known: .*overflow$"):
+        lm.top("Once", zzz=1)
+
+
 def test_options_are_checked_before_anything_is_done(lm: LanguageModel) -> None:
     """Unknown and impossible options are named, by all ways to ask."""
     for call in (lm.generate, lm.stream, lambda prompt, **options: lm.generate_many([prompt], **options)):
-        with pytest.raises(InputError, match=r"^unknown option 'temprature'; known: max_new_tokens"):
+        with pytest.raises(InputError, match=r"did you mean 'temperature'\? Known: max_new_tokens"):
             call("Once", temprature=1.0)
         for name, value in {
             "temperature": -1,

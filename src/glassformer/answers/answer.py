@@ -121,6 +121,7 @@ class Answer:
     caption: str
     tokens: list[str]
     made: str = ""  # how the text came about
+    table_note: str = ""  # which rows the table selects; pictures show other things and do not have it
     filters: tuple[tuple[str, Cell], ...] = ()  # (column, value) pairs that the table's rows must have
 
     # What every kind of answer says for itself.
@@ -210,7 +211,8 @@ class Answer:
         """Everything, as JSON has it: values that are not finite are null."""
         about = {"kind": self.kind, "schema": SCHEMA, "caption": self.caption, "made": self.made}
         values = {name: plain(value) for name, value in self.data().items()}
-        return about | {"tokens": self.tokens, "values": values} | self.table().to_dict()
+        note = {"table_note": self.table_note} if self.table_note else {}
+        return about | {"tokens": self.tokens, "values": values} | self.table().to_dict() | note
 
     def to_csv(self) -> str:
         """All rows, as a .csv file has them."""
@@ -504,6 +506,12 @@ class Text:
 def labels(tokenizer: "Tokenizer | None", ids: Sequence[int]) -> list[str]:
     """The texts of tokens that follow each other; part of a character is shown as its bytes."""
     return [piece.decode("utf-8", "backslashreplace") for piece in pieces(tokenizer, ids)]
+
+
+def vocabulary_of(tokenizer: "Tokenizer", model: str) -> str:
+    """Which vocabulary made tokens, for a title: the name of its model, if that is known, and its size."""
+    size = f"vocabulary of {counted(len(tokenizer), 'token')}"
+    return f"{model}, {size}" if model else size
 
 
 def label(tokenizer: "Tokenizer | None", id: int, *, after: int | None = None) -> str:

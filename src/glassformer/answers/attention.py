@@ -27,7 +27,8 @@ SHORT = {
     "duplicate": "dup.",
     "induction": "ind.",
 }  # kinds of heads, over a small pattern
-CLEARLY = 0.005  # above the share of uniform attention: less would be shown as the same percentage
+CLEARLY = 2  # times the share of uniform attention that a kind of head has at least
+FEWEST = 2  # queries whose mean a kind of head is: one alone may be chance
 UNITS = {"entropy": "nats", "distance": "tokens"}
 
 
@@ -275,6 +276,7 @@ class Heads(FromTo, attending.HeadStatistics):
     patterns: Array
     visible: Array  # (L, T, S) whether a token may attend to another at all
     uniform: attending.HeadStatistics  # (L, 1) of a head that attends alike to all it may see
+    queries: dict[str, Array]  # (L,) by kind: the tokens whose mean a share is
 
     @property
     def kinds(self) -> list[str]:
@@ -292,11 +294,14 @@ class Heads(FromTo, attending.HeadStatistics):
         return self.sources[int(given.argmax())], float(given.max())
 
     def strongest(self, layer: int, head: int) -> tuple[str, float] | None:
-        """The strongest pattern of a head that is above uniform attention, and its share."""
-        shares = {kind: float(getattr(self, kind)[layer, head]) for kind in self.shares}
-        limits = {kind: float(getattr(self.uniform, kind)[layer, 0]) + CLEARLY for kind in shares}
-        above = {kind: share for kind, share in shares.items() if share > limits[kind]}
-        return max(above.items(), key=lambda one: one[1], default=None)
+        """The strongest pattern of a head that is clearly above uniform attention, and its share."""
+        found = []
+        for kind in self.shares:
+            share = float(getattr(self, kind)[layer, head])
+            limit = CLEARLY * float(getattr(self.uniform, kind)[layer, 0])
+            if share >= limit and self.queries[kind][layer] >= FEWEST:
+                found.append((kind, share))
+        return max(found, key=lambda one: one[1], default=None)
 
     def make_table(self) -> Table:
         """A row for every head."""
@@ -317,8 +322,8 @@ class Heads(FromTo, attending.HeadStatistics):
         return Table(columns, rows)
 
     def data(self) -> dict[str, Any]:
-        """The statistics; patterns are for the drawing."""
-        return {kind: getattr(self, kind) for kind in self.kinds}
+        """The statistics, and of how many queries; patterns are for the drawing."""
+        return {kind: getattr(self, kind) for kind in self.kinds} | {"queries": self.queries}
 
     @property
     def views(self) -> dict[str, Drawing]:
@@ -333,10 +338,10 @@ class Heads(FromTo, attending.HeadStatistics):
         by = -(-size // across)  # tokens that share a cell
         side = float(max(3, int(min(84, 920 / count - 8) // -(-size // by))))
         parts = [self._small_pattern(layer, head, by, side) for layer, head in np.ndindex((layers, count))]
-        about = (
-            "the strongest of four patterns (previous token, first token, same token, induction), if above"
-        )
-        about = f"{about} uniform attention" if self.source is None else "the token it attends to most"
+        about = "the strongest of four patterns (previous token, first token, same token, induction) with"
+        about = f"{about} at least twice uniform attention, over at least {FEWEST} queries"
+        if self.source is not None:
+            about = "the token it attends to most"
         title = f"{self._title}; LAYER.HEAD and {about}"
         if by > 1:
             title += f"; cells are the strongest of {by} × {by}"
@@ -409,25 +414,30 @@ def heads(text: Text, *, stack: str = "", part: str = "attn") -> Heads:
     found = attending.head_statistics(patterns, ids, mask=visible)
     alike = visible / np.maximum(1, visible.sum(-1, keepdims=True))  # (L, T, S)
     uniform = attending.head_statistics(alike[:, None], ids, mask=visible)
+    able = attending.queries_of_kinds(visible, ids)
 
     tokens = counted(len(queries.ids), "token")
     size = f", from {tokens} to {len(sources.ids)}" if crosses else f" on {tokens}"
     return Heads(
-        caption=f"{text.name_of(stack, part)}: kinds of heads{size}\n{_uniform_shares(uniform)}",
+        caption=f"{text.name_of(stack, part)}: kinds of heads{size}\n{_uniform_shares(uniform, able)}",
         tokens=queries.labels,
         patterns=patterns,
         visible=visible,
         uniform=uniform,
+        queries=able,
         source=sources.labels if crosses else None,
         **vars(found),
     )
 
 
-def _uniform_shares(uniform: attending.HeadStatistics) -> str:
-    """What a share is compared with: that of uniform attention, the mean over the layers."""
-    means = {kind: float(getattr(uniform, kind).mean()) for kind in SHORT}
-    known = [f"{kind} {percent(share)}" for kind, share in means.items() if share == share]
-    return f"uniform attention would have: {', '.join(known)}" if known else ""
+def _uniform_shares(uniform: attending.HeadStatistics, able: dict[str, Array]) -> str:
+    """What a share is compared with: uniform attention, the mean over the layers; and its queries."""
+    known = []
+    for kind, queries in able.items():
+        share = float(getattr(uniform, kind).mean())
+        if share == share:
+            known.append(f"{kind} {percent(share)} ({queries.max():,})")
+    return f"uniform attention would have (number of queries): {', '.join(known)}" if known else ""
 
 
 # find_heads: which heads attend from one word to another

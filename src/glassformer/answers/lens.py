@@ -57,14 +57,18 @@ class Lens(Answer, lensing.Lens):
 
         rows: list[list[Cell]] = []
         for stage, at in np.ndindex(self.ranks.shape):
-            numbers = [float(one[stage, at]) for one in (self.logprobs, self.entropy, self.divergence)]
             chance = float(np.exp(self.top_logprobs[stage, at, 0]))
-            watched = self.watched_ranks[stage, at].tolist()
-            first = self.likeliest[stage][at]
-            rows.append(
-                [self.stages[stage], at, first, chance, int(self.ranks[stage, at]), *numbers, *watched]
-            )
+            row: list[Cell] = [self.stages[stage], at, self.likeliest[stage][at], chance]
+            row += self._of_next(stage, at)
+            row += [float(self.entropy[stage, at]), float(self.divergence[stage, at])]
+            rows.append(row + self.watched_ranks[stage, at].tolist())
         return Table(columns, rows)
+
+    def _of_next(self, stage: int, at: int) -> list[Cell]:
+        """Rank and log-probability of the token that came next; nothing came after the last one."""
+        if at == len(self.tokens) - 1:
+            return [None, None]
+        return [int(self.ranks[stage, at]), float(self.logprobs[stage, at])]
 
     @property
     def views(self) -> dict[str, Drawing]:
@@ -82,9 +86,11 @@ class Lens(Answer, lensing.Lens):
         return self._draw(np.exp(self.top_logprobs[..., 0]), scale) | {"unit": "percent"}
 
     def draw_rank(self) -> Spec:
-        """The rank of the token that came next."""
+        """The rank of the token that came next; nothing came after the last one."""
         title = f"{self.caption}; rank of the token that came next"
-        return _draw_ranks(self.stages, self.tokens, ranks=self.ranks) | {"title": title}
+        ranks = self.ranks.astype(float)
+        ranks[:, -1] = np.nan
+        return _draw_ranks(self.stages, self.tokens, ranks=ranks) | {"title": title, "void": "–"}
 
     def draw_entropy(self) -> Spec:
         """Colored by entropy."""
@@ -134,15 +140,18 @@ def lens(text: Text, *, k: int = 5, watch: str | int | Sequence[str | int] = ())
 
 
 def _draw_ranks(stages: list[str], tokens: list[str], *, ranks: Array) -> Spec:
-    """Ranks (S, T) in colors, the last stage on top; 1 is the darkest, and every power of ten a step."""
-    powers = range(math.ceil(math.log10(ranks.max(initial=1))) + 1)
+    """Ranks (S, T) in colors, the last stage on top; 1 is the darkest, and every power of ten a step.
+
+    Where there is no token to rank, the rank is nan.
+    """
+    powers = range(math.ceil(math.log10(np.nan_to_num(ranks).max(initial=1))) + 1)
     steps = [[1 / (1 + power), f"{10**power:,}"] for power in powers]
     return matrix(
         stage_names(stages[::-1]),
         names(tokens),
         values=1 / (1 + np.log10(ranks[::-1])),
         scale=magnitude("rank") | {"steps": steps},
-        texts=[[f"{rank:,}" for rank in row] for row in ranks[::-1].tolist()],
+        texts=[["" if rank != rank else f"{rank:,.0f}" for rank in row] for row in ranks[::-1].tolist()],
         numeric=True,
         y_title=STAGES,
         x_title="the token read last",
@@ -325,14 +334,15 @@ class Residual(Answer, lensing.Residual):
             Column("stage", key=True),
             Column("norm", "number"),
             Column("added norm", "number"),
-            Column("cosine", "number"),
+            Column("cosine with the stage before", "number"),
             Column("likeliest", "token"),
             Column("probability", "share"),
         ]
         rows: list[list[Cell]] = []
         for n, stage in enumerate(self.stages):
-            numbers = [float(one[n]) for one in (self.norm, self.added, self.cosine)]
-            rows.append([stage, *numbers, self.likeliest[n], float(self.probability[n])])
+            cosine = None if n == 0 else float(self.cosine[n])  # no stage is before the embedding
+            sizes = [float(self.norm[n]), float(self.added[n])]
+            rows.append([stage, *sizes, cosine, self.likeliest[n], float(self.probability[n])])
         return Table(columns, rows)
 
     def draw(self) -> Spec:
@@ -345,7 +355,8 @@ class Residual(Answer, lensing.Residual):
             chance = float(self.probability[n])
             # The word and its probability have a cell each: in a narrow picture one cell would lose its end.
             values.append([norm, added, cosine, chance, chance])
-            texts.append([number(norm), number(added), number(cosine), words[n], percent(chance)])
+            turned = number(cosine) if n else ""  # no stage is before the embedding
+            texts.append([number(norm), number(added), turned, words[n], percent(chance)])
 
         longest = max(float(self.norm.max()), float(self.added.max()), 1e-9)
         share = magnitude("")
@@ -356,7 +367,8 @@ class Residual(Answer, lensing.Residual):
             scale=share,
             scales=[magnitude("", longest), magnitude("", longest), signed("", 1.0), share, share],
             y_title=STAGES,
-            x_title="norm and added share one color scale; the others run to 1",
+            x_title="cosine with the stage before; norm and added share one color scale, the others run to 1",
+            void="–",
             texts=texts,
             numeric=True,
             legend=False,

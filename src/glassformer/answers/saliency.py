@@ -116,20 +116,19 @@ class Saliency(Answer):
         )
 
     def _draw_test(self, target: int, tested: Curves) -> Spec:
-        both = {"deletion": tested.deletion[target], "insertion": tested.insertion[target]}
-        high = max(float(values.max()) for values in both.values())
+        shares = {name: values[target] for name, values in tested.relative.items()}
+        full = percent(float(tested.deletion[target, 0]))
         areas = {name: number(float(values[target])) for name, values in _tests(None, tested).items()}
         return curves(
             [float(x) for x in tested.fractions],
-            both,
+            shares,
             title="areas: " + ", ".join(f"{name} {area}" for name, area in areas.items()),
             height=72,
             width=320,
-            y_title=f"probability of {quoted(self.target_words[target])}",
+            y_title=f"probability of {quoted(self.target_words[target])} ÷ the full one, {full}",
             low=0,
-            high=max(1e-9, high),
-            unit="percent",
-            x_title="share of the tokens, most salient first",
+            high=max(float(values.max()) for values in shares.values()),
+            x_title="share of the tokens deleted or inserted, most salient first",
         )
 
     def finding(self) -> str:
@@ -166,11 +165,11 @@ def saliency(
 
     target_words = text.labels[text.prompt :]
     caption = _caption(text, method, other, agreed)
-    notes = [_test_caption(_tests(found.gaps, tests))]
-    if len(sources) > STRONGEST:
-        notes.append(f"table: the {STRONGEST} strongest of up to {len(sources)} sources of a token")
+    tested_by = _test_caption(_tests(found.gaps, tests))
+    selected = f"the {STRONGEST} strongest of up to {len(sources)} sources of a token"
     return Saliency(
-        caption="\n".join(filter(None, (caption, "; ".join(filter(None, notes))))),
+        caption="\n".join(filter(None, (caption, tested_by))),
+        table_note=selected if len(sources) > STRONGEST else "",
         tokens=text.labels if found.source else sources if by_word else [*sources, target_words[-1]],
         source=sources if found.source else None,
         method=method,

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, overload
 
 import numpy as np
 
-from glassformer.answers.answer import Answer, Array, Cell, Column, Table, Text, answer, labels
+from glassformer.answers.answer import (
+    Answer,
+    Array,
+    Cell,
+    Column,
+    Table,
+    Text,
+    answer,
+    labels,
+    vocabulary_of,
+)
 from glassformer.errors import InputError, counted
 from glassformer.figures.color import magnitude, signed
 from glassformer.figures.labels import cut, percent
@@ -170,13 +180,13 @@ class Tokens(Answer):
         return f"{sizes}; the longest is {self.tokens[at]!r}"
 
 
-def tokens(tokenizer: "Tokenizer", text: str, *, special: bool = False) -> Tokens:
-    """The tokens that a text is made of."""
+def tokens(tokenizer: "Tokenizer", text: str, *, special: bool = False, model: str = "") -> Tokens:
+    """The tokens that a text is made of; `model` is the name of the model whose tokenizer it is."""
     ids = tokenizer.encode(text, special=special)
     if not ids:
         raise InputError("there are no tokens: the text is empty")
     return Tokens(
-        caption=f"tokens of {text[:60]!r}",
+        caption=f"{vocabulary_of(tokenizer, model)}: tokens of {text[:60]!r}",
         tokens=labels(tokenizer, ids),
         ids=ids,
         sizes=[len(piece) for piece in vocabularies.pieces(tokenizer, ids)],
@@ -259,8 +269,8 @@ class Merges(Answer):
             yield "ids", [str(id) for id in word.ids], None
 
 
-def merges(tokenizer: "Tokenizer", text: str, *, special: bool = False) -> Merges:
-    """How the words of a text become tokens, merge by merge."""
+def merges(tokenizer: "Tokenizer", text: str, *, special: bool = False, model: str = "") -> Merges:
+    """How the words of a text become tokens, merge by merge; `model` is as in `tokens`."""
     watched = tokenizer.watch(text, special=special)
     distinct = {id(word): word for word in watched}  # the same word of a text is the same object
     shown = {key: merged(word, shown=tokenizer.shown) for key, word in distinct.items()}
@@ -268,7 +278,8 @@ def merges(tokenizer: "Tokenizer", text: str, *, special: bool = False) -> Merge
     if not words:
         raise InputError("there is nothing to merge: the text is empty")
     pieces = [piece for word in words for piece in word.pieces]
-    return Merges(caption=f"byte pair encoding of {text[:60]!r}", tokens=pieces, words=words)
+    caption = f"{vocabulary_of(tokenizer, model)}: byte pair encoding of {text[:60]!r}"
+    return Merges(caption=caption, tokens=pieces, words=words)
 
 
 def merged(word: "WatchedWord", *, shown: Callable[[str], str]) -> MergedWord:
@@ -390,7 +401,7 @@ def embedding(text: Text) -> Embedding:
 
 @answer
 class Probabilities(Answer):
-    """The probability of every generated token when it was chosen."""
+    """The probability of every generated token as the model gave it: before temperature and filters."""
 
     kind = "probabilities"
 
@@ -429,7 +440,7 @@ def probabilities(text: Text) -> Probabilities:
         raise InputError("nothing was generated")
     given = np.full(text.prompt, np.nan)
     return Probabilities(
-        caption=f"{text.name}: probability of every generated token",
+        caption=f"{text.name}: probability of every generated token, before temperature and top-k or top-p",
         tokens=text.labels,
         prompt=text.prompt,
         probability=np.concatenate([given, np.exp(text.logprobs)]),

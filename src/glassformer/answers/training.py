@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from glassformer.answers.answer import Answer, Array, Cell, Column, Table, Text, answer, labels
+from glassformer.answers.answer import Answer, Array, Cell, Column, Table, Text, answer, labels, vocabulary_of
 from glassformer.errors import InputError, counted
 from glassformer.figures.labels import number, percent, quoted
 from glassformer.figures.marks import Spec
@@ -74,7 +74,7 @@ class Curve(Answer):
         series = {"training": self.training, "held out": self.held_out}
         both = np.concatenate(list(series.values()))
         limit = float(np.min(both[np.isfinite(both)], initial=np.inf)) + TALLEST
-        title = self.caption.partition("\n")[0]  # the second line is about the table
+        title = self.caption
         if (both > limit).any():
             series = {name: np.where(losses > limit, np.nan, losses) for name, losses in series.items()}
             title += f"; values above {number(limit)} are not shown"
@@ -115,8 +115,9 @@ def curve(files: Sequence[Path]) -> Curve:
     last = files[-1]
     name = last.parent.name if last.name == "metrics.jsonl" else ", ".join(file.stem for file in files)
     return Curve(
-        caption=f"{name}: loss{_selection(len(places))}",
+        caption=f"{name}: loss",
         tokens=[],
+        table_note=_selection(len(places)),
         millions_of_tokens=places,
         training=np.array([means.get(x, np.nan) for x in places]),
         held_out=np.array([measured.get(x, np.nan) for x in places]),
@@ -124,12 +125,10 @@ def curve(files: Sequence[Path]) -> Curve:
 
 
 def _selection(points: int) -> str:
-    """A second line of the caption, where the table has not all points."""
+    """Which points the table has, if it does not have all."""
     if points <= CURVE_ROWS:
         return ""
-    return (
-        f"\nat most {CURVE_ROWS} of {points:,} points, evenly chosen, with the first, the best and the last"
-    )
+    return f"at most {CURVE_ROWS} of {points:,} points, evenly chosen, with the first, the best and the last"
 
 
 def _read_log(path: Path) -> list[dict[str, Any]]:
@@ -215,8 +214,13 @@ class TrainingRows(Answer):
         return f"{count}; the first asks for {label!r} after {''.join(features)!r}"
 
 
-def training_rows(tokenizer: "Tokenizer", text: str, *, window: int = WINDOW) -> TrainingRows:
-    """A text as rows of features and label: every token is the label of those before it, `window` at most."""
+def training_rows(
+    tokenizer: "Tokenizer", text: str, *, window: int = WINDOW, model: str = ""
+) -> TrainingRows:
+    """A text as rows of features and label: every token is the label of those before it, `window` at most.
+
+    `model` is the name of the model whose tokenizer it is.
+    """
     if type(window) is not int or window < 1:
         raise InputError(f"window must be a whole number of at least 1, not {window!r}")
     ids = tokenizer.encode(text)
@@ -224,7 +228,7 @@ def training_rows(tokenizer: "Tokenizer", text: str, *, window: int = WINDOW) ->
         raise InputError("training rows need a text of at least two tokens: features, and a label after them")
     found = [TrainingRow(ids[max(0, end - window) : end], ids[end]) for end in range(1, len(ids))]
     return TrainingRows(
-        caption=f"training rows of {text[:60]!r}: the last token of a row is its label",
+        caption=f"{vocabulary_of(tokenizer, model)}: training rows of {text[:60]!r}; the label is last",
         tokens=labels(tokenizer, ids),
         window=window,
         training_rows=found,

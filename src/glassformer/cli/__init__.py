@@ -55,8 +55,19 @@ GROUPS = {  # the verbs as `glass --help` and docs/cli.md list them
     "Machine": ("bench", "verify", "env"),
 }
 
+# What other tools call a verb -> what does it here.
+GENERATE = 'use `glass generate -m MODEL "a prompt"`'
+HABITS = {
+    **dict.fromkeys(("run", "complete", "chat"), GENERATE),
+    **dict.fromkeys(("list", "ls", "ps"), "use `glass models`"),
+    "info": "use `glass show`",
+    **dict.fromkeys(("cp", "create", "quantize"), "use `glass convert`"),
+    "serve": "there is no server yet",
+}
+
 LONGEST_MESSAGE = 2000  # characters; a name that was typed may have any number
-OUT_OF_MEMORY = ("can't allocate memory", "out of memory")  # as torch says it, on a processor or a GPU
+# As torch says it on a processor and on a GPU, and the system where a library does not fit.
+OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "failed to map segment")
 
 WELCOME = """\
 Glassformer, the language model you can see through. Try:
@@ -89,10 +100,14 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run one command line; returns the exit code: 0, 1 (failed) or 2 (bad input)."""
     if not arguments:
+        if streams.has_input(wait=True):
+            return call("generate", [])
         print(WELCOME)
         return 0
 
-    first = arguments[0]
+    first, *rest = arguments
+    if first == "help" and rest and rest[0] in VERBS:
+        return call(rest[0], ["--help"])
     if first in ("-h", "--help", "help"):
         print(overview())
         return 0
@@ -100,15 +115,21 @@ def run(arguments: list[str]) -> int:
         print(f"glassformer {machine.installed('glassformer')}")
         return 0
     if first in VERBS:
-        return call(first, arguments[1:])
-    if " " in first.strip():  # several words: a prompt
+        return call(first, rest)
+    if " " in first.strip() or first.startswith("-"):  # several words are a prompt
         return call("generate", arguments)
+    return complain(f"{first!r} is not a verb; {_verb_meant(first, alone=not rest)}", 2)
 
+
+def _verb_meant(name: str, *, alone: bool) -> str:
+    """The verb that was probably meant; a single word may be a prompt."""
+    if name in HABITS:
+        return HABITS[name]
     import difflib
 
-    close = difflib.get_close_matches(first, VERBS, n=1)
+    close = difflib.get_close_matches(name, VERBS, n=1)
     hint = f"did you mean `glass {close[0]}`?" if close else "`glass --help` lists the verbs."
-    return complain(f"{first!r} is not a verb; {hint} To continue a single word: glass generate {first}", 2)
+    return f"{hint} To continue a single word: glass generate {name}" if alone else hint
 
 
 def overview() -> str:
@@ -121,6 +142,7 @@ def overview() -> str:
     return f"""\
 Usage: glass VERB [ARGUMENTS]
        glass "a prompt of several words"     the same as: glass generate "…"
+       echo "a prompt" | glass               the same, from a pipe
 
 {verbs}
 `glass VERB --help` explains a verb with examples. Results go to stdout, progress and errors to stderr; --json
@@ -168,7 +190,7 @@ def call(name: str, arguments: list[str]) -> int:
         return complain(f"{where}{error.strerror or error}", 1)
     except MemoryError:
         return complain("out of memory", 1)
-    except RuntimeError as error:
+    except (RuntimeError, ImportError) as error:
         if not any(words in str(error) for words in OUT_OF_MEMORY):
             raise
         return complain("out of memory", 1)

@@ -21,7 +21,7 @@ def env(probe: bool, as_json: bool) -> None:
         machine.bf16(probe_again=True)
     facts = machine.describe() | {"engine": status()}
     if as_json:
-        print_json(facts)
+        print_json({name.replace(" ", "_"): fact for name, fact in facts.items()})
         return
 
     facts["instruction sets"] = " ".join(facts["instruction sets"]) or "not known on this system"

@@ -91,6 +91,8 @@ def evaluate(what: tuple[str, ...], loading: Loading, as_json: bool, **how: Any)
     from glassformer.tasks.evaluate import was_trained_on
     from glassformer.tasks.translate import Translator
 
+    if "-" in what:
+        raise InputError("eval reads files, not stdin; give a file instead of '-'")
     flags.at_least("--documents", how["documents"], least=0)
     if Path(loading.model).is_file() and Path(what[0]).is_dir():
         raise InputError(f"{loading.model} is a text; the model comes first: glass eval MODEL TEXT")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
+from glassformer.cli import streams
 from glassformer.cli.printing import log
 from glassformer.errors import InputError
 from glassformer.files import MEGABYTE, read_bytes, read_stream
@@ -118,7 +119,19 @@ SYNONYMS = {
     "--max-tokens": "--max-new-tokens",
     "--max-length": "--max-new-tokens",
     "--n-predict": "--max-new-tokens",
+    "--num-predict": "--max-new-tokens",
     "--num-samples": "--num-return-sequences",
+    "--temp": "--temperature",
+    "-t": "--temperature",
+    "--format": "--json",
+    "--no-display-prompt": "--no-echo",
+}
+# What other tools have an option for -> how it is here.
+WITHOUT_OPTION = {
+    "--prompt": "the prompt is an argument",
+    "-p": "the prompt is an argument",
+    "--threads": "the environment variable OMP_NUM_THREADS sets the number of threads",
+    "--system": "there are no system prompts: these models only continue a text",
 }
 
 
@@ -142,12 +155,15 @@ class Command(click.Command):
 
     def hint(self, ctx: click.Context, name: str) -> str:
         """The option that was probably meant, and where all are listed."""
-        known = {one.lstrip("-"): one for parameter in self.get_params(ctx) for one in parameter.opts}
+        options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+        known = {one.lstrip("-"): one for option in options for one in option.opts}
         typed = name.lower().replace("_", "-")
         bare = SYNONYMS.get(typed, typed).lstrip("-")
         # Without the dashes, which make any two short options look alike.
         close = difflib.get_close_matches(bare, known, n=1, cutoff=0.8)
         where = f"`{ctx.command_path} --help`"
+        if typed in WITHOUT_OPTION:
+            return f"{WITHOUT_OPTION[typed]}; see {where}"
         return f"did you mean {known[close[0]]}? See {where}" if close else f"see {where}"
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -257,13 +273,19 @@ LONGEST = 64 * MEGABYTE  # of a text that is read as a whole
 STDIN = Path("/dev/stdin")
 
 text = argument("text", "The text; '-' or a pipe reads stdin.", type=TEXT, required=False)
-file = option("-f", "--file", type=PATH, help="Read the text from a file, from '-' (stdin) or <(a command).")
+FILE = "A file whose whole content is the text, without a newline at its end; '-' (stdin) or <(a command)."
+file = option("-f", "--file", type=PATH, help=FILE)
 
 
-def read_text(text: str | None, file: Path | None) -> str:
-    """A text from the argument, from a file, or from stdin (named "-", or piped in)."""
+def read_text(text: str | None, file: Path | None, *, is_dialog: bool = False) -> str:
+    """A text from the argument, from a file, or from stdin (named "-", or piped in).
+
+    In a dialog stdin has the answers.
+    """
     if text is not None and file is not None:
         raise InputError("give a text or --file, not both")
+    if text not in (None, "-") and not is_dialog and streams.has_input(wait=False):
+        raise InputError("give a text or a pipe, not both; `< /dev/null` behind the command ignores the pipe")
     piped = text is None and sys.stdin is not None and not sys.stdin.isatty()
     if file is None and (text == "-" or piped):
         file = STDIN
@@ -272,6 +294,8 @@ def read_text(text: str | None, file: Path | None) -> str:
 
     if file in (Path("-"), STDIN):
         given = read_stream(sys.stdin.buffer, LONGEST, name="stdin")
+        if not given and streams.is_pipe():
+            raise InputError('the pipe is empty; to give no text on purpose: ""')
     else:
         given = read_bytes(file, LONGEST, kind=InputError, pipes=True)
     try:
@@ -312,10 +336,11 @@ class Loading:
 
 MODEL = "A shipped name, a folder, a hub id (owner/name@revision) or a name from `glass models`."
 ENGINE = "What computes: native (int8, fast), torch (exact), or auto: native where it runs the model."
+DTYPE = "float32, float64, bfloat16 or float16; any but float32 is computed by torch."
 model = option("-m", "--model", default=DEFAULT_MODEL, help=MODEL)
 engine = option("--engine", default="auto", help=ENGINE)
 device = option("--device", default="cpu", help="Where to compute: cpu, cuda, mps.")
-dtype = option("--dtype", default="float32", help="float32, float64, bfloat16 or float16.")
+dtype = option("--dtype", default="float32", help=DTYPE)
 revision = option("--revision", help="Which revision of a hub model.")
 offline = switch("--offline", help="Never use the network.")
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from glassformer.tasks.complete import LanguageModel
     from glassformer.tasks.completion import Completion
 
+SEED = "Same seed, same text, on the same engine, device and dtype. None: a new one each time."
 RULE = "─" * 20  # between several answers
 DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")  # flags of sampling
 
@@ -27,6 +28,7 @@ class Way:
     file: Path | None
     examples: Path | None
     interactive: bool
+    no_echo: bool
     no_stream: bool
 
     def check(self, picture: Picture, *, several: bool) -> None:
@@ -43,12 +45,14 @@ class Way:
             raise InputError(
                 "-o saves one answer; it does not go with --interactive or --num-return-sequences"
             )
+        if picture.as_json:
+            flags.refuse("no_echo", why="does not go with --json, whose text is always without the prompt")
         picture.check_format()
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A prompt, and what of it is printed: of a few-shot prompt the question alone."""
+    """A prompt, and what of it is printed: all, nothing, or of a few-shot prompt the question alone."""
 
     prompt: str
     text: str
@@ -58,20 +62,23 @@ class Shown:
 class Prompts:
     """Makes prompts: as they are given, or behind examples of the task."""
 
-    def __init__(self, lm: "LanguageModel", examples: list[str], options: dict[str, Any]) -> None:
-        self.lm, self.examples = lm, examples
+    def __init__(
+        self, lm: "LanguageModel", examples: list[str], options: dict[str, Any], *, echo: bool
+    ) -> None:
+        self.lm, self.examples, self.echo = lm, examples, echo
         self.reserve = options.get("max_new_tokens", 0)
 
     def make(self, text: str) -> Shown:
         """The prompt of a text; which examples were dropped is said on stderr."""
+        printed = text if self.echo else ""
         if not self.examples:
-            return Shown(text, text, {})
+            return Shown(text, printed, {})
         from glassformer.tasks.few_shot import few_shot
 
         made = few_shot(self.lm, text, examples=self.examples, reserve=self.reserve)
         if made.dropped:
             log(made.summary())
-        return Shown(made.prompt, text, {"examples_used": made.used, "examples_dropped": made.dropped})
+        return Shown(made.prompt, printed, {"examples_used": made.used, "examples_dropped": made.dropped})
 
 
 # The defaults in brackets are those of this package; a model's own generation_config.json goes before them.
@@ -93,7 +100,7 @@ class Prompts:
 @option("--presence-penalty", type=float, help="Above 0: avoid tokens of the answer. [0.0]")
 @option("--frequency-penalty", type=float, help="Above 0: avoid frequent tokens of the answer. [0.0]")
 @option("--logit-bias", multiple=True, help="ID=BIAS, added to a token's score; may be given several times.")
-@option("-s", "--seed", type=int, help="Same seed, same text. None: a new one each time.")
+@option("-s", "--seed", type=int, help=SEED)
 @option("--stop", multiple=True, type=TEXT, help="End before this text; may be given several times.")
 @option("--num-return-sequences", type=int, help="Generate N answers. [1]")
 @option("--num-beams", type=int, help="Beam search with N beams (no sampling); 1: off. [1]")
@@ -104,6 +111,7 @@ class Prompts:
 @option("--examples", type=PATH, help="A file of examples of the task, put before the prompt (few-shot).")
 @option("--edit", type=PATH, help="A file of edits to make to the model first; see glass edit.")
 @switch("-i", "--interactive", help="Ask for prompt after prompt.")
+@switch("--no-echo", help="Print only what is new, without the prompt.")
 @switch("--no-stream", help="Print the whole text at the end.")
 @flags.loading_by_any_engine
 @flags.picture(flags.output, flags.dark, flags.width, flags.png_scale, flags.as_json)
@@ -117,6 +125,7 @@ def generate(way: Way, loading: Loading, picture: Picture, **given: Any) -> None
     glass generate --temperature 0 "The cat"     always the likeliest token
     glass generate -m gpt2 --num-beams 4 "In a"  beam search with GPT-2
     echo "One day" | glass generate --json       prompt from a pipe, result as JSON
+    glass generate --json "One day" | jq -r .text    only what is new, as --no-echo prints it
     glass generate -o story.svg "Once upon a"    also a picture: every token in the color of its probability
     glass generate --examples sums.txt "3 + 4 =" few-shot: examples first, as many as fit the context
     glass generate --interactive                 prompt after prompt
@@ -124,6 +133,10 @@ def generate(way: Way, loading: Loading, picture: Picture, **given: Any) -> None
     What is not given is as the model's makers recommend (its generation_config.json), else as in [brackets].
     A file of examples is text with blank lines between them, or lines of JSON with a prompt and a completion;
     the answer then ends at the end of its line, unless --stop says where.
+
+    --json prints an object, or with --num-return-sequences above 1 a list of them. Its text ends before a
+    stop string; tokens, pieces and logprobs include those that it is made of. -o x.json saves something
+    else: the numbers of the picture, every token with its probability.
     """
     from glassformer.tasks.complete import check_options
 
@@ -145,7 +158,7 @@ def generate(way: Way, loading: Loading, picture: Picture, **given: Any) -> None
         flags.refuse(*DRAWING, why="does not go with --num-beams: beam search draws nothing")
     else:
         flags.refuse("length_penalty", "early_stopping", why="is for beam search: it needs --num-beams")
-    prompts = Prompts(lm, examples, options)
+    prompts = Prompts(lm, examples, options, echo=not way.no_echo)
     options |= calls
     if way.interactive:
         converse(prompts, options)

@@ -8,8 +8,8 @@ import click
 
 from glassformer.cli import flags
 from glassformer.cli.flags import PATH, Loading, argument, option, switch
-from glassformer.cli.printing import out, print_json, size
-from glassformer.errors import InputError
+from glassformer.cli.printing import log, out, print_json, size
+from glassformer.errors import GlassError, InputError
 
 
 @flags.verb
@@ -20,6 +20,8 @@ def models(as_json: bool) -> None:
     \b
     glass models             a table
     glass models --json      the same, as data
+
+    What could be pulled is named on stderr, and never in the JSON.
     """
     from glassformer.tasks import library
 
@@ -28,13 +30,14 @@ def models(as_json: bool) -> None:
         print_json([{**vars(one), "folder": str(one.folder)} for one in found])
         return
     width = max((len(one.name) for one in found), default=4)
+    out(f"{'name':<{width}}  {'size':>9}  {'where':<9}  revision or folder")
     for one in found:
         out(f"{one.name:<{width}}  {size(one.size):>9}  {one.where:<9}  {one.revision or one.folder}")
 
     names = {one.name for one in found}
     missing = [f"{name} ({size(count)})" for name, count in library.known().items() if name not in names]
     if missing:
-        out("", f"Available by `glass pull NAME`: {', '.join(missing)}, or any GPT-2 on the hub.")
+        log(f"Available by `glass pull NAME`: {', '.join(missing)}, or any GPT-2 on the hub.")
 
 
 @flags.verb
@@ -71,7 +74,9 @@ def rm(model: str, yes: bool, as_json: bool) -> None:
     if not yes:
         if not sys.stdin.isatty():
             raise InputError("rm asks before it removes; without a terminal give --yes")
-        click.confirm(f"Remove {model} ({size(plan.size)})?", abort=True, err=True)
+        copy = ", with its int8 copy" if plan.with_quantized else ""
+        if not click.confirm(f"Remove {model} ({size(plan.size)}{copy})?", err=True):
+            raise GlassError("nothing removed")
     plan.delete()
     if as_json:
         print_json({"removed": model, "freed": plan.size})

@@ -91,6 +91,8 @@ def _print_for_people(answer: "Answer", view: dict[str, Any]) -> None:
         if shows_all(view, console.width, columns=len(answer.columns), rows=len(answer.rows)):
             return
         console.print()
+    if answer.table_note:
+        console.print(answer.table_note)
     print_table(answer.table())
 
 

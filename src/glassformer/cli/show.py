@@ -97,7 +97,8 @@ def about_training(loading: Loading, which: Which) -> "Answer | None":
         from glassformer.tasks.tokenize import load_tokenizer
 
         tokenizer = load_tokenizer(loading.model, revision=loading.revision, offline=loading.offline)
-        return ask("training_rows", tokenizer, which.training_rows, window=which.window)
+        how = {"window": which.window, "model": loading.model}
+        return ask("training_rows", tokenizer, which.training_rows, **how)
     if which.update is not None:
         return loading.load().update(which.update, lr=which.lr)
     return None

@@ -2,8 +2,10 @@
 
 import io
 import os
+import select
+import stat
 import sys
-from typing import TextIO
+from typing import TextIO, cast
 
 from glassformer.errors import GlassError
 
@@ -54,6 +56,26 @@ def prepare() -> None:
         sys.stdin.reconfigure(errors="replace")  # what is typed may be any bytes
     sys.stdout = _wrapped(sys.stdout, Results)
     sys.stderr = _wrapped(sys.stderr, Messages)
+
+
+def is_pipe() -> bool:
+    """Whether stdin comes from another command; it may also be a terminal, a file or /dev/null."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode
+    except (OSError, ValueError):  # closed, or not a file
+        return False
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+
+
+def has_input(*, wait: bool) -> bool:
+    """Whether stdin is a pipe with something in it; without `wait`, already now."""
+    if not is_pipe():
+        return False
+    try:
+        ready = wait or select.select([sys.stdin], [], [], 0)[0]
+    except OSError:  # Windows cannot ask a pipe
+        return False
+    return bool(ready) and bool(cast(io.BufferedReader, sys.stdin.buffer).peek(1))
 
 
 def _empty(descriptor: int) -> TextIO:

@@ -92,8 +92,9 @@ def tokenize(loading: Loading, picture: Picture, which: Which, **given: Any) -> 
 
     tokenizer = load_tokenizer(loading.model, revision=loading.revision, offline=loading.offline)
     if picture.output is not None:
-        name = "merges" if which.merges else "tokens"
-        print_answer(ask(name, tokenizer, text, special=which.special), picture)
+        question = "merges" if which.merges else "tokens"
+        answer = ask(question, tokenizer, text, special=which.special, model=loading.model)
+        print_answer(answer, picture)
     elif picture.as_json:
         print_json(tokens_as_data(tokenizer, text, which=which))
     elif which.ids:

@@ -65,7 +65,8 @@ def top(
     from glassformer.tasks.complete import check_options
 
     interactive = mode["interactive"]
-    prompt = "" if interactive and text is None and file is None else flags.read_text(text, file)
+    unasked = interactive and text is None and file is None
+    prompt = "" if unasked else flags.read_text(text, file, is_dialog=interactive)
     flags.at_least("-k", k, least=1)
     picture.check()
     if interactive:

@@ -156,11 +156,11 @@ def kind_of(arguments: list[str]) -> str:
 
 def text_kind(words: Sequence[str]) -> str:
     """The kind of the first word that names a model here, if it learns from other data than plain text."""
-    from glassformer.tasks.load import kind_of_base
-
     for word in words:
         if word.startswith("-") or Path(word).is_file():
             continue
+        from glassformer.tasks.load import kind_of_base  # only here: it imports NumPy, which help need not
+
         kind = kind_of_base(word)
         if kind is not None:
             return kind if objective_of(kind) != objective_of(DEFAULT_KIND) else DEFAULT_KIND

@@ -57,7 +57,8 @@ def translate(
     picture.check()
     options = {name: value for name, value in given.items() if value is not None}
     one_text = text is not None and text != "-" and file is None
-    lines = [text or ""] if one_text else _lines(flags.read_text(text, file))
+    given_text = flags.read_text(text, file)
+    lines = [given_text] if one_text else _lines(given_text)
     if not any(line.strip() for line in lines):
         raise InputError("there is nothing to translate: the text is empty")
     if which.asked and (len(lines) != 1 or options["split"]):

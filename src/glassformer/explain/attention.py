@@ -129,33 +129,47 @@ def head_statistics(
     `mask` (L, T, S) says which sources a query may see; without it, see `assumed_mask`.
     """
     visible = assumed_mask(pattern) if mask is None else np.broadcast_to(mask, _mask_shape(pattern))
-    queries, sources = pattern.shape[-2:]
-    back = np.arange(queries)[:, None] - np.arange(sources)  # (T, S)
-    earlier = back > 0
-    on_first = (np.arange(sources) == 0) & ((back != 0) if ids is not None else True)
-
     unknown = np.full(pattern.shape[:2], np.nan)
-    previous = duplicate = induction = distance = unknown
-    if ids is not None:
-        tokens = np.asarray(ids)
-        same = (tokens[:, None] == tokens) & earlier  # an earlier place of the same token
-        after = np.zeros_like(same)
-        after[:, 1:] = same[:, :-1]
-        after &= earlier  # in "no no" a position does not follow itself
-        previous = _share(pattern, back == 1, visible)
-        duplicate = _share(pattern, same, visible)
-        induction = _share(pattern, after, visible)
-        distance = (pattern * np.abs(back)).sum(-1).mean(-1)
+    shares = dict.fromkeys(("previous", "duplicate", "induction"), unknown)
+    for name, places in _places(pattern.shape[-2:], ids).items():
+        shares[name] = _share(pattern, places, visible)
 
     logs = np.log(np.where(pattern > 0, pattern, 1.0))
+    away = np.abs(_back(pattern.shape[-2:]))
     return HeadStatistics(
-        previous=previous,
-        first=_share(pattern, on_first, visible),
-        duplicate=duplicate,
-        induction=induction,
         entropy=-(pattern * logs).sum(-1).mean(-1),
-        distance=distance,
+        distance=unknown if ids is None else (pattern * away).sum(-1).mean(-1),
+        **shares,
     )
+
+
+def queries_of_kinds(mask: Array, ids: Sequence[int] | None) -> dict[str, Array]:
+    """(L,) by kind of head: how many queries can see such a source; arguments as in `head_statistics`."""
+    kinds = _places(mask.shape[-2:], ids)
+    return {name: (places & mask).any(-1).sum(-1) for name, places in kinds.items()}
+
+
+def _places(shape: tuple[int, ...], ids: Sequence[int] | None) -> dict[str, Array]:
+    """(T, S) by kind of head: which sources it attends to."""
+    start = np.arange(shape[1]) == 0
+    if ids is None:
+        return {"first": np.broadcast_to(start, shape)}
+
+    back = _back(shape)
+    earlier = back > 0
+    tokens = np.asarray(ids)
+    same = (tokens[:, None] == tokens) & earlier  # an earlier place of the same token
+    after = np.zeros_like(same)
+    after[:, 1:] = same[:, :-1]
+    after &= earlier  # in "no no" a position does not follow itself
+    return {"previous": back == 1, "first": start & (back != 0), "duplicate": same, "induction": after}
+
+
+def _back(shape: tuple[int, ...]) -> Array:
+    """(T, S): how far each source is behind each query."""
+    queries, sources = shape
+    distances: Array = np.arange(queries)[:, None] - np.arange(sources)
+    return distances
 
 
 def assumed_mask(pattern: Array) -> Array:

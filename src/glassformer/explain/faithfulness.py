@@ -34,19 +34,28 @@ class Curves:
     random: Array  # (N, F) deletion in random orders, their mean; insertion in them is its mirror image
 
     @property
+    def relative(self) -> dict[str, Array]:
+        """(N, F) by name: each probability ÷ the full one, which the token has when no token is blank."""
+        return {
+            "deletion": self.deletion / self.deletion[:, :1],
+            "insertion": self.insertion / self.insertion[:, -1:],
+            "random deletion": self.random / self.random[:, :1],
+        }
+
+    @property
     def deletion_area(self) -> Array:
         """(N,) area under the curve (trapezoid rule) of the probability ÷ the full one: lower is better."""
-        return _area(self.deletion / self.deletion[:, :1], self.fractions)
+        return _area(self.relative["deletion"], self.fractions)
 
     @property
     def insertion_area(self) -> Array:
         """(N,) the same: higher is better."""
-        return _area(self.insertion / self.insertion[:, -1:], self.fractions)
+        return _area(self.relative["insertion"], self.fractions)
 
     @property
     def random_area(self) -> Array:
         """(N,) the same of random orders: a mirror image has the same area, so it is that of both."""
-        return _area(self.random / self.random[:, :1], self.fractions)
+        return _area(self.relative["random deletion"], self.fractions)
 
 
 def _area(curve: Array, fractions: Array) -> Array:

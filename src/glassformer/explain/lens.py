@@ -173,7 +173,7 @@ class Residual:
 
     norm: Array  # (S,) of the vector
     added: Array  # (S,) norm of what this stage added
-    cosine: Array  # (S,) between the vector and the one before
+    cosine: Array  # (S,) between the vector and the one before; nan for the embedding, which is the first
 
 
 @torch.inference_mode()
@@ -185,6 +185,7 @@ def residual(reading: Reading, *, position: int, stack: str = "") -> Residual:
     way = torch.stack([seen[name][0, position].double() for name in names])  # (S, D)
     before = torch.cat([torch.zeros_like(way[:1]), way[:-1]])
     alike = torch.cosine_similarity(way, before, dim=-1)
+    alike[0] = torch.nan
     return Residual(numbers(way.norm(dim=-1)), numbers((way - before).norm(dim=-1)), numbers(alike))
 
 

@@ -3,6 +3,7 @@
 import json
 from html import escape
 
+from glassformer.figures.color import THEMES
 from glassformer.figures.layout import figure, layouts
 from glassformer.figures.marks import Spec
 from glassformer.figures.svg import svg
@@ -14,16 +15,16 @@ RULES = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inlin
 def page(view: Spec, theme: str | None = None) -> str:
     """HTML that draws a view live."""
     options = json.dumps({} if theme is None else {"theme": theme})
-    still = svg(figure(view), view)
+    still = svg(figure(view), view, theme=theme or "light")
     return f"""<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
+<meta name="color-scheme" content="{theme or "light dark"}">
 <meta http-equiv="Content-Security-Policy" content="{RULES}">
 <title>{escape(view["title"])}</title>
-<style>body {{ margin: 0; }} @media (prefers-color-scheme: dark) {{ body {{ background: #14171a; }} }}</style>
+<style>{_style(theme)}</style>
 </head>
 <body>
 <main id="view"></main>
@@ -36,6 +37,15 @@ draw(document.getElementById("view"), JSON.parse(document.getElementById("data")
 </body>
 </html>
 """
+
+
+def _style(theme: str | None) -> str:
+    """The paper of the whole window, also below a short picture; without a theme, that of the reader."""
+    paper = {name: f"html {{ background: {colors['paper']}; }}" for name, colors in THEMES.items()}
+    window = "html { min-height: 100%; } body { margin: 0; }"
+    if theme is not None:
+        return f"{window} {paper[theme]}"
+    return f"{window} {paper['light']} @media (prefers-color-scheme: dark) {{ {paper['dark']} }}"
 
 
 def _inline(data: Spec) -> str:

@@ -108,9 +108,10 @@ def _room(model: Stepper, prompt: Sequence[int], options: Options, which: int) -
         return options.max_new_tokens
     over = len(prompt) - model.context
     if over > 0:
+        slide = ' or slide (overflow="slide", --slide)' if options.max_new_tokens else ""
         raise InputError(
             f"the prompt has {len(prompt):,} tokens, {over:,} more than the model's context of"
-            f" {model.context:,}; shorten it, or, to go on, let the window slide (overflow)"
+            f" {model.context:,}; shorten it{slide}"
         )
     return min(options.max_new_tokens, model.context - len(prompt))
 

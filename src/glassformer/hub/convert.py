@@ -69,7 +69,7 @@ def _find(source: Path) -> Path:
             raise InputError(f"{source} holds none of {', '.join(PICKLES)}")
         return found
     if not source.is_file():
-        raise InputError(f"there is no file {source}")
+        raise InputError(f"there is no file or folder {source}; SOURCE is a path, not a model's name")
     return source
 
 

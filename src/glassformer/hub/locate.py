@@ -38,14 +38,13 @@ class Kept:
 
 
 def locate(name: str, *, revision: str | None = None, offline: bool = False) -> Path:
-    """The folder of a model: a shipped name, a folder, a name at home, or a hub id (downloaded if needed)."""
+    """The folder of a model: a shipped name, a folder, a name from `glass models`, or a hub id."""
     if not name:
         raise InputError("the model's name is empty")
     path = as_path(name)
     if path.suffix in (".pt", ".pth", ".bin", ".ckpt") and path.is_file():
         raise CheckpointError(f"{path} is a pickle and never loaded; run: glass convert {path}")
-    if path.suffix == ".safetensors" and path.is_file():
-        raise InputError(f"{path} is a file; give the folder in which it lies with its config.json")
+    refuse_files_of_others(path)
     if _looks_like_path(name) or (path.is_dir() and not shipped(name)):
         if not path.is_dir():
             raise InputError(f"there is no folder {name[:200]!r}")
@@ -57,6 +56,14 @@ def locate(name: str, *, revision: str | None = None, offline: bool = False) -> 
         if folder is not None and folder.is_dir():
             return folder
     return download(id, revision, offline=offline)
+
+
+def refuse_files_of_others(path: Path) -> None:
+    """Refuse files that are weights without their model, or in a format that is not read."""
+    if path.suffix == ".safetensors" and path.is_file():
+        raise InputError(f"{path} is a file; give the folder in which it lies with its config.json")
+    if path.suffix == ".gguf" and path.is_file():
+        raise InputError(f"{path} is a GGUF file, which is not read; give a folder with safetensors")
 
 
 def as_path(name: str) -> Path:
@@ -195,10 +202,13 @@ class Removal(NamedTuple):
 
     size: int
     delete: Callable[[], object]
+    with_quantized: bool = False  # whether its int8 copy goes too
 
 
 def plan_removal(name: str) -> Removal:
     """How to delete a model that is kept at home or in the hub's cache; nothing is deleted yet."""
+    if _looks_like_path(name):
+        raise InputError(f"{name[:200]!r} is a path; rm takes a name from `glass models`")
     id, revision = split_name(name)
     if "/" in name and Path(name).is_dir():
         raise InputError(f"{name} is a folder, not a name from `glass models`; delete the folder yourself")

@@ -115,10 +115,8 @@ def wants_native(engine: str, *, device: str = "cpu", dtype: str = "float32") ->
         raise InputError(f"engine {engine!r} is none of {', '.join(ENGINES)}")
     fits = device == "cpu" and dtype in ("float32", "fp32", "auto")
     if engine == "native" and not fits:
-        raise InputError(
-            f"the native engine computes in int8 on the cpu; device {device} and dtype {dtype}"
-            " need engine torch"
-        )
+        which = f"dtype {dtype}" if device == "cpu" else f"device {device}"
+        raise InputError(f"the native engine computes in int8 on the cpu; {which} needs engine torch")
     if engine == "native" and not native.ways():
         raise InputError(f"engine native is not available; this machine has {native.status()}")
     return engine != "torch" and fits and bool(native.ways())

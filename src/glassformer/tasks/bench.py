@@ -25,6 +25,7 @@ except ImportError:  # Windows has none: peak memory is not measured there
 class Figure:
     """One measurement: the median of several rounds, and the rounds."""
 
+    id: str  # the same for every model and context
     name: str
     unit: str
     median: float
@@ -42,24 +43,24 @@ def bench(lm: LanguageModel, *, rounds: int = 5) -> Iterator[Figure]:
     context = lm.backend.context or 1024
     long, short = min(512, context - 1), min(64, context // 4)
     many, few = min(128, context - short), min(32, context - short)
-    yield _measure(f"reading {long} tokens", long, rounds, lambda: _write(lm, 1, long, 1))
-    yield _measure(f"writing {many} tokens after {short}", many, rounds, lambda: _write(lm, 1, short, many))
+    yield _measure("prefill", f"prefill: {long} tokens", long, rounds, lambda: _write(lm, 1, long, 1))
+    yield _measure(
+        "decode", f"decode: {many} tokens after {short}", many, rounds, lambda: _write(lm, 1, short, many)
+    )
     sampled = {"temperature": 0.7, "top_k": 40, "seed": 0}
-    yield _measure(
-        "the same, drawn among the 40 best", many, rounds, lambda: _write(lm, 1, short, many, **sampled)
-    )
-    yield _measure(
-        f"writing 8 texts of {few} tokens at once", 8 * few, rounds, lambda: _write(lm, 8, short, few)
-    )
+    drawn = "the same, drawn among the 40 best"
+    yield _measure("decode_sampled", drawn, many, rounds, lambda: _write(lm, 1, short, many, **sampled))
+    batch = f"decode: 8 texts of {few} tokens at once"
+    yield _measure("decode_batch", batch, 8 * few, rounds, lambda: _write(lm, 8, short, few))
     if lm.backend.context is not None:  # elsewhere a step costs the same at every position
-        for place in (min(100, context // 2), context - 24):
-            yield _measure(f"writing at position {place}", 16, rounds, at_place(lm, place))
+        for id, place in (("decode_early", min(100, context // 2)), ("decode_late", context - 24)):
+            yield _measure(id, f"decode at position {place}", 16, rounds, at_place(lm, place))
     if isinstance(engine := lm.backend, Engine):
-        yield _measure("the weights alone, once a token", 8, rounds, lambda: engine.bare(8))
+        yield _measure("weights", "the weights alone, once a token", 8, rounds, lambda: engine.bare(8))
     if resource is not None:
         unit = 1 if sys.platform == "darwin" else 1024  # bytes there, kilobytes elsewhere
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-        yield Figure("peak memory", "MB", peak / 1e6, [])
+        yield Figure("peak_memory", "peak memory", "MB", peak / 1e6, [])
 
 
 def cold_start(model: str, engine: str, *, rounds: int = 5) -> Figure:
@@ -87,17 +88,17 @@ def cold_start(model: str, engine: str, *, rounds: int = 5) -> Figure:
             raise GlassError(f"glass generate failed: {child.stderr.decode(errors='replace').strip()[-300:]}")
         if turn:
             taken.append(time.perf_counter() - began)
-    return Figure("process start to first token", "s", statistics.median(taken), taken)
+    return Figure("first_token", "process start to first token", "s", statistics.median(taken), taken)
 
 
-def _measure(name: str, tokens: int, rounds: int, work: Callable[[], object]) -> Figure:
+def _measure(id: str, name: str, tokens: int, rounds: int, work: Callable[[], object]) -> Figure:
     speeds = []
     for turn in range(rounds + 1):
         began = time.perf_counter()
         work()
         if turn:
             speeds.append(tokens / (time.perf_counter() - began))
-    return Figure(name, "tokens/s", statistics.median(speeds), speeds)
+    return Figure(id, name, "tokens/s", statistics.median(speeds), speeds)
 
 
 def _ids(lm: LanguageModel, row: int, count: int) -> list[int]:

@@ -46,10 +46,13 @@ class LanguageModel(Model):
     def generate(self, prompt: Prompt = "", **options: Any) -> Completion:
         """Continue a prompt (text, or token ids); an empty one starts from `<|endoftext|>`.
 
-        Options: those of `Options`; `stop` (a text, or several), `edits` (a list, or a file) and `special`
-        (whether `<|endoftext|>` in the prompt is the token). What is not given is as the model's makers
-        recommend.
+        Options: max_new_tokens (384), temperature (0.7), top_k (40), top_p (1.0), seed (a new one) and all
+        others of `Options`; `stop` (a text, or several), `edits` (a list, or a file) and `special` (whether
+        `<|endoftext|>` in the prompt is the token). What is not given is as the model's makers recommend:
+        `lm.options()` shows it.
         """
+        if isinstance(prompt, list | tuple) and prompt and isinstance(prompt[0], str):
+            raise InputError("several prompts go to lm.generate_many([…]); generate() takes one")
         if options.get("num_return_sequences", 1) != 1:
             raise InputError("num_return_sequences: several answers come from generate_many(prompts, …)")
         return self.generate_many([prompt], **options)[0]
@@ -78,7 +81,8 @@ class LanguageModel(Model):
         settings = self.settings
         if any(name in given for name in SAMPLING):
             settings = {name: value for name, value in settings.items() if name not in SEARCHING}
-        return check_options(settings | {name: value for name, value in given.items() if name != "stop"})
+        chosen = {name: value for name, value in given.items() if name != "stop"}
+        return check_options(settings | chosen, others=("stop", "edits", "special"))
 
     def top(self, prompt: Prompt = "", k: int = 10, **options: Any) -> "Top":
         """The k likeliest next tokens, by the backend that generates; with options, which may be sampled.
@@ -86,7 +90,7 @@ class LanguageModel(Model):
         Options are those of `Options`; by default nothing is cut off, and the temperature is 1.
         """
         ids = self.encode(prompt)
-        check_prompts(self.backend, [ids], options=Options())
+        check_prompts(self.backend, [ids], options=Options(max_new_tokens=0))
         chosen = check_options({"temperature": 1.0, "top_k": 0} | options)
         found = cast("Top", ask("top", self._text(ids), k=k, options=chosen))
         return replace(found, made=f"computed by {self.backend.name}")
@@ -190,11 +194,16 @@ class LanguageModel(Model):
         machine.check_memory(backend.cache_size(rows, length), what=what)
 
 
-def check_options(given: dict[str, Any]) -> Options:
-    """The options of a generation, or an error that names the one that is wrong."""
+def check_options(given: dict[str, Any], *, others: tuple[str, ...] = ()) -> Options:
+    """The options of a generation, or an error that names the one that is wrong; a call may have `others`."""
     unknown = set(given) - set(Options.__dataclass_fields__)
     if unknown:
-        raise InputError(f"unknown option {min(unknown)!r}; known: {', '.join(Options.__dataclass_fields__)}")
+        import difflib  # here: it is needed hardly ever
+
+        name, known = min(unknown), [*Options.__dataclass_fields__, *others]
+        close = difflib.get_close_matches(name, known, n=1)
+        meant = f"did you mean {close[0]!r}? Known" if close else "known"
+        raise InputError(f"unknown option {name!r}; {meant}: {', '.join(known)}")
     return Options(**given)
 
 

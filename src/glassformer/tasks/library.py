@@ -32,6 +32,9 @@ __all__ = [
 ]  # fmt: skip
 
 
+FILES = (".gguf", ".safetensors", ".bin", ".pt", ".pth", ".ckpt")
+
+
 @dataclass(frozen=True)
 class TensorSummary:
     """A tensor of the file."""
@@ -177,7 +180,8 @@ def plan_removal(name: str) -> places.Removal:
         plan.delete()
         store.forget(folder)
 
-    return places.Removal(plan.size + store.size(folder), delete)
+    quantized = store.size(folder)
+    return places.Removal(plan.size + quantized, delete, with_quantized=quantized > 0)
 
 
 def known() -> dict[str, int]:
@@ -197,6 +201,7 @@ def convert(source: Path, target: str | None, **how: Any) -> Path:
     """Turn a pickled checkpoint into a folder, or copy a run's model; a plain name as target is a name of
     `glass models`.
     """
+    places.refuse_files_of_others(source)
     source = source.absolute()
     folder = _new_folder(source, target)
     model = locate(str(source)) if source.is_dir() else None
@@ -205,7 +210,7 @@ def convert(source: Path, target: str | None, **how: Any) -> Path:
         if given is not None:
             raise InputError(f"{given} is for a pickled checkpoint; {model} is copied as it is")
         with replace_folder(folder) as fresh:
-            shutil.copytree(model, fresh, dirs_exist_ok=True)
+            _copy(model, fresh)
         return folder
 
     from glassformer.hub.convert import convert as convert_file
@@ -216,17 +221,28 @@ def convert(source: Path, target: str | None, **how: Any) -> Path:
     return folder
 
 
+def _copy(model: Path, folder: Path) -> None:
+    try:
+        shutil.copytree(model, folder, dirs_exist_ok=True)
+    except shutil.Error as error:  # a list of files that could not be copied
+        source, _, why = error.args[0][0]
+        raise GlassError(f"{source} could not be copied ({why.split(':')[0]})") from None
+
+
 def _new_folder(source: Path, target: str | None) -> Path:
     """Where a converted model goes: a folder that does not exist yet."""
     name = target or (
         source.parent.name if source.stem in ("ckpt", "model", "pytorch_model") else source.stem
     )
+    if name.endswith(FILES):
+        raise InputError(f"TARGET is a folder or a name, not a file such as {name[:200]!r}")
     if "/" in name or name.startswith((".", "~")):
         folder = as_path(name)
     else:
-        if shipped(name) is not None:
-            raise InputError(f"{name} is the name of a shipped model; choose another")
-        found = home_folder(split_name(name)[0])
+        id, _ = split_name(name)
+        if shipped(id) is not None or id in KNOWN:
+            raise InputError(f"{id} is a model of that name already; give another name as TARGET")
+        found = home_folder(id)
         if found is None:
             raise InputError(f"{name!r} cannot be the name of a model")
         folder = found

@@ -48,11 +48,11 @@ def load(
     offline: bool = False,
     say: Say = warn,
 ) -> "LanguageModel":
-    """Load a model: a shipped name, a folder (also of LoRA), a hub id (`owner/name@revision`), a name at
-    home.
+    """Load a model: a shipped name, a folder (also of LoRA), a hub id (`owner/name@revision`), a name
+    from `glass models`.
 
     `engine`: native (int8, fast), torch (as `dtype` and `device` say), or auto: native where it runs the
-    model. What comes back is the handle for what the model can do: see HANDLES. It is typed as a
+    model. What comes back is the handle for what the model can do. It is typed as a
     `LanguageModel`, which models of all known families have; `.expect(…)` checks and types another one.
     """
     dtype = str(dtype).removeprefix("torch.")

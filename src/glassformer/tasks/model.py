@@ -325,11 +325,11 @@ class Model:
 
     def tokens(self, text: str) -> "Tokens":
         """The tokens that a text is made of."""
-        return cast("Tokens", ask("tokens", self._vocabulary(), text))
+        return cast("Tokens", ask("tokens", self._vocabulary(), text, model=self.name))
 
     def merges(self, text: str) -> "Merges":
         """How the words of a text become tokens, merge by merge."""
-        return cast("Merges", ask("merges", self._vocabulary(), text))
+        return cast("Merges", ask("merges", self._vocabulary(), text, model=self.name))
 
     def embedding(self, text: Prompt) -> "Embedding":
         """What goes into the first block: the row of each token, and that of its position."""
@@ -357,7 +357,8 @@ class Model:
 
     def training_rows(self, text: str, *, window: int = 8) -> "TrainingRows":
         """The rows of features and label that a text becomes for training."""
-        return cast("TrainingRows", ask("training_rows", self._vocabulary(), text, window=window))
+        how = {"window": window, "model": self.name}
+        return cast("TrainingRows", ask("training_rows", self._vocabulary(), text, **how))
 
     def update(self, text: Prompt, *, lr: float = 0.001, k: int = 5) -> "Update":
         """One training step toward the last token of a text, on a copy: the model itself is not changed."""
