@@ -113,3 +113,15 @@ def test_a_run_is_kept_under_a_name(home: Path, model: str, tmp_path: Path, glas
     assert glass("generate", "-m", "mine", "-n", "2", "--engine", "torch", "a")[0] == 0
     code, _, err = glass("generate", "-m", "othr", "a")
     assert (code, err) == (2, "glass: there is no model 'othr' on this machine; did you mean other?\n")
+    code, _, err = glass("rm", "othr", "-y")
+    assert (code, err) == (2, "glass: there is no model othr on this machine; did you mean other?\n")
+
+
+def test_a_folder_is_not_removed(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, glass) -> None:
+    """`glass rm` removes what `glass models` lists, and says so."""
+    shutil.copytree(model, tmp_path / "runs" / "mine" / "model")
+    monkeypatch.chdir(tmp_path)
+    code, _, err = glass("rm", "runs/mine", "-y")
+    assert code == 2
+    assert "runs/mine is a folder, not a name from `glass models`; delete the folder yourself" in err
+    assert (tmp_path / "runs" / "mine" / "model").is_dir()

@@ -16,6 +16,7 @@ from rich.live import Live
 import glassformer as gf
 from glassformer.cli import panel
 from glassformer.cli import run as glass
+from glassformer.hub.locate import locate
 from glassformer.tasks.recipe import SECTIONS, Recipe
 
 SMALL = [
@@ -44,12 +45,15 @@ def test_text_in_model_out(text: str, tmp_path: Path, capsys: pytest.CaptureFixt
     printed = capsys.readouterr()
     assert printed.out.startswith(f'{out}/model\n\nRun it:   glass generate -m {out} "The big"\n')
     assert f"Keep it:  glass convert {out} NAME" in printed.out
+    assert f"Compare:  glass eval {out} TEXT, in bits per byte" in printed.out
     assert printed.out.endswith(f"transformers loads the folder {out}/model\n")
     assert "warmup (100 steps) is longer than the training (12 steps)" in printed.err
     assert re.search(r"step 0  held-out loss [\d.]+  before training", printed.err)
     assert "step 12/12  loss" in printed.err
     assert "held-out loss" in printed.err
-    assert "Done: 12 steps, 768 tokens; best held-out loss" in printed.err
+    assert re.search(
+        r"Done: 12 steps, 768 tokens; best held-out loss [\d.]+ nats a token, at step 12 ", printed.err
+    )
     assert glass(["generate", "-m", str(out), "-n", "5", "--seed", "1", "The big"]) == 0
     assert capsys.readouterr().out.startswith("The big")
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
@@ -63,6 +67,7 @@ def test_text_in_model_out(text: str, tmp_path: Path, capsys: pytest.CaptureFixt
     card = (out / "model" / "card.md").read_text()
     assert "The training ended after step 12 of 12" in card
     assert "all steps were done. This is the model of step 12, the best one" in card
+    assert "nats a token of its vocabulary" in card
     assert "steps = 12" in card
     assert 'data = ["text.txt"]' in card
     assert str(tmp_path) not in card
@@ -72,12 +77,21 @@ def test_a_finished_run_and_its_folder(text: str, tmp_path: Path, capsys: pytest
     """The folder is enough: given again, it is found finished; a changed key is reported."""
     out = tmp_path / "run"
     assert glass(["train", "--data", text, "--out", str(out), "--steps=6", "--json", *SMALL]) == 0
-    first = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    first = json.loads(printed.out)
+    assert "nothing to train" not in printed.err
     assert (first["step"], first["early"], first["model"]) == (6, False, str(out / "model"))
     assert glass(["train", str(out), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == first
-    assert glass(["train", str(out), "--lr=0.5"]) == 2
-    assert "was made with lr = 0.001 (now 0.5)" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == first
+    assert "All 6 steps were done already; nothing to train." in printed.err
+    assert glass(["train", str(out), "--lr=0.5", "--steps=9"]) == 2
+    message = capsys.readouterr().err
+    assert "was made with" in message
+    assert "lr = 0.001 (now 0.5)" in message
+    assert "finetune" not in message
+    assert glass(["train", str(out), "--steps=9"]) == 2
+    assert f"to train its model further: glass finetune {out} --data" in capsys.readouterr().err
 
 
 def test_a_recipe(
@@ -131,7 +145,7 @@ def test_finetune(how: list[str], text: str, tmp_path: Path, capsys: pytest.Capt
     assert glass(["finetune", "storyteller", "--data", text, "--out", str(out), *flags, *how]) == 0, (
         capsys.readouterr().err
     )
-    capsys.readouterr()
+    printed = capsys.readouterr()
     base, tuned = gf.load("storyteller"), gf.load(str(out))
     lora = bool(how) and how[0] == "--lora"
     assert (out / "model" / ("adapter_config.json" if lora else "config.json")).is_file()
@@ -139,6 +153,8 @@ def test_finetune(how: list[str], text: str, tmp_path: Path, capsys: pytest.Capt
         config = json.loads((out / "model" / "adapter_config.json").read_text())
         assert config["base_model_name_or_path"] == "storyteller"
         assert config["r"] == (2 if len(how) > 1 else 8)
+        assert f'PeftModel.from_pretrained(BASE, "{out}/model")' in printed.out
+        assert printed.out.endswith(f"BASE from {locate('storyteller')}\n")
     before, after = (lm.net.state_dict() for lm in (base, tuned))
     assert torch.equal(before["tokens.weight"], after["tokens.weight"]) == (bool(how))
     assert not torch.equal(before["blocks.0.attn.proj.weight" if len(how) > 1 else "blocks.0.attn.qkv.weight"],

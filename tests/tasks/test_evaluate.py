@@ -178,11 +178,14 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     printed = capsys.readouterr()
     assert printed.err == ""
     assert "perplexity" in printed.out
-    assert "windows of 512 tokens, moving by 256" in printed.out
+    assert "moving by 512; scored once: all but the first token of each window" in printed.out
+    assert "windows of 512 tokens, moving by 256; scored once: each token after the first" in printed.out
     assert glass(["eval", "storyteller", str(path), "--json", "--stride", "100"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [one["name"].split(", ")[-1] for one in found] == ["without overlap", "stride 100"]
     assert found[0]["bits_per_byte"] == pytest.approx(found[1]["bits_per_byte"])  # all of it fits one window
+    assert glass(["eval", str(path), str(tmp_path)]) == 2
+    assert f"{path} is a text; the model comes first" in capsys.readouterr().err
     for wrong, word in ((["--stride", "513"], "stride"), ([], "no such file")):
         target = str(path) if wrong else str(tmp_path / "nothing.txt")
         assert glass(["eval", "storyteller", target, *wrong]) == 2

@@ -1,6 +1,7 @@
 """glass eval"""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glassformer.cli import flags
@@ -93,6 +94,8 @@ def evaluate(what: tuple[str, ...], loading: Loading, as_json: bool, **how: Any)
     if "-" in what:
         raise InputError("eval reads files, not stdin; give a file instead of '-'")
     flags.at_least("--documents", how["documents"], least=0)
+    if Path(loading.model).is_file() and Path(what[0]).is_dir():
+        raise InputError(f"{loading.model} is a text; the model comes first: glass eval MODEL TEXT")
     model = loading.load()
     known = [one for one in what if was_trained_on(loading.model, one, revision=loading.revision)]
     if known:

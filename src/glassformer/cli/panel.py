@@ -108,13 +108,15 @@ class Follower:
             f"{counted(event.parameters, 'parameter')}{part}; {counted(event.tokens, 'token')} to learn from,"
             f" {event.held_out:,} held out; {counted(event.steps, 'step')} into {event.folder}"
         )
-        if event.resumed:
+        if event.resumed == event.steps:
+            self._say(f"All {counted(event.steps, 'step')} were done already; nothing to train.")
+        elif event.resumed:
             self._say(f"Resumed after step {event.resumed:,}.")
 
     def _finish(self, event: Any) -> None:
         best = ""
         if event.best is not None:
-            best = f"; best held-out loss {event.best:.4f}, at step {event.best_step:,}"
+            best = f"; best held-out loss {event.best:.4f} nats a token, at step {event.best_step:,}"
         if event.best is not None and event.start is not None:
             better = "" if event.best < event.start else ", which was better"
             best += f" ({event.start:.4f} before training{better})"

@@ -325,16 +325,25 @@ def _run(recipe: Recipe, out: Path, run: Run) -> None:
     verb = "translate" if objective_of(recipe.model.kind) == "target_token" else "generate"
     print(f"\nRun it:   glass {verb} -m {out}{prompt}")
     print(f"Keep it:  glass convert {out} NAME, then it is a model of `glass models`")
-    if (library := _loads_elsewhere(model)) is not None:
-        print(f"{library} loads the folder {model}")
+    if verb == "generate":
+        print(f"Compare:  glass eval {out} TEXT, in bits per byte; the loss depends on the vocabulary")
+    if (elsewhere := _loads_elsewhere(model)) is not None:
+        print(elsewhere)
 
 
 def _loads_elsewhere(model: Path) -> str | None:
-    """The other library that loads a model's folder, if there is one."""
-    if (model / "adapter_config.json").is_file():
-        return "peft"
-    own = str(read_json(model / "config.json").get("model_type")).startswith("glass-")
-    return None if own else "transformers"
+    """How another library loads a model's folder; None for a kind that only we have."""
+    from glassformer.tasks.load import base_of
+
+    base = base_of(model, offline=True)
+    if str(read_json(base / "config.json").get("model_type")).startswith("glass-"):
+        return None
+    if base == model:
+        return f"transformers loads the folder {model}"
+    return (
+        f'peft loads it onto its base: PeftModel.from_pretrained(BASE, "{model}"),'
+        f" where transformers loads BASE from {base}"
+    )
 
 
 class Stopper:

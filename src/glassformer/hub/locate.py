@@ -106,6 +106,12 @@ def download(id: str, revision: str | None, *, offline: bool = False) -> Path:
         raise InputError(f"there is no model {id!r} on this machine; did you mean {meant}?") from None
 
 
+def _missing(name: str) -> str:
+    """That there is no such model to remove, and which one was probably meant."""
+    close = difflib.get_close_matches(name, [one.name for one in kept() if one.where != "shipped"], n=1)
+    return f"there is no model {name} on this machine" + (f"; did you mean {close[0]}?" if close else "")
+
+
 def _similar(id: str) -> str | None:
     """The model or folder that was probably meant by a name that leads nowhere; None for a published one."""
     if id in KNOWN or by_repository(id) is not None:
@@ -204,6 +210,8 @@ def plan_removal(name: str) -> Removal:
     if _looks_like_path(name):
         raise InputError(f"{name[:200]!r} is a path; rm takes a name from `glass models`")
     id, revision = split_name(name)
+    if "/" in name and Path(name).is_dir():
+        raise InputError(f"{name} is a folder, not a name from `glass models`; delete the folder yourself")
     if shipped(id) is not None:
         raise InputError(f"{id} ships with Glassformer and cannot be removed")
     folder = home_folder(id)
@@ -214,7 +222,7 @@ def plan_removal(name: str) -> Removal:
     repository, _, _ = _pinned(id, None)
     cache = _scan()
     if cache is None:
-        raise InputError(f"there is no model {id} on this machine")
+        raise InputError(_missing(id))
     # By hash alone another repository's copy of the same revision could be the one that goes.
     mine = frozenset(
         repo for repo in cache.repos if repo.repo_id in (repository, id) and repo.repo_type == "model"
@@ -226,7 +234,7 @@ def plan_removal(name: str) -> Removal:
         if revision is None or commit.commit_hash.startswith(revision) or revision in commit.refs
     ]
     if not commits:
-        raise InputError(f"there is no model {name} on this machine")
+        raise InputError(_missing(name))
     plan = replace(cache, repos=mine).delete_revisions(*commits)
     return Removal(int(plan.expected_freed_size), plan.execute)
 

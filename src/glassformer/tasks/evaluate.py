@@ -144,9 +144,9 @@ def _perplexity(
         for count in _score(lm, backend, rows, windows_of=context, stride=step, score=score):
             done += count
             progress(done, total)
-        how = f"windows of {context} tokens, moving by {step}; every token is scored once, with the tokens"
-        about = f"{protocol}; {how} before it in its window; its first token is not scored"
-        yield score.measurement(f"{name}, {kind}", about)
+        scored = "each token after the first" if step < context else "all but the first token of each window"
+        how = f"windows of {context} tokens, moving by {step}; scored once: {scored}, from those before it"
+        yield score.measurement(f"{name}, {kind}", f"{protocol}; {how} in its window")
 
 
 def _row(lm: LanguageModel, text: str, start: Sequence[int] = ()) -> Row:

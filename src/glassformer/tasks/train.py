@@ -291,7 +291,7 @@ def _ending(event: Finished, recipe: Recipe, *, step: int) -> str:
     before = "" if event.start is None else f" ({event.start:.4f} before the first step)"
     return (
         f"{text} This is the model of step {step:,}, the best one:"
-        f" its loss on held-out text is {event.best:.4f} nats a token{before}."
+        f" its loss on held-out text is {event.best:.4f} nats a token of its vocabulary{before}."
     )
 
 

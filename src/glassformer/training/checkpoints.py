@@ -223,9 +223,12 @@ class CheckpointManager:
         shared = [name for name in changed if name in theirs and name in ours]
         if changed:
             listed = [f"{name} = {theirs.get(name)} (now {ours.get(name)})" for name in shared or changed]
+            run = self.folder.parent
+            further = f"; to train its model further: glass finetune {run} --data TEXT --out FOLDER"
             raise CheckpointError(
                 f"{folder} was made with {', '.join(listed)};"
                 " go on with what it was, or begin anew in another folder (--out)"
+                + (further if changed == ["steps"] else "")
             )
 
     def _last_good(self) -> str:
