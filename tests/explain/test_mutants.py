@@ -106,7 +106,13 @@ MUTANTS = [
         "test_the_five_steps",
     ),
     ("attention", "able = (kind & mask)", "able = kind", FAMILY, "test_head_statistics_use_the_mask"),
-    ("attention", "np.abs(back)", "np.maximum(back, 0)", FAMILY, "test_two_sided_statistics"),
+    (
+        "attention",
+        "np.abs(_back(pattern.shape[-2:]))",
+        "np.maximum(_back(pattern.shape[-2:]), 0)",
+        FAMILY,
+        "test_two_sided_statistics",
+    ),
     # A text that is cut loses the end of its prompt.
     (
         "reading",

@@ -136,7 +136,7 @@ def attention(request: Request, which: Which) -> "Answer":
     \b
     glass attention "The cat sat. The cat"               what kind of head each is, on this text
     glass attention -l 2 --head 1 "The cat sat"          where one head attends; or --head 2.1
-    glass attention -l 2 --head 1 --steps sat "The cat sat"   q·k, ÷ √K, mask, softmax, values
+    glass attention --head 4.4 --steps ran "The dog ran because it"   q·k, ÷ √K, mask, softmax, values
     glass attention --find-heads it robot "A robot obeys; it must"   the heads that attend there most
     glass attention --rollout --words "The cat sat"      through all layers, word by word
     glass attention --cache 8 "Once upon a time"         what each step computes, and finds in the cache

@@ -58,7 +58,7 @@ def show(loading: Loading, picture: Picture, which: Which) -> None:
     glass show -o parameters.svg  a picture of where they are
     glass show --curve runs/mine  how a training went; with -o as a picture
     glass show --training-rows "A robot must obey"    features and label, as training sees a text
-    glass show --update "A robot must obey"           one update: predict, error, weights, predict again
+    glass show --update "The cat sat. The cat"        one update: predict, error, weights, predict again
     """
     from glassformer.tasks import library
 
