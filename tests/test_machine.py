@@ -197,5 +197,5 @@ def test_glass_env_reports_everything(
     facts = json.loads(capsys.readouterr().out)
     assert facts["bf16"] == "safe"
     assert facts["torch"].startswith("2.")
-    assert facts["models kept in"] == str(home / "models")
-    assert {"glassformer", "python", "cores", "instruction sets", "bf16", "hub cache"} <= set(facts)
+    assert facts["models_kept_in"] == str(home / "models")
+    assert {"glassformer", "python", "cores", "instruction_sets", "bf16", "hub_cache"} <= set(facts)

@@ -329,9 +329,9 @@ class Sweep(Answer, editing.Sweep):
 
     kind = "sweep"
 
-    def to_numpy(self) -> dict[str, Any]:
-        """The values as arrays, and what they say: the share that each place restores."""
-        return super().to_numpy() | {"restored": self.restored}
+    def data(self) -> dict[str, Any]:
+        """Its own fields by name, and what follows from them: the share that each place restores."""
+        return super().data() | {"restored": self.restored}
 
     def make_table(self) -> Table:
         """A row for every site and position."""
