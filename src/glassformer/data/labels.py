@@ -29,14 +29,14 @@ def read_labeled(path: Path, *, by_word: bool) -> list[Labeled]:
 
 
 def _texts(path: Path) -> Iterator[Labeled]:
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(list(read_lines(path)), 1):
         word, label = _columns(line, f"{path}, line {number}")
         yield Labeled((word,), (label,))
 
 
 def _sentences(path: Path) -> Iterator[Labeled]:
     rows: list[tuple[str, str]] = []
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(list(read_lines(path)), 1):
         if line.strip():
             rows.append(_columns(line, f"{path}, line {number}"))
         elif rows:

@@ -33,7 +33,7 @@ def read_pairs(paths: Sequence[Path]) -> list[Pair]:
     if len(paths) == 1:
         name = paths[0].name.removesuffix(".gz").removesuffix(".zst")
         parse = _from_json if name.endswith(".jsonl") else _from_columns
-        numbered = enumerate(read_lines(paths[0]), 1)
+        numbered = enumerate(list(read_lines(paths[0])), 1)  # the file is closed before an error is raised
         pairs = [
             _checked(parse(line, f"{paths[0]}, line {n}"), f"{paths[0]}, line {n}") for n, line in numbered
         ]
@@ -47,7 +47,7 @@ def read_pairs(paths: Sequence[Path]) -> list[Pair]:
 
 
 def _side_by_side(first: Path, second: Path) -> Iterator[Pair]:
-    lines = zip_longest(read_lines(first), read_lines(second))
+    lines = zip_longest(list(read_lines(first)), list(read_lines(second)))
     for number, (source, target) in enumerate(lines, 1):
         if source is None or target is None:
             short, long = (first, second) if source is None else (second, first)
