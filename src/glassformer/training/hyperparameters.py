@@ -145,7 +145,7 @@ class DecoderInputs:
         return self.forcing in ("scheduled", "parallel")
 
     def true_share(self, step: int, steps: int) -> float:
-        """The share of true tokens among the inputs of a step, of so many: as in Bengio et al., 2015."""
+        """The share of true tokens among the inputs of one step of a training (Bengio et al., 2015)."""
         k = self.decay_k
         if self.decay == "linear":
             share = (k or 1.0) - (self.decay_c or 1 / steps) * step
