@@ -1,5 +1,8 @@
 """The errors a person may meet: each says in one sentence what was wrong, and where. Warnings, and counts."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class GlassError(Exception):
     """Anything Glassformer refuses or fails at, in words; the command line exits with `code`."""
@@ -36,6 +39,27 @@ def warn(text: str) -> None:
     import logging  # here: generating needs it hardly ever, and starts faster
 
     logging.getLogger("glassformer").warning(text)
+
+
+@contextmanager
+def collected_warnings() -> Iterator[list[str]]:
+    """Inside, the texts of `warn` are collected instead of being shown."""
+    import logging
+
+    texts: list[str] = []
+
+    class Collecting(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            texts.append(record.getMessage())
+
+    logger, handler = logging.getLogger("glassformer"), Collecting()
+    propagate, logger.propagate = logger.propagate, False
+    logger.addHandler(handler)
+    try:
+        yield texts
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = propagate
 
 
 def check_position(length: int, position: int) -> int:

@@ -9,16 +9,18 @@ extern "C" {
 // Rows of floats through a matrix: (count, columns) -> (count, 16 × panels).
 void glass_multiply(const GlassMatrix* matrix, const float* from, int count, float* to) {
     Rows x(count, matrix->columns);
-    for (int n = 0; n < count; n++) x.put(n, from + offset(n, matrix->columns), matrix->columns);
+    for (int n = 0; n < count; n++) put_row(x, n, from + offset(n, matrix->columns), *matrix);
     Team alone(1);
     multiply(*matrix, x, count, alone,
              [&](int row, int panel, Floats value) { store(to + offset(row, matrix->panels * LANES) + panel * LANES, value); });
 }
 
-float glass_quantize(const float* from, int columns, std::int8_t* to) {
-    const float scale = quantize(from, columns, to);
-    for (int i = 0; i < columns; i++) to[i] = static_cast<std::int8_t>(to[i] - SHIFT);
-    return scale;
+float glass_quantize(const float* from, int columns, std::int8_t* to) { return quantize(from, columns, to); }
+
+// Every weight of a matrix, before the scale of its row: (16 × panels, columns).
+void glass_weights(const GlassMatrix* matrix, std::int32_t* to) {
+    for (int row = 0; row < matrix->panels * LANES; row++)
+        for (int column = 0; column < matrix->columns; column++) *to++ = weight_at(*matrix, static_cast<Size>(row), column);
 }
 
 void glass_normalize(const float* from, int size, const GlassNorm* norm, float eps, float* to) { normalize(from, size, *norm, eps, to); }

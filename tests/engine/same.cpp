@@ -20,22 +20,30 @@ float number() {  // between -1 and 1
 }
 
 struct Matrix {
-    std::vector<std::int8_t> weights;
+    std::vector<std::int8_t> weights, multipliers;
     std::vector<float> scales, bias;
-    std::vector<std::int32_t> sums;
     GlassMatrix core;
-    Matrix(int outputs, int inputs, bool biased) {
-        const int rows = padded(outputs), columns = padded(inputs);
-        weights.resize(offset(rows, columns)), scales.resize(offset(rows, 1)), sums.resize(offset(rows, 1)), bias.resize(offset(rows, 1));
+    Matrix(int outputs, int inputs, bool biased, int bits) {
+        const int rows = padded(outputs), columns = padded(inputs), groups = glass::groups_of(columns);
+        const bool four = bits == 4;
+        weights.resize(offset(rows, columns * bits / 8), four ? static_cast<std::int8_t>(0x88) : 0);  // zeros are stored as 8
+        multipliers.resize(offset(rows, groups)), scales.resize(offset(rows, 1)), bias.resize(offset(rows, 1));
         for (int r = 0; r < outputs; r++) {
-            scales[offset(r, 1)] = (2.0f + number()) * 1e-3f, bias[offset(r, 1)] = 0.1f * number();
+            scales[offset(r, 1)] = (2.0f + number()) * (four ? 2e-4f : 1e-3f), bias[offset(r, 1)] = 0.1f * number();
+            for (int g = 0; four && g < groups; g++)
+                multipliers[offset(r / LANES * groups + g, LANES) + offset(r % LANES, 1)] = static_cast<std::int8_t>(64.0f + 63.0f * number());
             for (int c = 0; c < inputs; c++) {
-                const auto value = static_cast<std::int8_t>(127.0f * number());
-                weights[offset(r / LANES, columns) * LANES + offset(c / 4, 64) + offset(r % LANES, 4) + offset(c % 4, 1)] = value;
-                sums[offset(r, 1)] += value;
+                const std::size_t lane = offset(r % LANES, 4) + offset(c % 4, 1), panel = offset(r / LANES, columns * bits / 8) * LANES;
+                if (!four) {
+                    weights[panel + offset(c / 4, 64) + lane] = static_cast<std::int8_t>(127.0f * number());
+                    continue;
+                }
+                std::int8_t& both = weights[panel + offset(c / 8, 64) + lane];
+                const int value = static_cast<int>(8.0f + 8.0f * number()) & 15, high = c / 4 % 2;
+                both = static_cast<std::int8_t>(high ? (both & 15) | value << 4 : (both & 240) | value);
             }
         }
-        core = {weights.data(), scales.data(), sums.data(), biased ? bias.data() : nullptr, rows / LANES, columns};
+        core = {weights.data(), four ? multipliers.data() : nullptr, scales.data(), biased ? bias.data() : nullptr, rows / LANES, columns};
     }
 };
 
@@ -79,7 +87,7 @@ bool differ(const std::vector<float>& a, const float* b, const char* what) {
     return other;
 }
 
-int check(int layers, int heads, int width, int neurons, int vocab, int activation, int length) {
+int check(int layers, int heads, int width, int neurons, int vocab, int activation, int length, int bits) {
     std::vector<Matrix> matrices;
     std::vector<std::vector<float>> rows;
     matrices.reserve(static_cast<std::size_t>(4 * layers + 2)), rows.reserve(static_cast<std::size_t>(4 * layers + 3));
@@ -89,7 +97,7 @@ int check(int layers, int heads, int width, int neurons, int vocab, int activati
         return GlassNorm{rows[rows.size() - 2].data(), rows.back().data()};
     };
     const auto matrix = [&](int outputs, int inputs, bool biased) {
-        matrices.emplace_back(outputs, inputs, biased);
+        matrices.emplace_back(outputs, inputs, biased, bits);
         return matrices.back().core;
     };
     for (int layer = 0; layer < layers; layer++) {
@@ -139,7 +147,7 @@ int check(int layers, int heads, int width, int neurons, int vocab, int activati
     for (int n = 0; n < length; n++) text.ids.push_back((n * 31 + 3 * 17 + 5) % vocab), text.rows.push_back(0), text.positions.push_back(n);
     text.scored.push_back(length - 1);
     wrong += differ(text.read(model, third, one), got.data() + offset(3, vocab), "in a batch");
-    std::printf("%d %d %d %d %d %d: %016llx\n", layers, heads, width, neurons, vocab, activation, static_cast<unsigned long long>(hash));
+    std::printf("%d %d %d %d %d %d, %d bits: %016llx\n", layers, heads, width, neurons, vocab, activation, bits, static_cast<unsigned long long>(hash));
     return wrong;
 }
 
@@ -148,11 +156,13 @@ int check(int layers, int heads, int width, int neurons, int vocab, int activati
 int main() {
     std::printf("%s\n", glass::WAY);
     int wrong = 0;
-    wrong += check(2, 2, 32, 64, 100, 0, 40);
-    wrong += check(2, 3, 51, 77, 97, 1, 150);   // heads of 17, nothing a multiple of anything
-    wrong += check(1, 1, 1, 3, 2, 2, 20);
-    wrong += check(3, 5, 80, 200, 1000, 0, 33);  // heads of 16
-    wrong += check(1, 4, 512, 1024, 300, 0, 70);  // heads of 128
+    for (const int bits : {8, 4}) {
+        wrong += check(2, 2, 32, 64, 100, 0, 40, bits);
+        wrong += check(2, 3, 51, 77, 97, 1, 150, bits);  // heads of 17, nothing a multiple of anything
+        wrong += check(1, 1, 1, 3, 2, 2, 20, bits);
+        wrong += check(3, 5, 80, 200, 1000, 0, 33, bits);   // heads of 16
+        wrong += check(1, 4, 512, 1024, 300, 0, 70, bits);  // heads of 128
+    }
     std::printf(wrong ? "WRONG\n" : "same bits\n");
     return wrong;
 }

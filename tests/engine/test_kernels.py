@@ -16,14 +16,25 @@ import numpy as np
 import pytest
 
 from glassformer.engine import build, native
-from glassformer.engine.quantize import ACTIVATIONS, LANES, matrix, pad, padded, panels, quantize
+from glassformer.engine.four_bits import GROUP, quantize4
+from glassformer.engine.quantize import (
+    ACTIVATIONS,
+    LANES,
+    MOST_INPUTS_INT4,
+    matrix,
+    pad,
+    padded,
+    panels,
+    quantize,
+)
 
 Array = np.ndarray[Any, Any]
 WAYS = native.ways()
 pytestmark = pytest.mark.skipif(not WAYS, reason="the native engine was not built: there was no C++ compiler")
 each_way = pytest.mark.parametrize("way", WAYS)
 KERNELS = Path(__file__).with_name("kernels.cpp")
-PARTS = ("weights", "scales", "sums", "bias")
+PARTS = ("weights", "multipliers", "scales", "bias")
+each_size = pytest.mark.parametrize("bits", [8, 4])
 erf = np.vectorize(math.erf)
 
 
@@ -58,23 +69,34 @@ def core(way: str, name: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def multiplied(way: str, weights: Array, bias: Array | None, x: Array) -> Array:
+def structure(made: dict[str, Array], inputs: int) -> native._Matrix:
+    """A packed matrix as the core reads it."""
+    parts = (made[f"m.{part}"].ctypes.data if f"m.{part}" in made else None for part in PARTS)
+    return native._Matrix(*parts, made["m.weights"].shape[0], padded(inputs))
+
+
+def multiplied(way: str, weights: Array, bias: Array | None, x: Array, *, bits: int = 8) -> Array:
     """Rows through a matrix, by the core."""
-    made = matrix("m", weights, bias=bias)
+    made = matrix("m", weights, bias=bias, bits=bits)
     room = made["m.weights"].shape[0] * LANES
-    shape = native._Matrix(
-        *(made[f"m.{part}"].ctypes.data if f"m.{part}" in made else None for part in PARTS),
-        room // LANES, padded(weights.shape[1]),
-    )  # fmt: skip
+    shape = structure(made, weights.shape[1])
     rows, out = pad(x, len(x), padded(x.shape[1])), np.full((len(x), room), np.nan, dtype=np.float32)
     core(way, "glass_multiply")(ctypes.byref(shape), pointer(rows), len(x), pointer(out))
     assert not out[:, len(weights) :].any()  # padding gives zeros
     return out[:, : len(weights)]
 
 
-def by_numpy(weights: Array, bias: Array | None, x: Array) -> Array:
+def integers(weights: Array, bits: int) -> tuple[Array, Array]:
+    """The integers that stand for the weights of a matrix, and the scales of its rows."""
+    if bits == 8:
+        return quantize(weights)
+    rows, multipliers, scales = quantize4(weights)
+    return rows.astype(np.int64) * np.repeat(multipliers, GROUP, axis=1)[:, : weights.shape[1]], scales
+
+
+def by_numpy(weights: Array, bias: Array | None, x: Array, *, bits: int = 8) -> Array:
     """The same, with NumPy's own arithmetic: to the last bit."""
-    whole, scales = quantize(weights)
+    whole, scales = integers(weights, bits)
     most = np.abs(x).max(axis=1)
     by = np.divide(np.float32(127), most, out=np.zeros_like(most), where=most > 0)
     rows = np.rint(x * by[:, None]).astype(np.int64)
@@ -84,9 +106,10 @@ def by_numpy(weights: Array, bias: Array | None, x: Array) -> Array:
 
 
 @each_way
-@pytest.mark.parametrize("columns", [1, 15, 16, 17, 64, 768])
+@each_size
+@pytest.mark.parametrize("columns", [1, 15, 16, 17, 48, 64, 768])
 @pytest.mark.parametrize("outputs", [1, 15, 16, 33, 100])
-def test_products_are_numpys_to_the_bit(way: str, outputs: int, columns: int) -> None:
+def test_products_are_numpys_to_the_bit(way: str, bits: int, outputs: int, columns: int) -> None:
     """Any number of rows, outputs and columns; with a bias and without."""
     rng = np.random.default_rng(outputs * columns)
     weights, bias = (
@@ -95,19 +118,54 @@ def test_products_are_numpys_to_the_bit(way: str, outputs: int, columns: int) ->
     for count in (1, 2, 3, 5, 6, 7, 11, 12, 13, 25, 64):
         x = rng.standard_normal((count, columns)).astype(np.float32)
         for one in (bias, None):
-            np.testing.assert_array_equal(multiplied(way, weights, one, x), by_numpy(weights, one, x))
+            found = multiplied(way, weights, one, x, bits=bits)
+            np.testing.assert_array_equal(found, by_numpy(weights, one, x, bits=bits))
+
+
+@each_way
+@each_size
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_the_largest_products_do_not_saturate(way: str, bits: int, sign: int) -> None:
+    """The largest weights by ±127 everywhere: pairs, and groups, of products that nearly fill 16 bits."""
+    weights, x = np.ones((16, 512), dtype=np.float32), np.full((3, 512), sign, dtype=np.float32)
+    for _ in range(2):
+        found = multiplied(way, weights, None, x, bits=bits)
+        np.testing.assert_array_equal(found, by_numpy(weights, None, x, bits=bits))
+        np.testing.assert_allclose(found, sign * 512.0, rtol=1e-6)
+        weights[:, ::2] = -1
+        x[:, ::2] = -sign
 
 
 @each_way
 @pytest.mark.parametrize("sign", [-1, 1])
-def test_the_largest_products_do_not_saturate(way: str, sign: int) -> None:
-    """±127 by ±127 everywhere: pairs of products that are nearly as large as 16 bits."""
-    weights, x = np.ones((16, 512), dtype=np.float32), np.full((3, 512), sign, dtype=np.float32)
-    np.testing.assert_array_equal(multiplied(way, weights, None, x), by_numpy(weights, None, x))
-    weights[:, ::2] = -1
-    x[:, ::2] = -sign
-    np.testing.assert_array_equal(multiplied(way, weights, None, x), by_numpy(weights, None, x))
-    np.testing.assert_allclose(multiplied(way, weights, None, x), sign * 512.0, rtol=1e-6)
+def test_the_largest_sums_of_four_bits_fit(way: str, sign: int) -> None:
+    """Weights of -8 and multipliers of 127 in as many columns as 32 bits allow."""
+    columns = MOST_INPUTS_INT4 // LANES * LANES
+    groups = -(-columns // GROUP)
+    made = {
+        "m.weights": np.zeros((1, columns // 8, LANES, 4), dtype=np.int8),
+        "m.multipliers": np.full((1, groups, LANES), 127, dtype=np.int8),
+        "m.scales": np.ones(LANES, dtype=np.float32),
+    }
+    for count in (1, 3):
+        x = np.full((count, columns), 127 * sign, dtype=np.float32)
+        out = np.empty((count, LANES), dtype=np.float32)
+        shape = structure(made, columns)
+        core(way, "glass_multiply")(ctypes.byref(shape), pointer(x), count, pointer(out))
+        np.testing.assert_array_equal(out, np.float32(columns * -8 * 127 * 127 * sign))
+
+
+@each_way
+@each_size
+def test_a_single_weight_is_found(way: str, bits: int) -> None:
+    """As the embedding reads its rows."""
+    weights = np.random.default_rng(5).standard_normal((21, 74)).astype(np.float32)
+    shape = structure(made := matrix("m", weights, bias=None, bits=bits), 74)
+    found = np.empty((made["m.scales"].size, 80), dtype=np.int32)
+    core(way, "glass_weights")(ctypes.byref(shape), pointer(found))
+    np.testing.assert_array_equal(found[:21, :74], integers(weights, bits)[0])
+    assert not found[21:].any()
+    assert not found[:, 74:].any()
 
 
 @each_way

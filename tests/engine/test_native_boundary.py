@@ -57,7 +57,7 @@ arrays = pack(CONFIG, weights_of(CONFIG))
 
 
 @pytest.mark.parametrize(
-    "name", ["tokens.weights", "blocks.1.mlp.down.sums", "blocks.0.norm1.gain", "positions"]
+    "name", ["tokens.weights", "blocks.1.mlp.down.scales", "blocks.0.norm1.gain", "positions"]
 )
 def test_arrays_that_are_not_the_models(arrays: dict[str, Array], name: str) -> None:
     """Missing, of another type, shape, byte order or memory order, not aligned."""

@@ -77,8 +77,8 @@ def test_the_backend_can_be_chosen(native: LanguageModel, exact: LanguageModel) 
     )
     for how, message in (
         ({"engine": "fast"}, "none of auto, native, torch"),
-        ({"engine": "native", "dtype": "float64"}, "int8 on the cpu"),
-        ({"engine": "native", "device": "cuda"}, "int8 on the cpu"),
+        ({"engine": "native", "dtype": "float64"}, "integers on the cpu"),
+        ({"engine": "native", "device": "cuda"}, "integers on the cpu"),
     ):
         with pytest.raises(InputError, match=message):
             gf.load("storyteller", **how)

@@ -25,6 +25,7 @@ def bench(loading: Loading, *, rounds: int, cold: bool, as_json: bool) -> None:
     \b
     glass bench                        the storyteller, by the engine that `auto` takes
     glass bench --engine torch         the same in torch
+    glass bench --quantize int4        with weights of four bits
     glass bench -m gpt2 --json         another model, as data
 
     OMP_NUM_THREADS sets the number of threads. Medians with the lowest and the highest round: on a busy
@@ -52,7 +53,7 @@ def measure(lm: "LanguageModel", loading: Loading, *, rounds: int, cold: bool) -
 
     yield from bench(lm, rounds=rounds)
     if cold and loading.device == "cpu" and loading.dtype == "float32":
-        yield cold_start(loading.model, loading.engine, rounds=rounds)
+        yield cold_start(loading.model, loading.engine, quantize=loading.quantize, rounds=rounds)
 
 
 def line_of(figure: "Figure") -> str:

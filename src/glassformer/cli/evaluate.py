@@ -68,7 +68,7 @@ translations = flags.group(
 @texts
 @translations
 @option("--engine", default="torch", help=flags.ENGINE)
-@flags.loading(flags.revision, flags.device, flags.dtype, flags.offline)
+@flags.loading(flags.quantize, flags.revision, flags.device, flags.dtype, flags.offline)
 @flags.as_json
 def evaluate(what: tuple[str, ...], loading: Loading, as_json: bool, **how: Any) -> None:
     """How well a model knows a text that it has not seen, or how well it translates.
@@ -77,7 +77,7 @@ def evaluate(what: tuple[str, ...], loading: Loading, as_json: bool, **how: Any)
     glass eval runs/shakespeare part.txt     perplexity and bits per byte, without overlap and with a stride
     glass eval gpt2 wikitext2                the raw test set; read from GLASSFORMER_DATA
     glass eval gpt2 lambada                  the last word of a passage: accuracy and perplexity
-    glass eval gpt2 wikitext2 --engine native    what eight bits cost
+    glass eval gpt2 wikitext2 --engine native    what eight bits cost; with --quantize int4, what four cost
     glass eval runs/de-en test.tsv --metric bleu --metric chrf    sacrebleu, with its signature
     glass eval runs/de-en test.de test.en    the loss of every token of the targets
 

@@ -13,7 +13,6 @@ import click
 from click.core import ParameterSource
 
 from glassformer.cli import streams
-from glassformer.cli.printing import log
 from glassformer.errors import InputError
 from glassformer.files import MEGABYTE, read_bytes, read_stream
 
@@ -319,13 +318,14 @@ class Loading:
     dtype: str = "float32"
     revision: str | None = None
     offline: bool = False
+    quantize: str = "int8"
 
     def load(self, name: str | None = None) -> "Model":
         """The model, or another one in the same way; messages go to stderr."""
         from glassformer.tasks.load import load
 
         how = {key: value for key, value in vars(self).items() if key != "model"}
-        return load(self.model if name is None else name, say=log, **how)
+        return load(self.model if name is None else name, **how)
 
     def load_language_model(self) -> "LanguageModel":
         """The model, if it is one that continues text."""
@@ -335,17 +335,19 @@ class Loading:
 
 
 MODEL = "A shipped name, a folder, a hub id (owner/name@revision) or a name from `glass models`."
-ENGINE = "What computes: native (int8, fast), torch (exact), or auto: native where it runs the model."
+ENGINE = "What computes: native (quantized, fast), torch (exact), or auto: native where it runs the model."
+QUANTIZE = "The native engine's weights: int8, or int4: half the memory, faster, less exact."
 DTYPE = "float32, float64, bfloat16 or float16; any but float32 is computed by torch."
 model = option("-m", "--model", default=DEFAULT_MODEL, help=MODEL)
 engine = option("--engine", default="auto", help=ENGINE)
+quantize = option("--quantize", default="int8", help=QUANTIZE)
 device = option("--device", default="cpu", help="Where to compute: cpu, cuda, mps.")
 dtype = option("--dtype", default="float32", help=DTYPE)
 revision = option("--revision", help="Which revision of a hub model.")
 offline = switch("--offline", help="Never use the network.")
 
 loading = functools.partial(group, Loading, "loading")
-loading_by_any_engine = loading(model, engine, device, dtype, revision, offline)
+loading_by_any_engine = loading(model, engine, quantize, device, dtype, revision, offline)
 
 
 # A result

@@ -20,12 +20,14 @@ import numpy as np
 from glassformer import machine
 from glassformer.engine.quantize import (
     ACTIVATIONS,
+    FOUR,
     INT32,
     LANES,
     MATRICES,
     NORMS,
     SIZES,
     Array,
+    bits_of,
     check_arrays,
     check_config,
     check_count,
@@ -42,7 +44,7 @@ Pointer = ctypes.c_void_p
 
 
 class _Matrix(ctypes.Structure):
-    _fields_ = [("weights", Pointer), ("scales", Pointer), ("sums", Pointer), ("bias", Pointer),
+    _fields_ = [("weights", Pointer), ("multipliers", Pointer), ("scales", Pointer), ("bias", Pointer),
                 ("panels", ctypes.c_int32), ("columns", ctypes.c_int32)]  # fmt: skip
 
 
@@ -294,6 +296,7 @@ class Engine:
             self._threads = min(machine.threads(), MOST_THREADS)
         self.config, self.way = MappingProxyType(dict(config)), way or ways()[0]
         self._arrays = dict(arrays)  # kept alive: the core has their addresses
+        self._bits = bits_of(arrays)
         self._library, self._lock = library(self.way), threading.Lock()
         self._model = self._structure()
         # Read from the core's own struct: nothing can make the two differ.
@@ -305,7 +308,7 @@ class Engine:
     @property
     def name(self) -> str:
         """The backend's name, without the instruction set: all of them give the same numbers."""
-        return "native int8"
+        return f"native int{self._bits}"
 
     @property
     def threads(self) -> int:
@@ -328,9 +331,9 @@ class Engine:
         return _Norm(self._address(f"{name}.gain"), self._address(f"{name}.bias"))
 
     def _matrix(self, name: str) -> _Matrix:
-        panels, columns, *_ = self._arrays[f"{name}.weights"].shape
-        parts = (self._address(f"{name}.{part}") for part in ("weights", "scales", "sums", "bias"))
-        return _Matrix(*parts, panels, 4 * columns)
+        panels, fours, *_ = self._arrays[f"{name}.weights"].shape
+        parts = (self._address(f"{name}.{part}") for part in ("weights", "multipliers", "scales", "bias"))
+        return _Matrix(*parts, panels, FOUR * fours * 8 // self._bits)
 
     def _structure(self) -> _Model:
         config = self.config

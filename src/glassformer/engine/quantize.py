@@ -1,7 +1,8 @@
-"""Weights in eight bits: every output channel has a scale of its own, symmetric around 0.
+"""Weights in eight bits or in four: every output channel has a scale of its own, symmetric around 0.
 
 A model becomes a dictionary of arrays, as the core reads them: rows are padded with zeros to a multiple of
-sixteen, and sixteen rows of a matrix lie together as a panel, (panels, columns / 4, 16, 4).
+sixteen, and sixteen rows of a matrix lie together as a panel, (panels, columns / 4, 16, 4). Of four bits, two
+weights share a byte, and the columns of a row have a multiplier for each group: see four_bits.py.
 """
 
 from collections.abc import Mapping
@@ -9,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from glassformer.engine.four_bits import GROUP, quantize4
 from glassformer.errors import InputError
 
 Array = np.ndarray[Any, Any]
-LANES, FOUR = 16, 4
+LANES, FOUR, EIGHT = 16, 4, 8
 MOST = 127
+BITS = {"int8": 8, "int4": 4}  # how weights may be quantized
 MATRICES = ("attn.qkv", "attn.proj", "mlp.up", "mlp.down")
 NORMS = ("norm1", "norm2")
 ACTIVATIONS = {"gelu_tanh": 0, "gelu_erf": 1, "relu": 2}  # as the core numbers them
@@ -21,6 +24,7 @@ ACTIVATIONS = {"gelu_tanh": 0, "gelu_erf": 1, "relu": 2}  # as the core numbers 
 INT32 = 2**31 - 1
 # The core adds up to 127 × 128 for each input of a matrix in 32 bits: with more inputs a sum could overflow.
 MOST_INPUTS = INT32 // (127 * 128)
+MOST_INPUTS_INT4 = INT32 // (127 * 8 * 127)  # a multiplier, a weight, an activation
 # The sizes of a model in the order of the core's struct, and the largest of each that its indices allow.
 SIZES = {
     "layers": 10_000,
@@ -41,13 +45,17 @@ def check_count(name: str, value: Any, *, least: int = 1, most: int = INT32) -> 
     return int(value)
 
 
-def check_config(config: Mapping[str, Any]) -> None:
+def check_config(config: Mapping[str, Any], *, bits: int = 8) -> None:
     """Refuse a configuration that the core cannot run, with an error that names the field."""
     if not isinstance(config, Mapping):
         raise InputError(f"the configuration must be a mapping, not {type(config).__name__}")
     for name, most in SIZES.items():
         check_count(name, config.get(name), most=most)
     heads, width = config["heads"], config["width"]
+    if bits not in BITS.values():
+        raise InputError(f"bits must be 8 or 4, not {bits!r:.50}")
+    for name in ("width", "neurons") if bits == 4 else ():
+        check_count(f"{name}, for four bits,", config[name], most=MOST_INPUTS_INT4)
     if width % heads:
         raise InputError(f"width {width} cannot be split into {heads} heads of equal width")
     if config.get("head_width", 0) not in (0, width // heads):
@@ -99,16 +107,30 @@ def panels(rows: Array) -> Array:
     return np.ascontiguousarray(split.transpose(0, 2, 1, 3))
 
 
-def matrix(name: str, weights: Array, *, bias: Array | None) -> dict[str, Array]:
-    """All that the core needs of one matrix (outputs, inputs)."""
-    rows, scales = quantize(weights, name=f"{name}.weight")
-    sums = rows.sum(axis=1, dtype=np.int32)
-    room = padded(len(rows))
-    made = {
-        f"{name}.weights": panels(rows),
-        f"{name}.scales": pad(scales, room),
-        f"{name}.sums": pad(sums, room),
-    }
+def panels4(rows: Array) -> Array:
+    """Rows of weights from -8 to 7 in that order, plus 8; of eight columns the last four are the high bits."""
+    whole = panels(rows).view(np.uint8) + np.uint8(8)  # wraps around: -8 is 248 there, and becomes 0
+    return (whole[:, 0::2] | whole[:, 1::2] << 4).view(np.int8)
+
+
+def matrix(
+    name: str, weights: Array, *, bias: Array | None, bits: int = 8, importance: Array | None = None
+) -> dict[str, Array]:
+    """All that the core needs of one matrix (outputs, inputs).
+
+    `importance` of each input is what four bits are chosen by; eight bits do not need it.
+    """
+    room = padded(len(weights))
+    made = {}
+    if bits == 4:
+        rows, multipliers, scales = quantize4(weights, importance=importance, name=f"{name}.weight")
+        split = pad(multipliers, room, multipliers.shape[1]).reshape(room // LANES, LANES, -1)
+        made[f"{name}.weights"] = panels4(rows)
+        made[f"{name}.multipliers"] = np.ascontiguousarray(split.transpose(0, 2, 1)).astype(np.int8)
+    else:
+        rows, scales = quantize(weights, name=f"{name}.weight")
+        made[f"{name}.weights"] = panels(rows)
+    made[f"{name}.scales"] = pad(scales, room)
     if bias is not None:
         made[f"{name}.bias"] = pad(np.asarray(bias, dtype=np.float32), room)
     return made
@@ -156,14 +178,15 @@ def _vector(weights: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> 
     return values
 
 
-def pack(config: Mapping[str, Any], weights: Mapping[str, Array]) -> dict[str, Array]:
+def pack(config: Mapping[str, Any], weights: Mapping[str, Array], *, bits: int = 8) -> dict[str, Array]:
     """A model for the core: `weights` are its parameters under our names, matrices as (outputs, inputs)."""
-    check_config(config)
+    check_config(config, bits=bits)
     made: dict[str, Array] = {}
     for name, shape in shape_of(config).items():
         biased = config["bias"] and name.startswith("blocks")
         bias = _vector(weights, f"{name}.bias", shape[:1]) if biased else None
-        made |= matrix(name, _parameter(weights, f"{name}.weight", shape), bias=bias)
+        values = _parameter(weights, f"{name}.weight", shape)
+        made |= matrix(name, values, bias=bias, bits=bits, importance=_importance(config, weights, name))
     width = config["width"]
     room = padded(width)
     for name in norms_of(config):
@@ -174,17 +197,32 @@ def pack(config: Mapping[str, Any], weights: Mapping[str, Array]) -> dict[str, A
     return made | {"positions": pad(positions, len(positions), room)}
 
 
-def expected(config: Mapping[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
+def _importance(config: Mapping[str, Any], weights: Mapping[str, Array], name: str) -> Array | None:
+    """How much each input of a matrix counts, by the gain² of the norm before it; None behind no norm."""
+    block, _, part = name.rpartition(".attn." if ".attn." in name else ".mlp.")
+    norm = {"qkv": f"{block}.norm1", "up": f"{block}.norm2", "tokens": "norm", "head": "norm"}.get(part)
+    if norm is None:
+        return None
+    gain = _vector(weights, f"{norm}.weight", (config["width"],))
+    return gain * gain
+
+
+def bits_of(arrays: Mapping[str, Array]) -> int:
+    """In how many bits the weights of a packed model are."""
+    return 4 if "tokens.multipliers" in arrays else 8
+
+
+def expected(config: Mapping[str, Any], *, bits: int = 8) -> dict[str, tuple[str, tuple[int, ...]]]:
     """What `pack` makes for a configuration: the type and the shape of each array."""
-    check_config(config)
+    check_config(config, bits=bits)
     made: dict[str, tuple[str, tuple[int, ...]]] = {}
     for name, (outputs, inputs) in shape_of(config).items():
         room = padded(outputs)
-        made |= {
-            f"{name}.weights": ("int8", (room // LANES, padded(inputs) // FOUR, LANES, FOUR)),
-            f"{name}.scales": ("float32", (room,)),
-            f"{name}.sums": ("int32", (room,)),
-        }
+        columns = padded(inputs)
+        weights = ("int8", (room // LANES, columns * bits // 8 // FOUR, LANES, FOUR))
+        made |= {f"{name}.weights": weights, f"{name}.scales": ("float32", (room,))}
+        if bits == 4:
+            made[f"{name}.multipliers"] = ("int8", (room // LANES, -(-inputs // GROUP), LANES))
         if config["bias"] and name.startswith("blocks"):
             made[f"{name}.bias"] = ("float32", (room,))
     width = padded(config["width"])
@@ -199,9 +237,9 @@ def check_arrays(config: Mapping[str, Any], arrays: Mapping[str, Array]) -> None
 
     One too many is refused as well: an optional bias would be read wherever there is one.
     """
-    wanted = expected(config)
     if not isinstance(arrays, Mapping):
         raise InputError(f"the arrays must be a mapping, not {type(arrays).__name__}")
+    wanted = expected(config, bits=bits_of(arrays))
     for name in arrays.keys() - wanted.keys():
         raise InputError(f"the array {name!r:.100} is not part of this model")
     for name, (kind, shape) in wanted.items():

@@ -19,15 +19,17 @@ import numpy as np
 
 from glassformer import machine
 from glassformer.durable import hash_file, read_sealed, replace_folder, write_sealed
-from glassformer.engine.quantize import Array, check_arrays, check_config, expected
+from glassformer.engine.quantize import BITS, Array, bits_of, check_arrays, check_config, expected
 from glassformer.errors import CheckpointError, InputError
 from glassformer.files import MAX_HEADER, parse_json, parse_spans
 
-FORMAT = 6  # a model that was kept in another format is quantized again
+FORMAT = 7  # a model that was kept in another format is quantized again
 NOTE, NUMBERS = "note.json", "numbers.safetensors"
-FIELDS = {"format": int, "config": dict, "about": dict, "folders": list, "files": dict, "sha256": str}
+FIELDS = {
+    "format": int, "bits": int, "config": dict, "about": dict, "folders": list, "files": dict, "sha256": str,
+}  # fmt: skip
 LINE = 64  # bytes of a cache line; every array starts at one
-DTYPES = {"int8": "I8", "int32": "I32", "float32": "F32"}  # NumPy's names -> those of safetensors
+DTYPES = {"int8": "I8", "float32": "F32"}  # NumPy's names -> those of safetensors
 PIECE = 1 << 24
 SUFFIXES = (".json", ".safetensors", ".bpe", ".txt")  # of files that a model or its vocabulary is read from
 
@@ -44,10 +46,10 @@ class Kept:
     about: dict[str, Any]
 
 
-def place(source: Path) -> Path:
-    """Where the quantized form of a model's folder is kept."""
-    name = str(source.resolve())
-    return machine.home() / "engine" / f"{source.name[:40]}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+def place(source: Path, *, bits: int = 8) -> Path:
+    """Where the quantized form of a model's folder is kept, one for each number of bits."""
+    name = hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:16]
+    return machine.home() / "engine" / f"{source.name[:40]}-{name}{'' if bits == 8 else f'-int{bits}'}"
 
 
 def stamps(folders: Iterable[str | Path]) -> Stamps:
@@ -68,8 +70,9 @@ def keep(source: Path, kept: Kept, *, folders: Iterable[Path], stamps: Stamps) -
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
-    target = place(source)
-    note = {"format": FORMAT, "config": kept.config, "about": kept.about}
+    bits = bits_of(kept.arrays)
+    target = place(source, bits=bits)
+    note = {"format": FORMAT, "bits": bits, "config": kept.config, "about": kept.about}
     note |= {"folders": [str(one.absolute()) for one in folders], "files": stamps}
     try:
         with replace_folder(target) as fresh:
@@ -83,12 +86,13 @@ def keep(source: Path, kept: Kept, *, folders: Iterable[Path], stamps: Stamps) -
             raise
 
 
-def find(source: Path) -> dict[str, Any] | None:
+def find(source: Path, *, bits: int = 8) -> dict[str, Any] | None:
     """The note on the quantized form of a folder; None if there is none, or its files have changed since."""
+    folder = place(source, bits=bits)
     try:
-        note = read_sealed(place(source) / NOTE)
-        _check_note(note, source)
-        with (place(source) / NUMBERS).open("rb") as file:
+        note = read_sealed(folder / NOTE)
+        _check_note(note, source, bits=bits)
+        with (folder / NUMBERS).open("rb") as file:
             size = int.from_bytes(file.read(8), "little")
             _check_same_config(file.read(min(size, MAX_HEADER)), note["config"])
         fresh = stamps(note["folders"]) == note["files"]
@@ -97,12 +101,14 @@ def find(source: Path) -> dict[str, Any] | None:
     return note if fresh else None
 
 
-def _check_note(note: dict[str, Any], source: Path) -> None:
+def _check_note(note: dict[str, Any], source: Path, *, bits: int) -> None:
     """Refuse a note that does not have exactly the fields that `keep` writes, or is of another folder."""
     kinds = {name: type(value) for name, value in note.items()}
     if kinds != FIELDS or note["format"] != FORMAT:
         raise CheckpointError(f"{NOTE}: not a note of format {FORMAT}")
-    check_config(note["config"])
+    if note["bits"] != bits:
+        raise CheckpointError(f"{NOTE}: not a note on weights of {bits} bits")
+    check_config(note["config"], bits=bits)
     # Without this, a note that names no folder would be fresh whatever happens to the model's files.
     folders = note["folders"]
     if source.resolve() not in [Path(one).resolve() for one in folders]:
@@ -122,37 +128,46 @@ def _text(config: Mapping[str, Any]) -> str:
     return json.dumps(config, sort_keys=True)
 
 
-def size(source: Path) -> int:
+def size(source: Path, *, bits: int) -> int:
     """Bytes of the numbers that are kept for a folder."""
     try:
-        return (place(source) / NUMBERS).stat().st_size
+        return (place(source, bits=bits) / NUMBERS).stat().st_size
     except OSError:
         return 0
+
+
+def whole_size(source: Path) -> int:
+    """The same, for all numbers of bits together."""
+    return sum(size(source, bits=bits) for bits in BITS.values())
 
 
 def forget(source: Path) -> None:
     """Remove what is kept for a folder."""
     import shutil
 
-    shutil.rmtree(place(source), ignore_errors=True)
+    for bits in BITS.values():
+        shutil.rmtree(place(source, bits=bits), ignore_errors=True)
 
 
 def read(source: Path, note: dict[str, Any]) -> Kept | None:
     """The quantized form of a folder that a note describes; None if it was modified."""
     try:
-        numbers, start = _read(place(source) / NUMBERS)
+        numbers, start = _read(place(source, bits=note["bits"]) / NUMBERS)
         if hashlib.sha256(numbers).hexdigest() != note["sha256"]:
             return None
-        return Kept(note["config"], arrays_of(numbers, start, config=note["config"]), note["about"])
+        arrays = arrays_of(numbers, start, config=note["config"], bits=note["bits"])
+        return Kept(note["config"], arrays, note["about"])
     except (OSError, KeyError, TypeError, InputError):
         return None
 
 
-def arrays_of(numbers: memoryview, start: int, *, config: Mapping[str, Any]) -> dict[str, Array]:
+def arrays_of(
+    numbers: memoryview, start: int, *, config: Mapping[str, Any], bits: int = 8
+) -> dict[str, Array]:
     """The arrays of a safetensors file in memory, those of a configuration; nothing is copied."""
     spans = parse_spans(bytes(numbers[8:start]), Path(NUMBERS), length=len(numbers))
     found = {span.name: span for span in spans}
-    wanted = expected(config)
+    wanted = expected(config, bits=bits)
     _check_same_config(bytes(numbers[8:start]), config)
     if found.keys() != wanted.keys():
         wrong = min(found.keys() ^ wanted.keys())

@@ -1,4 +1,4 @@
-"""Backends: what computes logits. The native int8 engine where it runs the model, torch elsewhere."""
+"""Backends: what computes logits. The native engine where it runs the model, torch elsewhere."""
 
 import hashlib
 import threading
@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from glassformer.engine import native
+from glassformer.engine.quantize import BITS
 from glassformer.errors import InputError
 from glassformer.generation.stepper import Ids, Logits, Stepper
 
@@ -29,7 +30,7 @@ class Backend(Scorer, Protocol):
 
     @property
     def name(self) -> str:
-        """What computes, in a few words: `native int8`, `torch float32`."""
+        """What computes, in a few words: `native int8`, `native int4`, `torch float32`."""
 
     @property
     def threads(self) -> int:
@@ -116,10 +117,19 @@ def wants_native(engine: str, *, device: str = "cpu", dtype: str = "float32") ->
     fits = device == "cpu" and dtype in ("float32", "fp32", "auto")
     if engine == "native" and not fits:
         which = f"dtype {dtype}" if device == "cpu" else f"device {device}"
-        raise InputError(f"the native engine computes in int8 on the cpu; {which} needs engine torch")
+        raise InputError(f"the native engine computes in integers on the cpu; {which} needs engine torch")
     if engine == "native" and not native.ways():
         raise InputError(f"engine native is not available; this machine has {native.status()}")
     return engine != "torch" and fits and bool(native.ways())
+
+
+def bits_named(quantize: str, *, engine: str) -> int:
+    """How many bits a weight of the native engine has; torch's have none to choose."""
+    if quantize not in BITS:
+        raise InputError(f"quantize {quantize!r:.50} is none of {', '.join(BITS)}")
+    if engine == "torch" and quantize != "int8":
+        raise InputError(f"quantize {quantize} is for engine native; engine torch computes with its dtype")
+    return BITS[quantize]
 
 
 def fingerprint(net: "nn.Module") -> str:

@@ -63,7 +63,7 @@ def bench(lm: LanguageModel, *, rounds: int = 5) -> Iterator[Figure]:
         yield Figure("peak_memory", "peak memory", "MB", peak / 1e6, [])
 
 
-def cold_start(model: str, engine: str, *, rounds: int = 5) -> Figure:
+def cold_start(model: str, engine: str, *, quantize: str = "int8", rounds: int = 5) -> Figure:
     """From the start of a process to the first token: `glass generate -n 1`, all in all."""
     command = [
         sys.executable,
@@ -74,6 +74,8 @@ def cold_start(model: str, engine: str, *, rounds: int = 5) -> Figure:
         model,
         "--engine",
         engine,
+        "--quantize",
+        quantize,
         "-n",
         "1",
         "-s",

@@ -180,7 +180,7 @@ def plan_removal(name: str) -> places.Removal:
         plan.delete()
         store.forget(folder)
 
-    quantized = store.size(folder)
+    quantized = store.whole_size(folder)
     return places.Removal(plan.size + quantized, delete, with_quantized=quantized > 0)
 
 

@@ -1,6 +1,5 @@
 """Load a model: from a name to a handle. A model is quantized for the native engine once, and kept."""
 
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
@@ -17,7 +16,7 @@ from glassformer.hub.families import FAMILIES
 from glassformer.hub.generation_config import read_generation_config
 from glassformer.hub.locate import as_path, locate
 from glassformer.hub.vocabulary import folder_tokenizer
-from glassformer.tasks.backends import wants_native
+from glassformer.tasks.backends import bits_named, wants_native
 from glassformer.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ HANDLES = {
 }
 PURPOSES = frozenset({"writes", "source", "encodes", "labels", "draws"})  # others say how a model computes
 LARGE = 300_000_000  # bytes of a model whose quantization takes long enough for a message
-Say = Callable[[str], object]
 
 
 def load(
@@ -46,19 +44,21 @@ def load(
     device: str = "cpu",
     dtype: "str | torch.dtype" = "float32",
     offline: bool = False,
-    say: Say = warn,
+    quantize: str = "int8",
 ) -> "LanguageModel":
     """Load a model: a shipped name, a folder (also of LoRA), a hub id (`owner/name@revision`), a name
     from `glass models`.
 
-    `engine`: native (int8, fast), torch (as `dtype` and `device` say), or auto: native where it runs the
-    model. What comes back is the handle for what the model can do. It is typed as a
-    `LanguageModel`, which models of all known families have; `.expect(…)` checks and types another one.
+    `engine`: native (quantized, fast), torch (as `dtype` and `device` say), or auto: native where it runs the
+    model. `quantize`: the native engine's weights, int8, or int4: half the memory, faster, less exact. What
+    comes back is the handle for what the model can do. It is typed as a `LanguageModel`, which models of all
+    known families have; `.expect(…)` checks and types another one.
     """
     dtype = str(dtype).removeprefix("torch.")
     try_native = wants_native(engine, device=device, dtype=dtype)
+    bits = bits_named(quantize, engine=engine)
     folder = locate(str(name), revision=revision, offline=offline)
-    if try_native and (found := _load_kept(folder)) is not None:
+    if try_native and (found := _load_kept(folder, bits=bits)) is not None:
         return _native_handle(str(name), folder, *found, offline=offline)
 
     base = base_of(folder, offline=offline)
@@ -69,11 +69,11 @@ def load(
     if try_native:
         reason = native.Engine.unsupported(loaded.family.kind, asdict(loaded.model.config))
         if not reason:
-            found = _quantize(folder, loaded, base=base, stamps=stamps, say=say)
+            found = _quantize(folder, loaded, base=base, stamps=stamps, bits=bits)
             return _native_handle(str(name), folder, *found, offline=offline)
         if engine == "native":
             raise InputError(f"{name}: {reason}; use --engine torch")
-        say(f"{name}: {reason}; torch is used instead")
+        warn(f"{name}: {reason}; torch is used instead")
     settings, ends = _generation(base)
     handle = handle_for(loaded.model.capabilities)
     return handle(loaded.model, loaded.tokenizer, name=str(name), settings=settings, ends=ends)
@@ -110,12 +110,12 @@ def _generation(folder: Path) -> tuple[dict[str, Any], frozenset[int]]:
     return settings, ends
 
 
-def _load_kept(folder: Path) -> tuple[store.Kept, Tokenizer | None] | None:
+def _load_kept(folder: Path, *, bits: int) -> tuple[store.Kept, Tokenizer | None] | None:
     """The kept quantized form of a folder's model, and its tokenizer; None if there is no fresh one."""
-    note = store.find(folder)
+    note = store.find(folder, bits=bits)
     if note is None:
         return None
-    machine.check_memory(store.size(folder), what=str(folder))
+    machine.check_memory(store.size(folder, bits=bits), what=str(folder))
     found: list[store.Kept | None] = []
     # The numbers are read and hashed while the vocabulary is put together: both take about as long.
     reader = Thread(target=lambda: found.append(store.read(folder, note)))
@@ -127,19 +127,19 @@ def _load_kept(folder: Path) -> tuple[store.Kept, Tokenizer | None] | None:
 
 
 def _quantize(
-    folder: Path, loaded: "Loaded", *, base: Path, stamps: store.Stamps, say: Say
+    folder: Path, loaded: "Loaded", *, base: Path, stamps: store.Stamps, bits: int
 ) -> tuple[store.Kept, Tokenizer | None]:
     """Quantize a model and keep the result for the next start."""
     if sum(size for size, _ in stamps.values()) > LARGE:
-        say(f"{folder.name}: bringing the weights to 8 bits for the native engine, once")
+        warn(f"{folder.name}: quantizing the weights to {bits} bits for the native engine, once")
     config = asdict(loaded.model.config)
     weights = {name: values.detach().numpy() for name, values in loaded.model.named_parameters()}
-    kept = store.Kept(config, pack(config, weights), about={"base": str(base.absolute())})
+    kept = store.Kept(config, pack(config, weights, bits=bits), about={"base": str(base.absolute())})
     try:
         store.keep(folder, kept, folders=[folder, base], stamps=stamps)
     except OSError as error:  # a home that is read-only or full: the next start takes as long
-        say(f"the quantized model could not be kept in {machine.home()}: {error.strerror or error}")
-    note = store.find(folder)
+        warn(f"the quantized model could not be kept in {machine.home()}: {error.strerror or error}")
+    note = store.find(folder, bits=bits)
     reread = None if note is None else store.read(folder, note)  # into large pages, which are read faster
     return reread or kept, loaded.tokenizer
 

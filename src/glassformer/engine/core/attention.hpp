@@ -8,7 +8,7 @@
 
 namespace glass {
 
-constexpr int QUERIES = 4;  // that are computed together: their sums stay in registers
+constexpr int QUERIES = PARTS == 1 ? 8 : 4;  // that are computed together: their sums stay in registers
 
 // The keys and values of one head of one text.
 struct Head {
@@ -38,49 +38,43 @@ inline void write_kv(const Head& head, int position, const float* key, const flo
     }
 }
 
-// Scores of G × 16 positions for Q queries: even and odd terms are summed apart, so that an addition does not wait for the one
-// before it.
+// Scores of G × 16 positions for Q queries. The terms of a score are added one after another, and G × Q scores at a time, so that
+// an addition does not wait for the one before it.
 template <int Q, int G>
 inline void score(const float* query, Size row, const Half* keys, int width, Floats (&out)[G][Q]) {
-    constexpr int AT_ONCE = Q == 1 ? PARTS : 1;  // parts of a group
     const Size group = offset(width, LANES);
-    for (int first = 0; first < PARTS; first += AT_ONCE) {
-        FloatPart chains[G][AT_ONCE][Q][2] = {};
-        const auto add = [&](int k, int chain) {
-            for (int g = 0; g < G; g++)
-                for (int i = 0; i < AT_ONCE; i++) {
-                    const FloatPart key = part(keys + static_cast<Size>(g) * group + offset(k, LANES) + (first + i) * WIDE);
-                    for (int q = 0; q < Q; q++)
-                        chains[g][i][q][chain] += broadcast(query[static_cast<Size>(q) * row + static_cast<Size>(k)]) * key;
-                }
-        };
-        int k = 0;
-        for (; k + 2 <= width; k += 2) add(k, 0), add(k + 1, 1);
-        if (k < width) add(k, 0);
-        for (int g = 0; g < G; g++)
-            for (int i = 0; i < AT_ONCE; i++)
-                for (int q = 0; q < Q; q++) out[g][q].part[first + i] = chains[g][i][q][0] + chains[g][i][q][1];
+    Floats sums[G][Q];
+    unrolled<G>([&](auto g) { unrolled<Q>([&](auto q) { sums[g][q] = zero(); }); });
+#pragma GCC unroll 1
+    for (int k = 0; k < width; k++, keys += LANES) {
+        Floats key[G];
+        unrolled<G>([&](auto g) { key[g] = load(keys + g * group); });
+        unrolled<Q>([&](auto q) {
+            const Floats number = splat(query[q * row + static_cast<Size>(k)]);
+            unrolled<G>([&](auto g) { sums[g][q] = sums[g][q] + number * key[g]; });
+        });
     }
+    unrolled<G>([&](auto g) { unrolled<Q>([&](auto q) { out[g][q] = sums[g][q]; }); });
 }
 
 // The weighted sum of the values, V × 16 columns of it.
 template <int Q, int V>
 inline void weighted_sum(const float* weights, Size row, const Half* values, int count, int step, const float (&by)[Q], float* mix,
                          Size mix_row) {
-    Floats found[Q][V];
-    for (auto& query : found)
-        for (auto& one : query) one = zero();
+    Floats sums[Q][V];
+    unrolled<Q>([&](auto q) { unrolled<V>([&](auto v) { sums[q][v] = zero(); }); });
 #pragma GCC unroll 1
     for (int n = 0; n < count; n++, values += step) {
         Floats value[V];
-        for (int v = 0; v < V; v++) value[v] = load(values + v * LANES);
-        for (int q = 0; q < Q; q++) {
-            const Floats weight = splat(weights[static_cast<Size>(q) * row + static_cast<Size>(n)]);
-            for (int v = 0; v < V; v++) found[q][v] += weight * value[v];
-        }
+        unrolled<V>([&](auto v) { value[v] = load(values + v * LANES); });
+        unrolled<Q>([&](auto q) {
+            const Floats weight = splat(weights[q * row + static_cast<Size>(n)]);
+            unrolled<V>([&](auto v) { sums[q][v] = sums[q][v] + weight * value[v]; });
+        });
     }
-    for (int q = 0; q < Q; q++)
-        for (int v = 0; v < V; v++) store(mix + static_cast<Size>(q) * mix_row + v * LANES, found[q][v] * splat(by[q]));
+    unrolled<Q>([&](auto q) {
+        unrolled<V>([&](auto v) { store(mix + q * mix_row + v * LANES, sums[q][v] * splat(by[q])); });
+    });
 }
 
 // G groups of scores, scaled and masked.
@@ -103,7 +97,7 @@ inline void score_groups(const Head& head, const float* query, Size row, int pos
 // all groups; positions after a query's own get the weight 0, which changes no bit of a sum.
 template <int Q>
 void attend(const Head& head, const float* query, Size row, int position, float* weights, Size weights_row, float* mix, Size mix_row) {
-    constexpr int G = Q == 1 ? 2 : 1, V = Q == 1 ? 4 : PARTS == 1 ? 2 : 1;
+    constexpr int G = Q == 1 ? 4 / PARTS : PARTS == 1 ? 2 : 1, V = Q == 1 ? 4 : PARTS == 1 ? 2 : 1;
     const int count = position + Q, groups = padded(count) / LANES;
     Floats most[Q];
     for (Floats& one : most) one = splat(-INFINITY);

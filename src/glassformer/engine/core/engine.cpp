@@ -77,7 +77,7 @@ void glass_exponential_sums(GlassEngine* engine, const float* rows, int count, i
 
 // Every weight times a vector, and nothing else: the lower bound of the time of a token. 0: done; 1: not enough memory.
 int glass_bare(GlassEngine* engine, const GlassModel* model) try {
-    const glass::Rows x(1, std::max(model->width, model->neurons));
+    const glass::Rows x(1, glass::padded(std::max(model->width, model->neurons)));
     glass::Team& team = engine->team;
     team.run([&](int) {
         glass::Floats total = glass::zero();

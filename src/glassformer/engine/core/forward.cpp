@@ -30,7 +30,7 @@ struct Chunk {
         : width(padded(model.width)), qkv_width(padded(3 * model.width)), neurons(padded(model.neurons)),
           scratch_size(std::max(static_cast<Size>(width), QUERIES * (offset(cache.groups, LANES) + offset(1, padded(model.width / model.heads))))),
           stream(offset(most, width)), qkv(offset(most, qkv_width)), mix(offset(most, width)), hidden(offset(most, neurons)),
-          scratch(static_cast<Size>(threads) * scratch_size), x(most, std::max(model.width, model.neurons)) {
+          scratch(static_cast<Size>(threads) * scratch_size), x(most, padded(std::max(model.width, model.neurons))) {
         tokens.reserve(static_cast<Size>(most));
         runs.reserve(static_cast<Size>(most));
     }
@@ -86,11 +86,10 @@ struct Pass {
         const int token = chunk.tokens[static_cast<Size>(n)];
         const auto id = static_cast<Size>(batch.ids[token]);
         const GlassMatrix& tokens = model.tokens;
-        const std::int8_t* row = tokens.weights + id / LANES * offset(LANES, tokens.columns) + id % LANES * FOUR;
         const float* position = model.positions + offset(batch.positions[token], chunk.width);
         float* to = chunk.stream.data() + offset(n, chunk.width);
         for (int i = 0; i < chunk.width; i++)
-            to[i] = static_cast<float>(row[i / FOUR * FOUR * LANES + i % FOUR]) * tokens.scales[id] + position[i];
+            to[i] = static_cast<float>(weight_at(tokens, id, i)) * tokens.scales[id] + position[i];
     }
 
     // All rows, normalized if there is a norm, times a matrix; put(row, panel, sixteen numbers) receives the products.
@@ -102,7 +101,7 @@ struct Pass {
             for (; n < end; n++) {
                 const float* row = from.data() + offset(n, step);
                 if (norm) normalize(row, model.width, *norm, model.norm_eps, normed);
-                chunk.x.put(n, norm ? normed : row, step);
+                put_row(chunk.x, n, norm ? normed : row, matrix);
             }
         });
         team.barrier();

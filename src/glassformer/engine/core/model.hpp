@@ -10,10 +10,10 @@
 extern "C" {
 
 struct GlassMatrix {
-    const std::int8_t* weights;  // (panels, columns / 4, 16, 4): sixteen rows are interleaved
-    const float* scales;         // (16 × panels,)
-    const std::int32_t* sums;    // (16 × panels,): of the weights of each row
-    const float* bias;           // (16 × panels,), or null
+    const std::int8_t* weights;      // of eight bits, or of four: see dots.hpp
+    const std::int8_t* multipliers;  // of groups of columns, (panels, groups, 16); null if the weights have eight bits
+    const float* scales;             // (16 × panels,)
+    const float* bias;               // (16 × panels,), or null
     std::int32_t panels, columns;
 };
 

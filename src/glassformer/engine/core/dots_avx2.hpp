@@ -1,0 +1,177 @@
+// The products of AVX2: `vpmaddubsw` multiplies unsigned by signed bytes and adds two products in 16 bits.
+#pragma once
+#include "dots.hpp"
+
+namespace glass {
+
+constexpr const char* WAY = "avx2";
+
+template <>
+struct Tile<8> {
+    static constexpr int PANELS = 1, ROWS = 8;
+    static constexpr int PANELS_ONE_ROW = 4;
+};
+
+template <>
+struct Tile<4> {
+    static constexpr int PANELS = 1, ROWS = 6;
+    static constexpr int PANELS_ONE_ROW = 2;
+};
+
+// Eight bits. Two products in 16 bits can saturate, so 128 is added to the weights and 128 × the sum of the activations is subtracted;
+// and two neighboring activations may add up to ±128 at most: 255 × 128 fits in 16 bits. Few pairs of a row whose largest is 127
+// exceed that: their excess is split off and multiplied on its own.
+constexpr int MOST = 128;
+
+inline int excess_of(int sum) { return sum > MOST ? sum - MOST : sum < -MOST ? sum + MOST : 0; }
+
+inline Excess split_excess(std::int8_t* x, int column) {
+    Excess excess{column, {}};
+    for (int i = 1; i < FOUR; i += 2) {
+        excess.four[i] = static_cast<std::int8_t>(excess_of(x[column + i - 1] + x[column + i]));
+        x[column + i] = static_cast<std::int8_t>(x[column + i] - excess.four[i]);
+    }
+    return excess;
+}
+
+inline void prepare8(Rows& x, int row, int columns) {
+    std::int8_t* numbers = x.numbers.data() + offset(row, columns);
+    std::vector<Excess>& excess = x.excess[static_cast<Size>(row)];
+    excess.clear();
+    __m128i sum = _mm_setzero_si128();
+    for (int k = 0; k < columns; k += LANES) {
+        const __m128i pairs = _mm_maddubs_epi16(_mm_set1_epi8(1), _mm_loadu_si128(reinterpret_cast<const __m128i*>(numbers + k)));
+        sum = _mm_add_epi32(sum, _mm_madd_epi16(pairs, _mm_set1_epi16(1)));
+        const int large = _mm_movemask_epi8(_mm_cmpgt_epi16(_mm_abs_epi16(pairs), _mm_set1_epi16(MOST)));  // four bits for each four numbers
+        for (int i = 0; large >> i; i += FOUR)
+            if (large >> i & 15) excess.push_back(split_excess(numbers, k + i));
+    }
+    std::int32_t parts[4];
+    std::memcpy(parts, &sum, sizeof parts);
+    x.sums[static_cast<Size>(row)] = parts[0] + parts[1] + parts[2] + parts[3];
+}
+
+inline __m256i shifted(const std::int8_t* weights) {
+    return _mm256_xor_si256(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(weights)), _mm256_set1_epi8(-128));
+}
+
+inline __m256i products(__m256i weights, const std::int8_t* x) {
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(weights, _mm256_set1_epi32(four_at(x))), _mm256_set1_epi16(1));
+}
+
+// H of a panel's two halves at a time: sixteen registers do not hold the sums of more.
+template <int P, int T, int H>
+inline void half_dots8(const Panels& panels, const Rows& x, int row, int first, Ints (&out)[P][T]) {
+    const std::int8_t* w = panels.weights + first * WIDE * FOUR;
+    const std::int8_t* numbers = x.numbers.data() + offset(row, panels.columns);
+    const Size step = static_cast<Size>(panels.columns);
+    __m256i sums[P][T][H];
+    unrolled<T>([&](auto t) {
+        const __m256i start = _mm256_set1_epi32(-128 * x.sums[static_cast<Size>(row + t)]);
+        unrolled<P>([&](auto p) { unrolled<H>([&](auto h) { sums[p][t][h] = start; }); });
+    });
+#pragma GCC unroll 2
+    for (int k = 0; k < panels.columns; k += FOUR, w += FOUR * LANES, numbers += FOUR)
+        unrolled<P>([&](auto p) {
+            const std::int8_t* from = w + p * panels.step;
+            if (first == 0) __builtin_prefetch(from + AHEAD);
+            unrolled<H>([&](auto h) {
+                const __m256i weights = shifted(from + h * WIDE * FOUR);
+                unrolled<T>([&](auto t) { sums[p][t][h] = _mm256_add_epi32(sums[p][t][h], products(weights, numbers + t * step)); });
+            });
+        });
+    unrolled<P>([&](auto p) {
+        unrolled<T>([&](auto t) {
+            unrolled<H>([&](auto h) { out[p][t].part[first + h] = reinterpret_cast<IntPart>(sums[p][t][h]); });
+        });
+    });
+}
+
+template <int P, int T>
+void dots8(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
+    if constexpr (T == 1) {
+        half_dots8<P, T, 2>(panels, x, row, 0, out);
+    } else {
+        half_dots8<P, T, 1>(panels, x, row, 0, out);
+        half_dots8<P, T, 1>(panels, x, row, 1, out);
+    }
+    for (int t = 0; t < T; t++)
+        for (const Excess& one : x.excess[static_cast<Size>(row + t)])
+            for (int p = 0; p < P; p++)
+                for (int h = 0; h < PARTS; h++) {
+                    const std::int8_t* from = panels.weights + static_cast<Size>(p) * panels.step + one.column * LANES + h * WIDE * FOUR;
+                    out[p][t].part[h] += reinterpret_cast<IntPart>(products(shifted(from), one.four));
+                }
+}
+
+// Four bits. Weights are stored plus 8: 0 to 15, so no pair of products saturates. A group is summed in 16 bits, whose additions may
+// wrap around: what counts is that its final sum fits, GROUP / 2 columns of at most 8 × 127 in each half of a lane.
+static_assert(GROUP / 2 * 8 * 127 <= 32767);
+
+inline void prepare4(Rows& x, int row, int columns) {
+    const std::int8_t* numbers = x.numbers.data() + offset(row, columns);
+    std::int32_t* starts = x.starts.data() + offset(row, groups_of(columns));
+    for (int k = 0; k < columns; k += GROUP) {
+        std::int16_t halves[2] = {};  // -8 × the sum of the columns that each half of a lane adds up
+        for (int i = k; i < std::min(columns, k + GROUP); i++) halves[i / 2 % 2] = static_cast<std::int16_t>(halves[i / 2 % 2] - 8 * numbers[i]);
+        std::memcpy(starts++, halves, sizeof halves);
+    }
+}
+
+template <int P, int T, int H>
+inline void half_dots4(const Panels& panels, const Rows& x, int row, int first_half, Ints (&out)[P][T]) {
+    const std::int8_t *w = panels.weights + first_half * WIDE * FOUR, *multipliers = panels.multipliers + first_half * WIDE;
+    const std::int8_t* numbers = x.numbers.data() + offset(row, panels.columns);
+    const int groups = groups_of(panels.columns);
+    const std::int32_t* starts = x.starts.data() + offset(row, groups);
+    const Size step = static_cast<Size>(panels.columns);
+    const __m256i low = _mm256_set1_epi8(15);
+    __m256i sums[P][T][H];
+    unrolled<P>([&](auto p) { unrolled<T>([&](auto t) { unrolled<H>([&](auto h) { sums[p][t][h] = _mm256_setzero_si256(); }); }); });
+    for (int g = 0, k = 0; g < groups; g++, multipliers += LANES) {
+        __m256i part[P][T][H];
+        unrolled<T>([&](auto t) {
+            const __m256i start = _mm256_set1_epi32(starts[t * static_cast<Size>(groups) + static_cast<Size>(g)]);
+            unrolled<P>([&](auto p) { unrolled<H>([&](auto h) { part[p][t][h] = start; }); });
+        });
+        for (const int end = std::min(panels.columns, k + GROUP); k < end; k += EIGHT, w += FOUR * LANES)
+            unrolled<P>([&](auto p) {
+                const std::int8_t* from = w + p * panels.step;
+                if (first_half == 0) __builtin_prefetch(from + AHEAD);
+                unrolled<H>([&](auto h) {
+                    const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + h * WIDE * FOUR));
+                    const __m256i first = _mm256_and_si256(both, low), second = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);
+                    unrolled<T>([&](auto t) {
+                        const std::int8_t* eight = numbers + t * step + k;
+                        const __m256i one = _mm256_maddubs_epi16(first, _mm256_set1_epi32(four_at(eight)));
+                        const __m256i two = _mm256_maddubs_epi16(second, _mm256_set1_epi32(four_at(eight + FOUR)));
+                        part[p][t][h] = _mm256_add_epi16(part[p][t][h], _mm256_add_epi16(one, two));
+                    });
+                });
+            });
+        unrolled<P>([&](auto p) {
+            unrolled<H>([&](auto h) {
+                const __m128i eight = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(multipliers + p * panels.multiplier_step + h * WIDE));
+                const __m256i by = _mm256_cvtepi8_epi32(eight), twice = _mm256_or_si256(by, _mm256_slli_epi32(by, 16));
+                unrolled<T>([&](auto t) { sums[p][t][h] = _mm256_add_epi32(sums[p][t][h], _mm256_madd_epi16(part[p][t][h], twice)); });
+            });
+        });
+    }
+    unrolled<P>([&](auto p) {
+        unrolled<T>([&](auto t) {
+            unrolled<H>([&](auto h) { out[p][t].part[first_half + h] = reinterpret_cast<IntPart>(sums[p][t][h]); });
+        });
+    });
+}
+
+template <int P, int T>
+void dots4(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
+    if constexpr (T == 1) {
+        half_dots4<P, T, 2>(panels, x, row, 0, out);
+    } else {
+        half_dots4<P, T, 1>(panels, x, row, 0, out);
+        half_dots4<P, T, 1>(panels, x, row, 1, out);
+    }
+}
+
+}  // namespace glass

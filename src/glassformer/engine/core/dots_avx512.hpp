@@ -1,0 +1,116 @@
+// The products of AVX-512 with VNNI: `vpdpbusd` adds four products of unsigned by signed bytes to each of sixteen sums, exactly.
+#pragma once
+#include "dots.hpp"
+
+namespace glass {
+
+constexpr const char* WAY = "avx512";
+constexpr __mmask16 ALL = 0xffff;  // for intrinsics whose plain form makes GCC warn of a register that is not set
+
+template <>
+struct Tile<8> {
+    static constexpr int PANELS = 2, ROWS = 12;  // 24 sums, two weights, and what is broadcast
+    static constexpr int PANELS_ONE_ROW = 4;
+};
+
+template <>
+struct Tile<4> {
+    static constexpr int PANELS = 1, ROWS = 12;  // 12 sums and 12 sums of a group
+    static constexpr int PANELS_ONE_ROW = 4;
+};
+
+// In assembly, because GCC copies the sum to another register before the intrinsic and back after it.
+GLASS_INLINE __m512i add_products(__m512i sum, __m512i weights, __m512i numbers) {
+    asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(weights), "v"(numbers));
+    return sum;
+}
+
+inline void prepare8(Rows& x, int row, int columns) {
+    const std::int8_t* numbers = x.numbers.data() + offset(row, columns);
+    __m128i sum = _mm_setzero_si128();
+    for (int k = 0; k < columns; k += LANES)
+        sum = _mm_dpbusd_epi32(sum, _mm_set1_epi8(1), _mm_loadu_si128(reinterpret_cast<const __m128i*>(numbers + k)));
+    std::int32_t parts[4];
+    std::memcpy(parts, &sum, sizeof parts);
+    x.sums[static_cast<Size>(row)] = parts[0] + parts[1] + parts[2] + parts[3];
+}
+
+// Weights are signed: 128 is added to make them unsigned, and 128 × the sum of the row is subtracted at the start.
+template <int P, int T>
+void dots8(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
+    const std::int8_t* w = panels.weights;
+    const std::int8_t* numbers = x.numbers.data() + offset(row, panels.columns);
+    const Size step = static_cast<Size>(panels.columns);
+    __m512i sums[P][T];
+    unrolled<T>([&](auto t) {
+        const __m512i start = _mm512_set1_epi32(-128 * x.sums[static_cast<Size>(row + t)]);
+        unrolled<P>([&](auto p) { sums[p][t] = start; });
+    });
+    for (int k = 0; k < panels.columns; k += FOUR, w += FOUR * LANES, numbers += FOUR) {
+        __m512i weights[P];
+        unrolled<P>([&](auto p) {
+            const std::int8_t* from = w + p * panels.step;
+            weights[p] = _mm512_xor_si512(_mm512_loadu_si512(from), _mm512_set1_epi8(-128));
+            __builtin_prefetch(from + AHEAD);
+        });
+        unrolled<T>([&](auto t) {
+            const __m512i broadcast = _mm512_set1_epi32(four_at(numbers + t * step));
+            unrolled<P>([&](auto p) { sums[p][t] = add_products(sums[p][t], weights[p], broadcast); });
+        });
+    }
+    unrolled<P>([&](auto p) { unrolled<T>([&](auto t) { out[p][t].part[0] = reinterpret_cast<IntPart>(sums[p][t]); }); });
+}
+
+// Weights are stored plus 8, so a group starts from -8 × the sum of its activations.
+inline void prepare4(Rows& x, int row, int columns) {
+    const std::int8_t* numbers = x.numbers.data() + offset(row, columns);
+    std::int32_t* starts = x.starts.data() + offset(row, groups_of(columns));
+    for (int k = 0; k < columns; k += GROUP) {
+        int sum = 0;
+        for (int i = k; i < std::min(columns, k + GROUP); i++) sum += numbers[i];
+        *starts++ = -8 * sum;
+    }
+}
+
+template <int P, int T>
+void dots4(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
+    const std::int8_t *w = panels.weights, *multipliers = panels.multipliers;
+    const std::int8_t* numbers = x.numbers.data() + offset(row, panels.columns);
+    const int groups = groups_of(panels.columns);
+    const std::int32_t* starts = x.starts.data() + offset(row, groups);
+    const Size step = static_cast<Size>(panels.columns);
+    const __m512i low = _mm512_set1_epi8(15);
+    __m512i sums[P][T];
+    unrolled<P>([&](auto p) { unrolled<T>([&](auto t) { sums[p][t] = _mm512_setzero_si512(); }); });
+    for (int g = 0, k = 0; g < groups; g++, multipliers += LANES) {
+        __m512i part[P][T];
+        unrolled<T>([&](auto t) {
+            const __m512i start = _mm512_set1_epi32(starts[t * static_cast<Size>(groups) + static_cast<Size>(g)]);
+            unrolled<P>([&](auto p) { part[p][t] = start; });
+        });
+        for (const int end = std::min(panels.columns, k + GROUP); k < end; k += EIGHT, w += FOUR * LANES) {
+            __m512i first[P], second[P];
+            unrolled<P>([&](auto p) {
+                const std::int8_t* from = w + p * panels.step;
+                const __m512i both = _mm512_loadu_si512(from);
+                first[p] = _mm512_and_si512(both, low);
+                second[p] = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
+                __builtin_prefetch(from + AHEAD);
+            });
+            unrolled<T>([&](auto t) {
+                const std::int8_t* eight = numbers + t * step + k;
+                const __m512i one = _mm512_set1_epi32(four_at(eight)), two = _mm512_set1_epi32(four_at(eight + FOUR));
+                unrolled<P>([&](auto p) { part[p][t] = add_products(part[p][t], first[p], one); });
+                unrolled<P>([&](auto p) { part[p][t] = add_products(part[p][t], second[p], two); });
+            });
+        }
+        unrolled<P>([&](auto p) {
+            const std::int8_t* from = multipliers + p * panels.multiplier_step;
+            const __m512i by = _mm512_maskz_cvtepi8_epi32(ALL, _mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+            unrolled<T>([&](auto t) { sums[p][t] = _mm512_add_epi32(sums[p][t], _mm512_mullo_epi32(part[p][t], by)); });
+        });
+    }
+    unrolled<P>([&](auto p) { unrolled<T>([&](auto t) { out[p][t].part[0] = reinterpret_cast<IntPart>(sums[p][t]); }); });
+}
+
+}  // namespace glass
