@@ -37,11 +37,11 @@ def random_model(seed: int = 0, **sizes: Any) -> GPT:
     return model
 
 
-def engine_of(model: GPT, **how: Any) -> Engine:
+def engine_of(model: GPT, *, bits: int = 8, **how: Any) -> Engine:
     """The engine of a model in torch."""
     config = asdict(model.config)
     weights = {name: parameter.detach().numpy() for name, parameter in model.named_parameters()}
-    return Engine(config, pack(config, weights), **how)
+    return Engine(config, pack(config, weights, bits=bits), **how)
 
 
 @pytest.fixture(scope="session")
@@ -52,6 +52,12 @@ def model() -> GPT:
 @pytest.fixture(scope="session")
 def engine(model: GPT) -> Engine:
     return engine_of(model, threads=2)
+
+
+@pytest.fixture(scope="session", params=[8, 4], ids=["int8", "int4"])
+def any_engine(model: GPT, request: pytest.FixtureRequest) -> Engine:
+    """An engine with weights of eight bits, and one of four."""
+    return engine_of(model, threads=2, bits=request.param)
 
 
 @pytest.fixture

@@ -62,10 +62,11 @@ SIZES = st.fixed_dictionaries(
     head=st.integers(1, 40),
     seed=st.integers(0, 99),
     way=st.sampled_from(native.ways() or ("none",)),
+    bits=st.sampled_from([8, 4]),
     data=st.data(),
 )
 def test_any_shape_is_the_references(
-    sizes: dict[str, Any], head: int, seed: int, way: str, data: st.DataObject
+    sizes: dict[str, Any], head: int, seed: int, way: str, bits: int, data: st.DataObject
 ) -> None:
     """Layers, heads, widths, vocabularies and lengths of all kinds, on every instruction set.
 
@@ -76,10 +77,22 @@ def test_any_shape_is_the_references(
     ids = text(
         np.random.default_rng(seed), model, data.draw(st.integers(1, sizes["context"]), label="length")
     )
-    got, want = engine_of(model, threads=2, way=way).logits(ids), reference.logits(model, ids)
+    engine = engine_of(model, threads=2, way=way, bits=bits)
+    weights = reference.eight_bits if bits == 8 else reference.packed(engine._arrays)
+    got, want = engine.logits(ids), reference.logits(model, ids, weights)
     assert got.shape == want.shape
     assert np.abs(got - want).max() <= 0.2 * max(1.0, want.std())
     assert np.abs(got - want).mean() <= 0.05 * max(0.2, want.std())
+
+
+def test_four_bits_are_near_the_float_model(model: GPT, rng: np.random.Generator) -> None:
+    """Farther than eight, but no more than that: on random weights, of which every bit counts."""
+    ids = text(rng, model, 64)
+    with torch.no_grad():
+        exact = model(torch.tensor(ids)[None])[0].numpy()
+    four, eight = (engine_of(model, bits=bits).logits(ids) for bits in (4, 8))
+    assert np.corrcoef(four.ravel(), exact.ravel())[0, 1] > 0.95
+    assert np.abs(eight - exact).mean() < np.abs(four - exact).mean() < 20 * np.abs(eight - exact).mean()
 
 
 def test_it_is_near_the_float_model(model: GPT, engine: Engine, rng: np.random.Generator) -> None:
@@ -106,12 +119,15 @@ def test_every_key_of_a_configuration_counts(change: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("way", native.ways())
-def test_pieces_threads_and_rewinding_change_no_bit(model: GPT, way: str, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("bits", [8, 4])
+def test_pieces_threads_and_rewinding_change_no_bit(
+    model: GPT, way: str, bits: int, rng: np.random.Generator
+) -> None:
     """Chunks of 1, 2, 3, 16 and all; one, two and three threads; after a rollback; with the prefix of another
     text.
     """
     ids = text(rng, model, 50)
-    engines = [engine_of(model, threads=threads, way=way) for threads in (1, 2, 3)]
+    engines = [engine_of(model, threads=threads, way=way, bits=bits) for threads in (1, 2, 3)]
     want = read(engines[0], ids)
     for engine in engines:
         for size in (1, 2, 3, 16, 50):
@@ -128,17 +144,19 @@ def test_pieces_threads_and_rewinding_change_no_bit(model: GPT, way: str, rng: n
     np.testing.assert_array_equal(engine.step(ids[None, 49:].repeat(3, 0), other), np.stack([want] * 3))
 
 
-def test_every_instruction_set_gives_the_same_bits(model: GPT, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("bits", [8, 4])
+def test_every_instruction_set_gives_the_same_bits(model: GPT, bits: int, rng: np.random.Generator) -> None:
     """Not only near each other."""
     ids = text(rng, model, 40)
-    found = [engine_of(model, way=way).logits(ids) for way in native.ways()]
+    found = [engine_of(model, way=way, bits=bits).logits(ids) for way in native.ways()]
     assert all(np.array_equal(found[0], other) for other in found)
 
 
-def test_needle_in_any_batch(model: GPT, engine: Engine, rng: np.random.Generator) -> None:
+def test_needle_in_any_batch(model: GPT, any_engine: Engine, rng: np.random.Generator) -> None:
     """One prompt in 200 random batches of 1 to 32, anywhere, among neighbors of all lengths: the same bits
     every time.
     """
+    engine = any_engine
     needle, more = text(rng, model, 17), text(rng, model, 5)
     want = [read(engine, np.concatenate([needle, more[:n]])) for n in range(6)]
     for _ in range(200):

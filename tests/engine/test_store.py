@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from engine.boundary import digest
 from engine.conftest import engine_of, random_model
-from glassformer.durable import hash_file, write_sealed
+from glassformer.durable import write_sealed
 from glassformer.engine import native, store
 from glassformer.engine.quantize import expected, pack
 from glassformer.errors import CheckpointError, InputError, collected_warnings
@@ -106,7 +107,7 @@ def test_malformed_files_are_refused(folder: Path, home: Path) -> None:
     logits(folder)
     note = store.find(folder)
     assert note is not None
-    numbers, start = store._read(next(home.glob("engine/*/numbers.safetensors")))
+    numbers, start, _ = store._read(next(home.glob("engine/*/numbers.safetensors")))
     header = json.loads(bytes(numbers[8:start]))
     name = "blocks.0.attn.qkv.weights"
 
@@ -230,7 +231,7 @@ def test_numbers_with_a_right_checksum(folder: Path) -> None:
     for broken in (whole[:-1], whole[:start], whole[: start - 1], whole[:7], b"", whole + b"\0", other,
                    (2**64 - 1).to_bytes(8, "little") + whole[8:], (0).to_bytes(8, "little") + whole[8:]):  # fmt: skip
         path.write_bytes(broken)
-        seal(folder, note | {"sha256": hash_file(path)})
+        seal(folder, note | {"sha256": digest(path)})
         assert find(folder) is None
     assert logits(folder) == want
 

@@ -22,7 +22,7 @@ FLAGS = [
 ]  # fmt: skip
 WAYS = {
     "plain": [],
-    "avx2": ["-mavx2", "-mf16c"],
+    "avx2": ["-mavx2", "-mfma", "-mf16c"],
     "avx512": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni"],
 }
 

@@ -24,7 +24,7 @@ ACTIVATIONS = {"gelu_tanh": 0, "gelu_erf": 1, "relu": 2}  # as the core numbers 
 INT32 = 2**31 - 1
 # The core adds up to 127 × 128 for each input of a matrix in 32 bits: with more inputs a sum could overflow.
 MOST_INPUTS = INT32 // (127 * 128)
-MOST_INPUTS_INT4 = INT32 // (127 * 8 * 127)  # a multiplier, a weight, an activation
+MOST_INPUTS_INT4 = INT32 // (128 * 8 * 127)  # a multiplier, a weight, an activation
 # The sizes of a model in the order of the core's struct, and the largest of each that its indices allow.
 SIZES = {
     "layers": 10_000,
@@ -108,7 +108,7 @@ def panels(rows: Array) -> Array:
 
 
 def panels4(rows: Array) -> Array:
-    """Rows of weights from -8 to 7 in that order, plus 8; of eight columns the last four are the high bits."""
+    """Rows of -8 to 7 in that order, each plus 8; of eight columns, the last four are the high bits."""
     whole = panels(rows).view(np.uint8) + np.uint8(8)  # wraps around: -8 is 248 there, and becomes 0
     return (whole[:, 0::2] | whole[:, 1::2] << 4).view(np.int8)
 

@@ -13,12 +13,13 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import numpy as np
 
 from glassformer import machine
-from glassformer.durable import hash_file, read_sealed, replace_folder, write_sealed
+from glassformer.durable import read_sealed, replace_folder, write_sealed
 from glassformer.engine.quantize import BITS, Array, bits_of, check_arrays, check_config, expected
 from glassformer.errors import CheckpointError, InputError
 from glassformer.files import MAX_HEADER, parse_json, parse_spans
@@ -30,7 +31,7 @@ FIELDS = {
 }  # fmt: skip
 LINE = 64  # bytes of a cache line; every array starts at one
 DTYPES = {"int8": "I8", "float32": "F32"}  # NumPy's names -> those of safetensors
-PIECE = 1 << 24
+PIECE = 1 << 23  # bytes that a thread reads and hashes at a time
 SUFFIXES = (".json", ".safetensors", ".bpe", ".txt")  # of files that a model or its vocabulary is read from
 
 
@@ -80,7 +81,8 @@ def keep(source: Path, kept: Kept, *, folders: Iterable[Path], stamps: Stamps) -
                 save_file(kept.arrays, fresh / NUMBERS, metadata={"config": _text(kept.config)})
             except SafetensorError as error:  # the library's error for a full disk
                 raise OSError(str(error)) from None
-            write_sealed(fresh / NOTE, note | {"sha256": hash_file(fresh / NUMBERS)})
+            _, _, digest = _read(fresh / NUMBERS)
+            write_sealed(fresh / NOTE, note | {"sha256": digest})
     except OSError:
         if not target.is_dir():  # another process kept the same model meanwhile: its result is as good
             raise
@@ -152,8 +154,8 @@ def forget(source: Path) -> None:
 def read(source: Path, note: dict[str, Any]) -> Kept | None:
     """The quantized form of a folder that a note describes; None if it was modified."""
     try:
-        numbers, start = _read(place(source, bits=note["bits"]) / NUMBERS)
-        if hashlib.sha256(numbers).hexdigest() != note["sha256"]:
+        numbers, start, digest = _read(place(source, bits=note["bits"]) / NUMBERS)
+        if digest != note["sha256"]:
             return None
         arrays = arrays_of(numbers, start, config=note["config"], bits=note["bits"])
         return Kept(note["config"], arrays, note["about"])
@@ -191,24 +193,43 @@ def _memory(size: int) -> mmap.mmap:
     return memory
 
 
-def _read(path: Path) -> tuple[memoryview, int]:
-    """A safetensors file in memory, in large pages where the system has them, and where its arrays start.
+def _read(path: Path) -> tuple[memoryview, int, str]:
+    """A safetensors file in memory, in large pages where the system has them; where its arrays start; a hash.
 
     Every weight is read for every token: with pages of two megabytes instead of four kilobytes that was 1.5
-    times as fast.
+    times as fast. Pieces of the file are read and hashed by several threads, and the hash of the file is that
+    of their hashes: one thread would spend most of a start with it.
     """
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         start = 8 + int.from_bytes(file.read(8), "little")
-        if not 8 < start <= size:
-            raise CheckpointError(f"{path}: too short")
-        shift = -start % LINE
-        memory = _memory(shift + size)
-        numbers = memoryview(memory)[shift:]
-        file.seek(0)
-        done = 0
-        while done < size and (got := file.readinto(numbers[done : done + PIECE])):
-            done += got
-    if done < size:
+    if not 8 < start <= size:
         raise CheckpointError(f"{path}: too short")
-    return numbers.toreadonly(), start
+    shift = -start % LINE
+    numbers = memoryview(_memory(shift + size))[shift:]
+    digest = hashlib.sha256(b"".join(_read_pieces(path, numbers))).hexdigest()
+    return numbers.toreadonly(), start, digest
+
+
+def _read_pieces(path: Path, to: memoryview) -> list[bytes]:
+    """Fill memory from a file, by several threads; returns the hashes of the pieces, in order."""
+    starts = iter(range(0, len(to), PIECE))
+    hashes: dict[int, bytes] = {}
+
+    def work() -> None:
+        with path.open("rb", buffering=0) as file:
+            for first in starts:  # each thread takes the next one; the interpreter's lock makes that safe
+                piece = to[first : first + PIECE]
+                file.seek(first)
+                if file.readinto(piece) == len(piece):
+                    hashes[first] = hashlib.sha256(piece).digest()
+
+    others = [Thread(target=work) for _ in range(machine.threads() - 1)]
+    for thread in others:
+        thread.start()
+    work()
+    for thread in others:
+        thread.join()
+    if len(hashes) * PIECE < len(to):
+        raise CheckpointError(f"{path}: too short")
+    return [hashes[first] for first in sorted(hashes)]

@@ -51,7 +51,7 @@ inline void score(const float* query, Size row, const Half* keys, int width, Flo
         unrolled<G>([&](auto g) { key[g] = load(keys + g * group); });
         unrolled<Q>([&](auto q) {
             const Floats number = splat(query[q * row + static_cast<Size>(k)]);
-            unrolled<G>([&](auto g) { sums[g][q] = sums[g][q] + number * key[g]; });
+            unrolled<G>([&](auto g) { sums[g][q] = multiply_add(number, key[g], sums[g][q]); });
         });
     }
     unrolled<G>([&](auto g) { unrolled<Q>([&](auto q) { out[g][q] = sums[g][q]; }); });
@@ -69,7 +69,7 @@ inline void weighted_sum(const float* weights, Size row, const Half* values, int
         unrolled<V>([&](auto v) { value[v] = load(values + v * LANES); });
         unrolled<Q>([&](auto q) {
             const Floats weight = splat(weights[q * row + static_cast<Size>(n)]);
-            unrolled<V>([&](auto v) { sums[q][v] = sums[q][v] + weight * value[v]; });
+            unrolled<V>([&](auto v) { sums[q][v] = multiply_add(weight, value[v], sums[q][v]); });
         });
     }
     unrolled<Q>([&](auto q) {

@@ -88,6 +88,20 @@ inline void half_dots8(const Panels& panels, const Rows& x, int row, int first, 
 }
 
 template <int P, int T>
+inline void add_excess(const Panels& panels, const std::vector<Excess>& excess, int row, Ints (&out)[P][T]) {
+    for (int p = 0; p < P; p++) {
+        const std::int8_t* w = panels.weights + static_cast<Size>(p) * panels.step;
+        __m256i found[PARTS] = {};  // here, because a byte that is read could be a part of `out`, for all that the compiler knows
+        for (const Excess& one : excess)
+            unrolled<PARTS>([&](auto h) {
+                const __m256i more = products(shifted(w + one.column * LANES + h * WIDE * FOUR), one.four);
+                found[h] = _mm256_add_epi32(found[h], more);
+            });
+        unrolled<PARTS>([&](auto h) { out[p][row].part[h] += reinterpret_cast<IntPart>(found[h]); });
+    }
+}
+
+template <int P, int T>
 void dots8(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
     if constexpr (T == 1) {
         half_dots8<P, T, 2>(panels, x, row, 0, out);
@@ -95,13 +109,7 @@ void dots8(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
         half_dots8<P, T, 1>(panels, x, row, 0, out);
         half_dots8<P, T, 1>(panels, x, row, 1, out);
     }
-    for (int t = 0; t < T; t++)
-        for (const Excess& one : x.excess[static_cast<Size>(row + t)])
-            for (int p = 0; p < P; p++)
-                for (int h = 0; h < PARTS; h++) {
-                    const std::int8_t* from = panels.weights + static_cast<Size>(p) * panels.step + one.column * LANES + h * WIDE * FOUR;
-                    out[p][t].part[h] += reinterpret_cast<IntPart>(products(shifted(from), one.four));
-                }
+    for (int t = 0; t < T; t++) add_excess(panels, x.excess[static_cast<Size>(row + t)], t, out);
 }
 
 // Four bits. Weights are stored plus 8: 0 to 15, so no pair of products saturates. A group is summed in 16 bits, whose additions may

@@ -19,7 +19,7 @@ int glass_has(const char* way) {
     if (!std::strcmp(way, "plain")) return 1;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (!std::strcmp(way, "avx2")) return __builtin_cpu_supports("avx2") != 0;  // every such processor has f16c too
+    if (!std::strcmp(way, "avx2")) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");  // those have f16c too
     if (!std::strcmp(way, "avx512"))
         return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 #endif

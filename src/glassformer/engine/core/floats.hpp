@@ -1,5 +1,6 @@
 // Floats in sixteen lanes: the same order of operations and the same rounding on every machine that has IEEE floats.
-// Nothing calls libm and no multiplication is fused with an addition, so a number does not depend on the instruction set.
+// A multiplication is fused with an addition where `multiply_add` says so, and nowhere else; nothing else calls libm. So a number
+// does not depend on the instruction set.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -62,6 +63,24 @@ GLASS_INLINE Ints operator<<(Ints a, int by) { GLASS_EACH(Ints, a.part[i] << by)
 GLASS_INLINE Ints to_int(Floats a) { GLASS_EACH(Ints, __builtin_convertvector(a.part[i], IntPart)) }
 GLASS_INLINE Floats to_float(Ints a) { GLASS_EACH(Floats, __builtin_convertvector(a.part[i], FloatPart)) }
 GLASS_INLINE Floats bit_cast(Ints a) { GLASS_EACH(Floats, (FloatPart)a.part[i]) }
+
+// a × b + c, rounded once.
+#if defined(__AVX512F__)
+GLASS_INLINE FloatPart multiply_add(FloatPart a, FloatPart b, FloatPart c) {
+    return reinterpret_cast<FloatPart>(_mm512_fmadd_ps(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), reinterpret_cast<__m512>(c)));
+}
+#elif defined(__AVX2__)
+GLASS_INLINE FloatPart multiply_add(FloatPart a, FloatPart b, FloatPart c) {
+    return reinterpret_cast<FloatPart>(_mm256_fmadd_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), reinterpret_cast<__m256>(c)));
+}
+#else
+GLASS_INLINE FloatPart multiply_add(FloatPart a, FloatPart b, FloatPart c) {
+    FloatPart sum;
+    for (int lane = 0; lane < WIDE; lane++) sum[lane] = __builtin_fmaf(a[lane], b[lane], c[lane]);
+    return sum;
+}
+#endif
+GLASS_INLINE Floats multiply_add(Floats a, Floats b, Floats c) { GLASS_EACH(Floats, multiply_add(a.part[i], b.part[i], c.part[i])) }
 
 GLASS_INLINE Floats max(Floats a, Floats b) { GLASS_EACH(Floats, a.part[i] > b.part[i] ? a.part[i] : b.part[i]) }
 GLASS_INLINE Floats min(Floats a, Floats b) { GLASS_EACH(Floats, a.part[i] < b.part[i] ? a.part[i] : b.part[i]) }
@@ -181,14 +200,14 @@ GLASS_INLINE Floats exponential(Floats x) {
     const Ints gone = x < low;
     x = min(max(x, low), splat(88.0f));
     const Floats n = round_nearest(x * splat(1.44269504f));
-    const Floats r = (x - n * splat(0.693359375f)) - n * splat(-2.12194440e-4f);
+    const Floats r = multiply_add(n, splat(2.12194440e-4f), multiply_add(n, splat(-0.693359375f), x));
     Floats y = splat(1.9875691500e-4f);
-    y = y * r + splat(1.3981999507e-3f);
-    y = y * r + splat(8.3334519073e-3f);
-    y = y * r + splat(4.1665795894e-2f);
-    y = y * r + splat(1.6666665459e-1f);
-    y = y * r + splat(5.0000001201e-1f);
-    y = (y * (r * r) + r) + splat(1.0f);
+    y = multiply_add(y, r, splat(1.3981999507e-3f));
+    y = multiply_add(y, r, splat(8.3334519073e-3f));
+    y = multiply_add(y, r, splat(4.1665795894e-2f));
+    y = multiply_add(y, r, splat(1.6666665459e-1f));
+    y = multiply_add(y, r, splat(5.0000001201e-1f));
+    y = multiply_add(y, r * r, r) + splat(1.0f);
     return select(gone, zero(), y * bit_cast((to_int(n) + splat(127)) << 23));
 }
 
@@ -196,10 +215,10 @@ GLASS_INLINE Floats error_function(Floats x) {  // Abramowitz and Stegun 7.1.26,
     const Floats size = select(x < zero(), -x, x);
     const Floats t = splat(1.0f) / (splat(1.0f) + splat(0.3275911f) * size);
     Floats y = splat(1.061405429f);
-    y = y * t + splat(-1.453152027f);
-    y = y * t + splat(1.421413741f);
-    y = y * t + splat(-0.284496736f);
-    y = y * t + splat(0.254829592f);
+    y = multiply_add(y, t, splat(-1.453152027f));
+    y = multiply_add(y, t, splat(1.421413741f));
+    y = multiply_add(y, t, splat(-0.284496736f));
+    y = multiply_add(y, t, splat(0.254829592f));
     y = splat(1.0f) - (y * t) * exponential(-(size * size));
     return select(x < zero(), -y, y);
 }
@@ -209,7 +228,7 @@ enum Activation : std::int32_t { GELU_TANH = 0, GELU_ERF = 1, RELU = 2 };
 GLASS_INLINE Floats activate(Floats x, std::int32_t kind) {
     if (kind == RELU) return max(x, zero());
     if (kind == GELU_ERF) return (splat(0.5f) * x) * (splat(1.0f) + error_function(x * splat(0.70710678f)));
-    const Floats inner = splat(-1.59576912f) * (x + splat(0.044715f) * ((x * x) * x));
+    const Floats inner = splat(-1.59576912f) * multiply_add(splat(0.044715f), (x * x) * x, x);
     return x / (splat(1.0f) + exponential(inner));  // (1 + tanh u) / 2 is 1 / (1 + e^(-2u))
 }
 
