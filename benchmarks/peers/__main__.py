@@ -6,9 +6,9 @@
 Every side lives in a process of its own, every peer in an environment of its own (made in runs/bench/env the
 first time; one is built from its sources, which takes minutes). Samples are taken in turn, one that other
 processes disturbed is taken again; medians are shown, and how many times as fast the native engine is. Random
-weights at the true size have the speed of trained ones. `--write FOLDER` writes speed.md, speed.svg and
-speed.json there. With GPT-2's vocabulary (gpt2_bpe in GLASSFORMER_DATA) the start of `glass generate` is
-measured too.
+weights at the true size have the speed of trained ones. `--write FOLDER` writes speed.json, speed.md
+and its pictures there; figures of other instruction sets stay. With GPT-2's vocabulary (gpt2_bpe in
+GLASSFORMER_DATA) the start of `glass generate` is measured too.
 """
 
 import argparse
@@ -27,10 +27,11 @@ from typing import Any, NamedTuple
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from sides import Peer, environment, in_turn  # noqa: E402  (after its folder is known)
+import limits  # noqa: E402  (after its folder is known)
+from sides import Peer, environment, in_turn  # noqa: E402
 
 THREADS = 2
-OURS = "Glassformer int8"
+OURS, OURS_INT4 = "Glassformer int8", "Glassformer int4"
 RUNS = Path("runs/bench")
 
 
@@ -43,7 +44,8 @@ class Side(NamedTuple):
 
 
 SIDES = {
-    OURS: Side("ours.py", "native"),
+    OURS: Side("ours.py", "int8"),
+    OURS_INT4: Side("ours.py", "int4"),
     "Glassformer torch fp32": Side("ours.py", "torch"),
     "OpenVINO int8": Side("openvino_peer.py", "int8", ("openvino", "nncf")),
     "OpenVINO int4": Side("openvino_peer.py", "int4", ("openvino", "nncf")),
@@ -118,7 +120,7 @@ def measure(model: str, names: list[str], rounds: int) -> dict[str, Any]:
         "prefill": ([long, 1, 1], None, long),
         "batch": ([64, 33, 8], [64, 1, 8], 256),
     }
-    report: dict[str, Any] = {"rounds": rounds, "disturbed": 0, "ratios": {}}
+    report: dict[str, Any] = {"rounds": rounds, "disturbed": 0, "ratios": {}, "ratios of int4": {}}
     for work, (request, reading, tokens) in works.items():
         samples, disturbed = in_turn(peers, request, rounds)
         if reading is not None:
@@ -129,16 +131,16 @@ def measure(model: str, names: list[str], rounds: int) -> dict[str, Any]:
             }
         report["disturbed"] += disturbed
         report[work] = {name: tokens / statistics.median(taken) for name, taken in samples.items()}
-        report["ratios"][work] = {
-            name: statistics.median(theirs / ours for ours, theirs in zip(samples[OURS], taken, strict=True))
-            for name, taken in samples.items()
-        }
-        told = ", ".join(
+        report["ratios"][work] = ratios(samples, OURS)
+        report["ratios of int4"][work] = ratios(samples, OURS_INT4)
+        speeds = ", ".join(
             f"{name} {speed:,.0f} ({report['ratios'][work][name]:.2f} ×)"
             for name, speed in report[work].items()
         )
-        print(f"{model}, {work}: {told}", flush=True)
+        print(f"{model}, {work}: {speeds}", flush=True)
     report["ours"] = ours(peers[OURS], CONTEXT.get(model, 1024), rounds)
+    if OURS_INT4 in peers:
+        report["ours int4"] = ours(peers[OURS_INT4], CONTEXT.get(model, 1024), rounds)
     report["memory"] = {name: peer.ask("memory") for name, peer in peers.items()}
     for peer in peers.values():
         peer.end()
@@ -154,13 +156,27 @@ def measure(model: str, names: list[str], rounds: int) -> dict[str, Any]:
             "1",
         ]
         report["ours"]["glass generate"] = first([*glass, "Once upon a time"], rounds)
-    told = ", ".join(
+    starts = ", ".join(
         f"{name} {report['first'][name]:.2f} s, {report['memory'][name]:,.0f} MB" for name in names
     )
-    print(f"{model}, first token and memory: {told}\n{model}, ours: {report['ours']}", flush=True)
-    file = next((RUNS / "targets" / f"{model}-ours-native" / "home").glob("engine/*/numbers.safetensors"))
-    report["ours"]["file MB"] = file.stat().st_size / 1e6
+    print(f"{model}, first token and memory: {starts}\n{model}, ours: {report['ours']}", flush=True)
+    for name, about in ((OURS, "ours"), (OURS_INT4, "ours int4")):
+        if name in names:
+            file = next((targets[name] / "home").glob("engine/*/numbers.safetensors"))
+            report[about]["file MB"] = file.stat().st_size / 1e6
+    limit = limits.measure(model, threads=THREADS)
+    report["limits"] = limit._asdict() | {"prefill": report["prefill"][OURS] * limits.operations(model) / 1e9}
     return report
+
+
+def ratios(samples: dict[str, list[float]], ours: str) -> dict[str, float]:
+    """How many times as fast as each side one of ours is: medians over rounds."""
+    if ours not in samples:
+        return {}
+    return {
+        name: statistics.median(theirs / mine for mine, theirs in zip(samples[ours], taken, strict=True))
+        for name, taken in samples.items()
+    }
 
 
 def ours(peer: Peer, context: int, rounds: int) -> dict[str, float]:
@@ -227,43 +243,47 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(SIDES), default=list(SIDES))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
-        "--write", type=Path, help="write speed.md, speed.svg and speed.json into this folder"
+        "--write", type=Path, help="write speed.json, speed.md and its pictures into this folder"
     )
     parser.add_argument(
-        "--draw", action="store_true", help="measure nothing: write speed.md and speed.svg of speed.json anew"
+        "--draw", action="store_true", help="measure nothing: write speed.md and its pictures of speed.json anew"
     )
     given = parser.parse_args()
     names = [OURS, *(name for name in given.only if name != OURS)]
     if not given.draw:
-        report: dict[str, Any] = {
-            "machine": {"processor": processor(), "system": platform.platform(), "threads": THREADS},
-            "versions": versions(names),
-            "models": {},
-        }
-        before = given.write / "speed.json" if given.write else Path()
-        before.parent.mkdir(parents=True, exist_ok=True)
-        if (
-            before.is_file()
-        ):  # figures of other models that were taken on the same machine with the same libraries stay
-            old = json.loads(before.read_text())
-            if all(old[part] == report[part] for part in ("machine", "versions")):
-                report["models"] = old["models"]
         for model in given.models:
-            report["models"][model] = measure(model, names, given.rounds)
+            report = about(names) | {"models": {model: measure(model, names, given.rounds)}}
             if given.write:  # after each: what was measured is kept
-                (given.write / "speed.json").write_text(json.dumps(report, indent=2) + "\n")
+                keep(report, given.write / "speed.json")
     if given.write:
         from page import write
 
         write(given.write)
 
 
-def processor() -> str:
-    """The processor, and which instruction set our engine uses on it."""
+def about(names: list[str]) -> dict[str, Any]:
+    """The machine, the day and the libraries of a run."""
     from glassformer import machine
     from glassformer.engine.native import ways
 
-    return f"{machine.cpu()['name']}, {ways()[0]}"
+    return {
+        "instructions": ways()[0],
+        "processor": machine.cpu()["name"],
+        "system": platform.platform(),
+        "threads": THREADS,
+        "date": time.strftime("%Y-%m-%d"),
+        "versions": versions(names),
+    }
+
+
+def keep(report: dict[str, Any], file: Path) -> None:
+    """Put a run among those of other instruction sets; other models of the same machine, libraries and day stay."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    runs = json.loads(file.read_text()) if file.is_file() else {}
+    before = runs.get(report["instructions"], {})
+    if all(before.get(part) == value for part, value in report.items() if part != "models"):
+        report = before | {"models": before["models"] | report["models"]}
+    file.write_text(json.dumps(runs | {report["instructions"]: report}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

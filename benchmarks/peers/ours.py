@@ -1,4 +1,4 @@
-"""Glassformer itself, beside its peers: the native engine (int8) or torch (fp32), by the whole path of
+"""Glassformer itself, beside its peers: the native engine (int8, int4) or torch (fp32), by the whole path of
 `generate_many`.
 """
 
@@ -14,7 +14,7 @@ from adapter import main
 def prepare(checkpoint: Path, target: Path, kind: str) -> None:
     """Quantize the model, as its first use would, into a home of this benchmark's own."""
     (target / "source").symlink_to(checkpoint.resolve())
-    if kind == "native":
+    if kind != "torch":
         load(target, kind)
 
 
@@ -23,7 +23,12 @@ def load(folder: Path, kind: str) -> Any:
     os.environ["GLASSFORMER_HOME"] = str(folder / "home")
     import glassformer as gf
 
-    return gf.load(str((folder / "source").resolve()), engine=kind)
+    source = str((folder / "source").resolve())
+    return (
+        gf.load(source, engine="torch")
+        if kind == "torch"
+        else gf.load(source, engine="native", quantize=kind)
+    )
 
 
 class Loaded:

@@ -4,70 +4,103 @@ import json
 from pathlib import Path
 from typing import Any
 
-OURS = "Glassformer int8"
+OURS, OURS_INT4 = "Glassformer int8", "Glassformer int4"
 WORKS = {"decode": "decode, batch 1", "prefill": "prefill", "batch": "decode, batch 8"}
+NAMES = {"avx512": "AVX-512 with VNNI", "avx2": "AVX2", "plain": "plain C++"}
+INTRODUCTION = """\
+# Speed beside other libraries
+
+Made by `python benchmarks/peers --write docs`; the figures of a model are those of one run, all on one machine. There is a section
+for each instruction set of the native engine.
+
+Tokens a second, and in brackets how many times as fast as that side the native engine is (the median over rounds): with int8
+weights, and behind the stroke with int4. Decode: 128 tokens are written behind 64, without the time of reading those; batch 8: 32
+tokens, eight texts at once. Prefill: 512 tokens are read (480 of the storyteller) and one is written. First token: from the start
+of a process that has the model prepared. Memory is the peak of the process that was measured."""
 
 
 def write(folder: Path) -> None:
-    """Make speed.md and speed.svg of speed.json, all in one folder."""
-    report = json.loads((folder / "speed.json").read_text())
-    (folder / "speed.md").write_text(page(report))
-    picture(report).save(folder / "speed.svg")
-    picture(report).save(folder / "speed-dark.svg", theme="dark")
+    """Make speed.md and the pictures of speed.json, all in one folder."""
+    runs = json.loads((folder / "speed.json").read_text())
+    (folder / "speed.md").write_text(page(runs))
+    for way, report in runs.items():
+        picture(report).save(folder / f"speed-{way}.svg")
+        picture(report).save(folder / f"speed-{way}-dark.svg", theme="dark")
 
 
-def page(report: dict[str, Any]) -> str:
+def page(runs: dict[str, Any]) -> str:
     """The figures in words and tables."""
-    machine = report["machine"]
+    lines = [INTRODUCTION]
+    for way in NAMES:
+        if way in runs:
+            lines += section(way, runs[way])
+    return "\n".join(lines) + "\n"
+
+
+def section(way: str, report: dict[str, Any]) -> list[str]:
+    """All figures of one instruction set."""
     lines = [
-        "# Speed beside other libraries", "",
-        "Made by `python benchmarks/peers --write docs`; the figures of a model are those of one run, all on one machine.", "",
-        f"- Processor: {machine['processor']}; {machine['threads']} threads; sides in turn, medians.",
-        *(f"- {name}: {told}" for name, told in report["versions"].items()), "",
-        "<picture><source media=\"(prefers-color-scheme: dark)\" srcset=\"speed-dark.svg\">",
-        "<img src=\"speed.svg\" alt=\"Tokens a second of every side\"></picture>", "",
-        "Tokens a second, and in brackets how many times as fast as that side the native engine is (the median over rounds).",
-        "Decode: 128 tokens are written behind 64, without the time of reading those; batch 8: 32 tokens, eight texts at once.",
-        "Prefill: 512 tokens are read (480 of the storyteller) and one is written. First token: from the start of a process that",
-        "has the model prepared. Memory is the peak of the process that was measured.",
+        "", f"## {NAMES[way]}", "",
+        f"- {report['processor']}, {report['threads']} threads, {report['date']}; sides in turn, medians.",
+        *(f"- {name}: {version}" for name, version in report["versions"].items()), "",
+        f"<picture><source media=\"(prefers-color-scheme: dark)\" srcset=\"speed-{way}-dark.svg\">",
+        f"<img src=\"speed-{way}.svg\" alt=\"Tokens a second of every side\"></picture>",
     ]  # fmt: skip
     for model, found in report["models"].items():
+        lines += ["", f"### {model}, {NAMES[way]}", "", *table(found), "", *notes(found)]
+    return lines
+
+
+def table(found: dict[str, Any]) -> list[str]:
+    """A row for every side of one model."""
+    lines = [f"| | {' | '.join(WORKS.values())} | first token, s | memory, MB |", "|---|---|---|---|---|---|"]
+    for name in found["decode"]:
+        cells = [f"{found[work][name]:,.0f}{brackets(found, work, name)}" for work in WORKS]
+        lines.append(
+            f"| {name} | {' | '.join(cells)} | {found['first'][name]:.2f} | {found['memory'][name]:,.0f} |"
+        )
+    return lines
+
+
+def brackets(found: dict[str, Any], work: str, name: str) -> str:
+    """How many times as fast as a peer we are, in eight bits and in four."""
+    if name in (OURS, OURS_INT4):
+        return ""
+    ratios = [found["ratios"][work][name]]
+    if four := found.get("ratios of int4", {}).get(work):
+        ratios.append(four[name])
+    return f" ({' / '.join(f'{one:.2f}' for one in ratios)} ×)"
+
+
+def notes(found: dict[str, Any]) -> list[str]:
+    """What was measured of our engine alone."""
+    lines = []
+    for bits, about in (("int8", "ours"), ("int4", "ours int4")):
+        if about not in found:
+            continue
+        ours = found[about]
+        early, late = (name for name in ours if name.startswith("at position"))
         lines += [
-            "",
-            f"## {model}",
-            "",
-            f"| | {' | '.join(WORKS.values())} | first token, s | memory, MB |",
-            "|---|---|---|---|---|---|",
+            f"- {bits}: the weights alone, in a bare loop of matrix-vector products, {ours['bare loop']:,.0f} tokens/s;"
+            f" decoding at position 100 is at {ours[early] / ours['bare loop']:.0%} of it,"
+            f" {late} at {ours[late] / ours[early]:.0%} of 100's."
+            f" Drawn among the 40 best instead of greedy: {ours['default sampling']:,.0f} tokens/s."
+            f" The file has {ours['file MB']:,.0f} MB."
         ]
-        for name in found["decode"]:
-            cells = [
-                f"{found[work][name]:,.0f}"
-                + ("" if name == OURS else f" ({found['ratios'][work][name]:.2f} ×)")
-                for work in WORKS
-            ]
-            lines.append(
-                f"| {name} | {' | '.join(cells)} | {found['first'][name]:.2f} | {found['memory'][name]:,.0f} |"
-            )
-        ours = found["ours"]
-        places = [name for name in ours if name.startswith("at position")]
-        lines += [
-            "",
-            f"- The weights alone, in a bare loop of matrix-vector products: {ours['bare loop']:,.0f} tokens/s;"
-            f" decoding at position 100 is at {ours[places[0]] / ours['bare loop']:.0%} of it.",
-            f"- {places[1].capitalize()}: {ours[places[1]]:,.0f} tokens/s, {ours[places[1]] / ours[places[0]]:.0%} of 100's.",
-            *(
-                [
-                    f"- `glass generate`, from its start to the end of one token: {ours['glass generate']:.2f} s."
-                ]
-                if "glass generate" in ours
-                else []
-            ),
-            f"- Drawn among the 40 best instead of greedy: {ours['default sampling']:,.0f} tokens/s.",
-            f"- While another process takes one core: {ours['contention']:.0%} of the quiet speed.",
-            f"- The quantized file has {ours['file MB']:,.0f} MB.",
-            f"- {found['rounds']} rounds; {found['disturbed']} samples were disturbed by other processes and taken again.",
-        ]
-    return "\n".join(lines) + "\n"
+    if limits := found.get("limits"):
+        registers = limits["registers"]
+        lines.append(
+            f"- Integer products, 10⁹ operations a second: a loop in registers {registers:,.0f},"
+            f" the matrices by 128 rows {limits['products']:,.0f} ({limits['products'] / registers:.0%}),"
+            f" the whole prefill {limits['prefill']:,.0f} ({limits['prefill'] / registers:.0%})."
+        )
+    if start := found["ours"].get("glass generate"):
+        lines.append(f"- `glass generate`, from its start to the end of one token: {start:.2f} s.")
+    return [
+        *lines,
+        f"- While another process takes one core: {found['ours']['contention']:.0%} of the quiet speed.",
+        f"- {found['rounds']} rounds; {found['disturbed']} samples were disturbed by other processes and taken again.",
+    ]
 
 
 def picture(report: dict[str, Any]) -> Any:
@@ -75,23 +108,18 @@ def picture(report: dict[str, Any]) -> Any:
     from glassformer.figures.specs import bars, panels
     from glassformer.figures.view import VERSION, View
 
-    parts = []
+    parts, rows = [], []
     for model, found in report["models"].items():
-        for work, told in WORKS.items():
+        for work, title in WORKS.items():
             names = sorted(found[work], key=lambda name: -found[work][name])
             values = [found[work][name] for name in names]
-            parts.append(bars(names, values, title=f"{model}: {told}, tokens/s"))
-    rows = [
-        [model, told, name, value]
-        for model, found in report["models"].items()
-        for work, told in WORKS.items()
-        for name, value in found[work].items()
-    ]
+            parts.append(bars(names, values, title=f"{model}: {title}, tokens/s"))
+            rows += [[model, title, name, value] for name, value in found[work].items()]
     about = {
         "view": VERSION,
-        "title": "Tokens a second, 2 threads",
+        "title": f"Tokens a second, {report['threads']} threads",
         "sentence": "Tokens a second of every library on every model, longer is faster.",
-        "caption": report["machine"]["processor"],
+        "caption": f"{report['processor']}, {NAMES[report['instructions']]}",
         "table": {"columns": ["model", "work", "library", "tokens/s"], "rows": rows},
     }
     return View(about | panels(parts))
