@@ -140,7 +140,7 @@ BAD = [
     (["bench", "--rounds", "0", "--no-cold"], "rounds"),
     (["eval", "storyteller"], "what"),
     (["eval"], "model"),
-    (["env", "x"], "unexpected extra argument"),
+    (["env", "x"], "too many arguments (x)"),
     (["train", "--kind", "gpt9", "--help"], "gpt9"),
     (["train", "--layers", "four"], "--layers"),
     (["finetune"], "model"),
