@@ -1,13 +1,16 @@
 """glass generate"""
 
+import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glassformer.cli import flags
 from glassformer.cli.flags import PATH, TEXT, Loading, Picture, option, switch
+from glassformer.cli.lines import located, on_one_line, split_lines
 from glassformer.cli.printing import log, print_json, save_answer
 from glassformer.errors import InputError, counted
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
 SEED = "Same seed, same text, on the same engine, device and dtype. None: a new one each time."
 RULE = "─" * 20  # between several answers
+GROUP = 8  # lines that are continued together: none is lost once its group is printed
 DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")  # flags of sampling
 
 
@@ -28,11 +32,19 @@ class Way:
     file: Path | None
     examples: Path | None
     interactive: bool
+    lines: bool
     no_echo: bool
     no_stream: bool
 
     def check(self, picture: Picture, *, several: bool) -> None:
         """Refuse flags that do not go together, before anything is loaded."""
+        if self.lines and self.prompt not in (None, "-"):
+            raise InputError("--lines reads its prompts from a file (-f) or a pipe; it takes no prompt")
+        if self.lines and (self.interactive or several or picture.output is not None):
+            raise InputError(
+                "--lines gives one answer to every line;"
+                " it does not go with --interactive, --num-return-sequences or -o"
+            )
         fixed = self.prompt is not None or self.file is not None
         if self.interactive and (fixed or picture.as_json or several):
             raise InputError(
@@ -111,6 +123,7 @@ class Prompts:
 @option("--examples", type=PATH, help="A file of examples of the task, put before the prompt (few-shot).")
 @option("--edit", type=PATH, help="A file of edits to make to the model first; see glass edit.")
 @switch("-i", "--interactive", help="Ask for prompt after prompt.")
+@switch("--lines", help="Every line of a file (-f) or a pipe is a prompt; one line each, in order.")
 @switch("--no-echo", help="Print only what is new, without the prompt.")
 @switch("--no-stream", help="Print the whole text at the end.")
 @flags.loading_by_any_engine
@@ -129,14 +142,18 @@ def generate(way: Way, loading: Loading, picture: Picture, **given: Any) -> None
     glass generate -o story.svg "Once upon a"    also a picture: every token in the color of its probability
     glass generate --examples sums.txt "3 + 4 =" few-shot: examples first, as many as fit the context
     glass generate --interactive                 prompt after prompt
+    glass generate --lines -f prompts.txt --json     every line a prompt, every answer a line of JSON
 
     What is not given is as the model's makers recommend (its generation_config.json), else as in [brackets].
     A file of examples is text with blank lines between them, or lines of JSON with a prompt and a completion;
     the answer then ends at the end of its line, unless --stop says where.
 
     --json prints an object, or with --num-return-sequences above 1 a list of them. Its text ends before a
-    stop string; tokens, pieces and logprobs include those that it is made of. -o x.json saves something
-    else: the numbers of the picture, every token with its probability.
+    stop string; tokens, pieces and logprobs include those that it is made of; seconds is the time it took.
+    -o x.json saves something else: the numbers of the picture, every token with its probability.
+
+    --lines answers several prompts at once and prints as it goes. A line break in an answer is printed as a
+    blank, except in JSON; an empty line stays one, in JSON null.
     """
     from glassformer.tasks.complete import check_options
 
@@ -162,6 +179,9 @@ def generate(way: Way, loading: Loading, picture: Picture, **given: Any) -> None
     options |= calls
     if way.interactive:
         converse(prompts, options)
+    elif way.lines:
+        where = f"{way.file or 'stdin'}, line "
+        answer_lines(prompts, split_lines(text), options=options, where=where, as_json=picture.as_json)
     elif way.no_stream or picture.as_json or chosen.num_return_sequences > 1 or chosen.num_beams > 1:
         print_whole(prompts.make(text), lm, options=options, picture=picture)
     else:
@@ -219,8 +239,65 @@ def print_whole(shown: Shown, lm: "LanguageModel", *, options: dict[str, Any], p
         for one in full[:1]:
             report_end(one)
         return
-    results = [one.to_dict() | shown.counts for one in found]
+    results = [as_data(one, shown) for one in found]
     print_json(results if len(results) > 1 else results[0])
+
+
+def as_data(completion: "Completion", shown: Shown) -> dict[str, Any]:
+    """What --json prints of an answer."""
+    return completion.to_dict() | {"seconds": round(completion.seconds, 4)} | shown.counts
+
+
+def answer_lines(
+    prompts: Prompts, lines: list[str], *, options: dict[str, Any], where: str, as_json: bool
+) -> None:
+    """Continue every line, some at once, and print the answers in their order, one line each."""
+    from glassformer.cli.progress import progress_bar
+
+    if not any(line.strip() for line in lines):
+        raise InputError("--lines: there is no prompt, every line is empty")
+    # One seed for all: a line has the same answer as alone, whichever lines are around it.
+    options = {"seed": int.from_bytes(os.urandom(4))} | options
+    with progress_bar("generating") as progress:
+        for start in range(0, len(lines), GROUP):
+            group = lines[start : start + GROUP]
+            for at, found in enumerate(_group(prompts, group, options)):
+                if isinstance(found, InputError):
+                    raise located(found, where, start + at)
+                print(_line_of(found, as_json))
+            sys.stdout.flush()
+            progress(start + len(group), len(lines))
+
+
+Answered = tuple[Shown, "Completion"]
+
+
+def _group(
+    prompts: Prompts, lines: list[str], options: dict[str, Any]
+) -> "Iterator[Answered | InputError | None]":
+    """The answers to some lines, None for an empty one; where one cannot be read, the error in its place."""
+    made = [prompts.make(line) for line in lines if line.strip()]
+    try:
+        found = iter(prompts.lm.generate_many([one.prompt for one in made], **options))
+    except InputError as error:
+        if len(lines) == 1:
+            yield error
+            return
+        for line in lines:  # alone, to find the one that is meant
+            yield from _group(prompts, [line], options)
+        return
+    shown = iter(made)
+    for line in lines:
+        yield (next(shown), next(found)) if line.strip() else None
+
+
+def _line_of(answered: Answered | None, as_json: bool) -> str:
+    if answered is None:
+        return "null" if as_json else ""
+    shown, completion = answered
+    if as_json:
+        return json.dumps(as_data(completion, shown), ensure_ascii=False)
+    return on_one_line(shown.text + completion.text)
 
 
 def save(completion: "Completion", picture: Picture) -> None:

@@ -1,6 +1,7 @@
 """Complete a text: a language model, and the result one can ask questions of."""
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -120,7 +121,7 @@ class LanguageModel(Model):
             for choice in range(options.num_return_sequences)
         ]
         pieces = self._pieces(backend, completions, options=options, stops=stops, cancelled=cancelled)
-        return completions, pieces if session is None else _finished(pieces, session)
+        return completions, _timed(pieces if session is None else _finished(pieces, session))
 
     def _shown(self, prompt: Prompt) -> str:
         return prompt if isinstance(prompt, str) else self.text_of(prompt)
@@ -211,6 +212,14 @@ def _stop_strings(stop: str | Sequence[str]) -> tuple[str, ...]:
     if not isinstance(stop, Sequence):
         raise InputError(f"stop must be a text or a sequence of texts, not {stop!r}")
     return (stop,) if isinstance(stop, str) else tuple(stop)
+
+
+def _timed(pieces: Pieces) -> Pieces:
+    """The pieces; every completion learns how long it has taken so far."""
+    start = time.monotonic()
+    for completion, piece in pieces:
+        completion.seconds = time.monotonic() - start
+        yield completion, piece
 
 
 def _finished(pieces: Pieces, session: Any) -> Pieces:
