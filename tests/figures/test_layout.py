@@ -285,6 +285,9 @@ def test_labels_and_numbers() -> None:
         assert len({tick(one, step) for one in places}) == len(places) >= 3
     assert [number(one) for one in (8e-7, -8.123e-7, 1e20, -np.inf)] == ["8e−7", "−8e−7", "1e20", "−∞"]
     assert percent(8e-7) == "8e−5 %"
+    assert [number(one) for one in (9.4e-5, 9.6e-5, -9.96e-12)] == ["9e−5", "1e−4", "−1e−11"]
+    assert [number(one) for one in (1e15, 7.7e15, -9.6e15)] == ["1e15", "8e15", "−1e16"]
+    assert [number(one) for one in (1e-307, 5e-324, 1.7e308)] == ["1e−307", "0", "2e308"]
 
 
 def test_bars_below_zero_and_a_shared_range() -> None:

@@ -293,7 +293,11 @@ def test_numbers_are_written_as_in_python(page: Any) -> None:
         0.25,
         99.95,
         999.5,
+        9.6e-5,
         1e15,
+        7.7e15,
+        9.6e20,
+        5e-324,
         *rng.normal(size=500).tolist(),
         *rng.random(500).tolist(),
     ]
