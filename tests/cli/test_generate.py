@@ -248,7 +248,9 @@ def test_a_model_that_the_native_engine_does_not_run(glass, tmp_path: Path) -> N
 
 def test_every_line_is_a_prompt(glass, model: str, tmp_path: Path) -> None:
     """In order, each with the answer it has alone; an empty line stays one; from a file or a pipe."""
-    lines = [f"The {word}" for word in "cat dog bird fish cow fox owl bee ant hen".split()]
+    lines = [
+        f"The {word}" for word in ["cat", "dog", "bird", "fish", "cow", "fox", "owl", "bee", "ant", "hen"]
+    ]
     lines.insert(1, "")
     (tmp_path / "prompts.txt").write_text("\n".join(lines) + "\n")
     how = ("generate", "-m", model, "-n", "6", "-s", "2", "--lines")

@@ -158,10 +158,8 @@ def generate(way: Way, loading: Loading, picture: Picture, **given: Any) -> None
     from glassformer.tasks.complete import check_options
 
     options = options_of(given)
-    calls: dict[str, Any] = {}  # what is no option of choosing tokens
-    for key in ("special", "stop", "edits"):
-        if key in options:
-            calls[key] = options.pop(key)
+    # What is no option of choosing tokens.
+    calls = {key: options.pop(key) for key in ("special", "stop", "edits") if key in options}
     chosen = check_options(options)  # what is wrong is said before the model is loaded
     way.check(picture, several=chosen.num_return_sequences > 1)
     text = "" if way.interactive else flags.read_text(way.prompt, way.file)
@@ -169,23 +167,28 @@ def generate(way: Way, loading: Loading, picture: Picture, **given: Any) -> None
 
     lm = loading.load_language_model()
     chosen = lm.options(**options)
-    if examples and chosen.num_beams > 1:
-        raise InputError("--examples ends an answer at a line end, which beam search (--num-beams) cannot do")
-    if chosen.num_beams > 1:
-        flags.refuse(*DRAWING, why="does not go with --num-beams: beam search draws nothing")
-    else:
-        flags.refuse("length_penalty", "early_stopping", why="is for beam search: it needs --num-beams")
+    _check_search(chosen.num_beams, has_examples=bool(examples))
     prompts = Prompts(lm, examples, options, echo=not way.no_echo)
     options |= calls
+    whole = way.no_stream or picture.as_json or chosen.num_return_sequences > 1 or chosen.num_beams > 1
     if way.interactive:
         converse(prompts, options)
     elif way.lines:
-        where = f"{way.file or 'stdin'}, line "
-        answer_lines(prompts, split_lines(text), options=options, where=where, as_json=picture.as_json)
-    elif way.no_stream or picture.as_json or chosen.num_return_sequences > 1 or chosen.num_beams > 1:
+        answer_lines(prompts, text, options=options, file=way.file, as_json=picture.as_json)
+    elif whole:
         print_whole(prompts.make(text), lm, options=options, picture=picture)
     else:
         save(stream(prompts.make(text), lm, options=options), picture)
+
+
+def _check_search(num_beams: int, *, has_examples: bool) -> None:
+    """Refuse flags that have no meaning with beam search, or without it."""
+    if num_beams == 1:
+        flags.refuse("length_penalty", "early_stopping", why="is for beam search: it needs --num-beams")
+        return
+    if has_examples:
+        raise InputError("--examples ends an answer at a line end, which beam search (--num-beams) cannot do")
+    flags.refuse(*DRAWING, why="does not go with --num-beams: beam search draws nothing")
 
 
 def options_of(given: dict[str, Any]) -> dict[str, Any]:
@@ -249,11 +252,12 @@ def as_data(completion: "Completion", shown: Shown) -> dict[str, Any]:
 
 
 def answer_lines(
-    prompts: Prompts, lines: list[str], *, options: dict[str, Any], where: str, as_json: bool
+    prompts: Prompts, text: str, *, options: dict[str, Any], file: Path | None, as_json: bool
 ) -> None:
     """Continue every line, some at once, and print the answers in their order, one line each."""
     from glassformer.cli.progress import progress_bar
 
+    lines = split_lines(text)
     if not any(line.strip() for line in lines):
         raise InputError("--lines: there is no prompt, every line is empty")
     # One seed for all: a line has the same answer as alone, whichever lines are around it.
@@ -263,7 +267,7 @@ def answer_lines(
             group = lines[start : start + GROUP]
             for at, found in enumerate(_group(prompts, group, options)):
                 if isinstance(found, InputError):
-                    raise located(found, where, start + at)
+                    raise located(found, f"{file or 'stdin'}, line ", start + at)
                 print(_line_of(found, as_json))
             sys.stdout.flush()
             progress(start + len(group), len(lines))

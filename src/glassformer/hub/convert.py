@@ -15,6 +15,7 @@ from glassformer.errors import CheckpointError, InputError
 from glassformer.files import read_json
 from glassformer.hub.families import Pickled, family_of
 from glassformer.hub.folder import CONFIG, WEIGHTS, load_folder, save_folder
+from glassformer.hub.generation_config import read_generation_config, write_generation_config
 from glassformer.hub.mapping import recognize
 from glassformer.hub.tensors import StoredTensor, read_header
 from glassformer.hub.vocabulary import load_tokenizer
@@ -59,7 +60,8 @@ def convert(
             raise CheckpointError(
                 f"the tokenizer has {len(vocabulary):,} tokens, the model only {loaded.model.vocab:,}"
             )
-        save_folder(target, loaded.model, tokenizer=vocabulary, dtype=dtype)
+        generation = write_generation_config(*read_generation_config(source.parent))
+        save_folder(target, loaded.model, tokenizer=vocabulary, dtype=dtype, generation=generation)
 
 
 def _find(source: Path) -> Path:

@@ -324,9 +324,11 @@ class Model:
         It holds all weights: of a model that was loaded from a LoRA folder, base and LoRA merged.
         """
         from glassformer.hub.folder import parse_dtype, save_folder
+        from glassformer.hub.generation_config import write_generation_config
 
         kind = None if dtype is None else parse_dtype(dtype)
-        save_folder(Path(folder), self._load(), tokenizer=self.tokenizer, dtype=kind)
+        generation = write_generation_config(self.settings, self.ends)
+        save_folder(Path(folder), self._load(), tokenizer=self.tokenizer, dtype=kind, generation=generation)
 
     # Questions: see `glassformer.answers.QUESTIONS`. A model that lacks what one needs says so.
 
