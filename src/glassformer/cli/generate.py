@@ -159,7 +159,7 @@ def generate(way: Way, loading: Loading, picture: Picture, **given: Any) -> None
 
     options = options_of(given)
     # What is no option of choosing tokens.
-    calls = {key: options.pop(key) for key in ("special", "stop", "edits") if key in options}
+    calls: dict[str, Any] = {key: options.pop(key) for key in ("special", "stop", "edits") if key in options}
     chosen = check_options(options)  # what is wrong is said before the model is loaded
     way.check(picture, several=chosen.num_return_sequences > 1)
     text = "" if way.interactive else flags.read_text(way.prompt, way.file)
@@ -267,7 +267,7 @@ def answer_lines(
             group = lines[start : start + GROUP]
             for at, found in enumerate(_group(prompts, group, options)):
                 if isinstance(found, InputError):
-                    raise located(found, f"{file or 'stdin'}, line ", start + at)
+                    raise located(found, f"{file or 'stdin'}, line ", before=start + at)
                 print(_line_of(found, as_json))
             sys.stdout.flush()
             progress(start + len(group), len(lines))

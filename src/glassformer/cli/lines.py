@@ -13,7 +13,7 @@ def on_one_line(text: str) -> str:
     return " ".join(text.splitlines())
 
 
-def located(error: InputError, where: str, before: int) -> InputError:
+def located(error: InputError, where: str, *, before: int) -> InputError:
     """The error, with the number of its line and what became of the lines before it."""
     if not where:
         return error

@@ -112,7 +112,7 @@ def _translated(
         sys.stdout.flush()
         progress(start + len(good), len(lines))
         if fault is not None:
-            raise located(fault[1], where, start + len(good))
+            raise located(fault[1], where, before=start + len(good))
 
 
 def _first_fault(
