@@ -629,11 +629,11 @@ def _decimals(value: float) -> str:
 
 
 def steps(
-    text: Text, *, layer: int, head: int, position: int = -1, stack: str = "", part: str = "attn"
+    text: Text, *, layer: int, head: int, position: str | int = -1, stack: str = "", part: str = "attn"
 ) -> Steps:
-    """The five steps of one query; `part` is as in `attention`."""
+    """The five steps of one query, at a position or of a word's last token; `part` is as in `attention`."""
     reading = text.reading()
-    at = reading.check_position(position, stack=stack)
+    at = text.read_by(stack).position(position)
     found = attending.query_steps(reading, layer=layer, head=head, position=at, stack=stack, part=part)
     queries, sources = text.axes(stack=stack, part=part)
     where = f"layer {layer}, head {head}, query {quoted(queries.labels[at])} at {at}"

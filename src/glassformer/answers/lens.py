@@ -265,11 +265,11 @@ class WatchedRankings(Answer):
 
 
 def rankings_watch(
-    text: Text, *, watch: str | int | Sequence[str | int], position: int = -1
+    text: Text, *, watch: str | int | Sequence[str | int], position: str | int = -1
 ) -> WatchedRankings:
     """Some words against each other after a position: at which rank every layer had each of them."""
     reading = text.reading()
-    at = reading.check_position(position)
+    at = text.position(position)
     tokens = [text.find_token(word) for word in several(watch)]
     if not tokens:
         raise InputError("name at least one token to watch, as in ' is'")
@@ -314,11 +314,11 @@ class Attribution(Answer, lensing.Attribution):
 
 
 def attribution(
-    text: Text, *, position: int = -1, token: str | int | None = None, foil: str | int | None = None
+    text: Text, *, position: str | int = -1, token: str | int | None = None, foil: str | int | None = None
 ) -> Attribution:
     """Which parts raise the logit of a token (by default the likeliest), or its lead over a foil."""
     reading = text.reading()
-    at = reading.check_position(position)
+    at = text.position(position)
     chosen = lensing.likeliest(reading, position=at) if token is None else text.find_token(token)
     other = None if foil is None else text.find_token(foil)
     found = lensing.attribution(reading, position=at, token=chosen, foil=other)
@@ -396,10 +396,10 @@ class Residual(Answer, lensing.Residual):
         return self.last_row()
 
 
-def residual(text: Text, *, position: int = -1) -> Residual:
+def residual(text: Text, *, position: str | int = -1) -> Residual:
     """A position's vector through the layers: its norm, what is added, what it would predict."""
     reading = text.reading()
-    at = reading.check_position(position)
+    at = text.position(position)
     predicted = lensing.lens(reading, k=1)
     found = lensing.residual(reading, position=at)
     return Residual(

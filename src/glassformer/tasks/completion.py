@@ -186,7 +186,7 @@ class Completion(Explained):
         return self.saliency(ECCO.get(attr_method, attr_method), tested=False)
 
     def layer_predictions(
-        self, position: int | None = None, layer: int | None = None, *, topk: int = 10
+        self, position: str | int | None = None, layer: int | None = None, *, topk: int = 10
     ) -> "Lens":
         """Ecco's name for `lens`; after one position or all, of one layer or all."""
         found = self.lens(topk)
