@@ -292,3 +292,30 @@ def test_json_says_how_long_it_took(glass, model: str) -> None:
     assert json.loads(glass(*how, "-n", "1", "Once")[1])["seconds"] > 0
     several = json.loads(glass(*how, "-n", "2", "--num-return-sequences", "2", "Once")[1])
     assert all(answer["seconds"] > 0 for answer in several)
+
+
+@pytest.mark.parametrize("line", [
+    ["generate", "-n", "2"], ["top", "-k", "1"], ["lens"], ["generate", "-n", "2", "--json"],
+])  # fmt: skip
+def test_a_blank_at_the_end_of_a_prompt_gets_a_hint(glass, caplog, line: list[str]) -> None:
+    """Where the blank before a word is part of its token; once, and not for other ends."""
+    assert glass(*line, "Once upon a")[0] == glass(*line, "Once upon a\n")[0] == glass(*line, " ")[0] == 0
+    assert not caplog.records
+    assert glass(*line, "Once upon a ")[0] == 0
+    assert [one.message for one in caplog.records] == [
+        "the text ends with a blank, a token of its own; words begin with theirs: leave it out"
+    ]
+
+
+def test_letters_as_tokens_have_no_hint_about_blanks(glass, caplog, tmp_path: Path) -> None:
+    """There every blank is a token of its own, and a prompt may well end with one."""
+    tokenizer = small_tokenizer(257)
+    save_folder(tmp_path / "letters", small_net("gpt2", vocab=len(tokenizer)), tokenizer=tokenizer)
+    assert glass("generate", "-m", str(tmp_path / "letters"), "-n", "2", "Once upon a ")[0] == 0
+    assert not caplog.records
+
+
+def test_the_hint_about_a_blank_comes_once(glass, caplog) -> None:
+    """Not for every line of a file."""
+    assert glass("generate", "--lines", "-n", "1", stdin="The dog \nThe cat \n" * 9)[0] == 0
+    assert len(caplog.records) == 1

@@ -91,6 +91,7 @@ class LanguageModel(Model):
         Options are those of `Options`; by default nothing is cut off, and the temperature is 1.
         """
         ids = self.encode(prompt)
+        self.warn_of_blank(prompt)
         check_prompts(self.backend, [ids], options=Options(max_new_tokens=0))
         chosen = check_options({"temperature": 1.0, "top_k": 0} | options)
         found = cast("Top", ask("top", self._text(ids), k=k, options=chosen))
@@ -110,6 +111,8 @@ class LanguageModel(Model):
         stops = _stop_strings(stop)
         options = self._options_of_call(given, stops)
         ids = [self.encode(prompt, special=special) for prompt in prompts]
+        for prompt in prompts:
+            self.warn_of_blank(prompt)
         session = None if edits is None else self._session(edits)
         backend = self.backend if session is None else self._torch_backend(session=session)
         self._check_memory(backend, ids, options)

@@ -60,7 +60,7 @@ class Explained:
         return found
 
     def steps(self, layer: int, head: int, *, position: Word = -1, **where: str) -> "Steps":
-        """The five steps of one query. A position, here and below, is a number, or a word that is there once."""
+        """The five steps of one query. Positions, here and below: a number, or a word that is there once."""
         found: Steps = self._ask("steps", layer=layer, head=head, position=position, **where)
         return found
 
