@@ -175,9 +175,19 @@ def _numbers_below(sheet: Sheet, axes: Axes) -> float:
     """Round numbers of x; where they end."""
     foot = axes.tall + BELOW
     shown, step = ticks(axes.first, axes.last, count=6)
+    unit, letter = _thousands(max(abs(axes.first), abs(axes.last)))
     for x in shown:
-        sheet.note(axes.x(x), foot + 10, text=tick(x, step), anchor="middle")
+        text = f"{tick(x / unit, step / unit)}{letter}" if x else "0"
+        sheet.note(axes.x(x), foot + 10, text=text, anchor="middle")
     return foot + 14
+
+
+def _thousands(largest: float) -> tuple[float, str]:
+    """The unit of numbers below an axis, K, M or G: large ones in full would touch each other."""
+    for size, unit, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "K")):
+        if largest >= size:
+            return unit, letter
+    return 1.0, ""
 
 
 def _line(sheet: Sheet, view: Spec, axes: Axes, n: int) -> None:

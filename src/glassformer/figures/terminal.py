@@ -339,6 +339,9 @@ def curves(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
         ends = " → ".join(_quantities([known[0], known[-1]], view.get("unit")))
         start = _right(name, left) + " "
         yield Text(start) + Text(shown, style="cyan") + Text(f" {ends}")
+    axes = " over ".join(view[title] for title in ("y_title", "x_title") if view.get(title))
+    for text in wrap(axes, width) if axes else []:
+        yield Text(text, style="dim")
 
 
 def _height(view: Spec, value: float, low: float, high: float) -> float:

@@ -128,7 +128,10 @@ class TrainingJob:
     def _card(self, name: str, about: str) -> str:
         lines = [f"# {name}", "", f"Trained by Glassformer. {about}"]
         lines += ["", "## Text", "", *self.describe_data()]
-        lines += ["", "## Recipe", "", "```toml", _portable(self.recipe).to_toml().rstrip(), "```", ""]
+        # A default of today may be another one tomorrow, and readers of a card do not know it.
+        told = {"steps", "batch", "lr"} | ({"rank", "alpha", "targets"} if self.recipe.lora.rank else set())
+        recipe = _portable(self.recipe).to_toml(always=told)
+        lines += ["", "## Recipe", "", "```toml", recipe.rstrip(), "```", ""]
         return "\n".join(lines)
 
 
