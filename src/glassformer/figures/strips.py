@@ -24,7 +24,8 @@ def tokens(view: Spec, room: float) -> Sheet:
     for at, token in enumerate(view["tokens"]):
         shown = cut(token, columns)
         note = cut(notes[at], columns) if notes else ""
-        wide = max(width_of(shown, SIZE), width_of(note, SMALL)) + 6
+        needed = width_of(shown, SIZE), width_of(note, SMALL)
+        wide = max(needed) + 6
         if x and x + wide > room:
             x = 0.0
             y += line
@@ -77,6 +78,10 @@ class Ruler:
         """Where a bar of 0 is."""
         return self.left - self.low * self.unit
 
+    def place(self, value: float) -> float:
+        """Where a bar of a value ends."""
+        return self.zero + value * self.unit
+
 
 def bars(view: Spec, room: float) -> Sheet:
     """Values one below the other, of one series or several; after the cut, candidates that are left out."""
@@ -108,14 +113,16 @@ def bars(view: Spec, room: float) -> Sheet:
 
 def _reference(sheet: Sheet, view: Spec, ruler: Ruler, *, y: float, room: float) -> float:
     """A line down through the bars at a value to compare them with, and its name below; where that ends."""
-    value = view["reference"]["value"]
-    x = ruler.zero + value * ruler.unit
+    reference = view["reference"]
+    x = ruler.place(reference["value"])
     sheet.line([[x, 0], [x, y + 3]], "mark", dash=True)
-    named = f"{view['reference']['label']} {quantity(value, view.get('unit'))}"
-    for line in wrap(named, int(room / width_of("x", SMALL))):
+    value = quantity(reference["value"], view.get("unit"))
+    columns = int(room / width_of("x", SMALL))
+    for line in wrap(f"{reference['label']} {value}", columns):
         y += 14
-        start = max(0.0, min(x - width_of(line, SMALL) / 2, room - width_of(line, SMALL)))
-        sheet.note(start, y, text=line, fill="mark")
+        wide = width_of(line, SMALL)
+        start = min(x - wide / 2, room - wide)
+        sheet.note(max(0.0, start), y, text=line, fill="mark")
     return y + 4
 
 
@@ -138,7 +145,8 @@ def _ruler(view: Spec, labels: list[str], room: float) -> Ruler:
     if "reference" in view:
         every.append(view["reference"]["value"])
     low, high = min(every), max(every)
-    widths = [width_of("x" * view.get("label_columns", 0), TEXT), *(width_of(one, TEXT) for one in labels)]
+    least = "x" * view.get("label_columns", 0)
+    widths = [width_of(label, TEXT) for label in [least, *labels]]
     left = max(widths) + 8
     long = max(60.0, min(room - left - 64, 320.0))
     return Ruler(
@@ -172,7 +180,7 @@ def _bar(sheet: Sheet, view: Spec, ruler: Ruler, *, which: tuple[int, int], y: f
     if len(view["series"]) > 1:
         tip += f" {one['name']}"
     top = y + 2 + n * ruler.thick
-    end = ruler.zero + value * ruler.unit
+    end = ruler.place(value)
     size = abs(end - ruler.zero), ruler.thick - 1
     below = value < 0 and len(view["series"]) == 1  # several series have a color each
     fill = "line" if faint else "below" if below else color.series(n)
@@ -181,7 +189,7 @@ def _bar(sheet: Sheet, view: Spec, ruler: Ruler, *, which: tuple[int, int], y: f
     # The number of a negative bar is on the other side of zero, where there is room.
     behind = max(ruler.zero, end) + 4
     if "reference" in view:  # nor on its line
-        line = ruler.zero + view["reference"]["value"] * ruler.unit
+        line = ruler.place(view["reference"]["value"])
         if behind - 4 <= line <= behind + width_of(shown, SMALL):
             behind = line + 4
     ink = "soft" if faint else "ink"
