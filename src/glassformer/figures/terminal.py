@@ -166,8 +166,10 @@ def bars(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
             blocks = bar(abs(value) / most, room)
             yield Text(head, style=faint) + Text(blocks, style=faint or shade)
     if "reference" in view:
-        named = f"{view['reference']['label']} {quantity(view['reference']['value'], view.get('unit'))}"
-        yield Text(cut(f"──── {named}", width), style="dark_orange")
+        reference = view["reference"]
+        value = quantity(reference["value"], view.get("unit"))
+        line = f"──── {reference['label']} {value}"
+        yield Text(cut(line, width), style="dark_orange")
 
 
 def _quantities(values: Sequence[float | None], unit: str | None) -> list[str]:
@@ -207,12 +209,14 @@ def _texts(view: Spec, values: Rows, width: int, colored: bool) -> Iterator[Text
         label = cut(row, LABEL)
         line = Text(_right(label, left) + " ")
         for c in across:
-            text, value = view["texts"][r][c], values[r][c]
+            value = values[r][c]
+            scale = _scale(view, c)
             digit = ""
             if with_digits and value is not None:
-                digit = _digit(_scale(view, c), value).translate(RAISED)
-            shown = cut(text, widths[c] - len(digit)) + digit
-            line.append(_right(shown, widths[c]), style=_style(_scale(view, c), value, colored))
+                digit = _digit(scale, value).translate(RAISED)
+            text = cut(view["texts"][r][c], widths[c] - len(digit))
+            style = _style(scale, value, colored)
+            line.append(_right(text + digit, widths[c]), style=style)
             line.append(" ")
         yield line
 
@@ -369,10 +373,13 @@ def sparks(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
         name = cut(one["name"], LABEL)
         shown = "".join(_block(value / most) for value in peaks)
         where = " ".join(cut(view["tokens"][at], 10) for at in best)
-        start = f"{name} {shown} 0 to {quantity(most, None)}"
-        rest = cut(f", highest at {where}", max(0, width - cells(start)))
-        ends = start.removeprefix(f"{name} {shown}") + rest
-        yield Text(f"{name} ") + Text(shown, style="cyan") + Text(ends, style="dim")
+        scale = f" 0 to {quantity(most, None)}"
+        room = width - cells(f"{name} {shown}{scale}")
+        rest = cut(f", highest at {where}", max(0, room))
+        line = Text(f"{name} ")
+        line.append(shown, style="cyan")
+        line.append(scale + rest, style="dim")
+        yield line
 
 
 def boxes(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
