@@ -212,3 +212,11 @@ def test_what_is_kept_at_home(home: Path, capsys: pytest.CaptureFixture[str]) ->
     assert run(["env"]) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if f"{home}/engine" in line)
     assert "2.0 MB  may be deleted: int8 copies of models" in line
+
+
+def test_the_version_is_known_in_python(capsys: pytest.CaptureFixture[str]) -> None:
+    """As `glass --version` says it."""
+    import glassformer
+
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"glassformer {glassformer.__version__}\n"

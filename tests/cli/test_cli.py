@@ -182,7 +182,19 @@ BAD = [
     (["diff", "storyteller"], "OTHER is missing"),
     (["diff"], "usage: glass diff [OPTIONS] ONE OTHER"),
     (["convert", "/nowhere.pt"], "/nowhere.pt"),
-    (["convert", "/etc/hostname"], "neither torch's archive nor a pickle"),
+    (
+        ["convert", "/etc/hostname"],
+        "glass: /etc/hostname: not a checkpoint: neither torch's archive nor a pickle\n",
+    ),
+    (["translate", "hello"], "-m/--model is missing (A shipped name"),
+    (["generate", "-o", "/nowhere/x.svg", "x"], "-o /nowhere/x.svg: there is no folder /nowhere"),
+    (["lens", "-o", "/nowhere/x.svg", "x"], "-o /nowhere/x.svg: there is no folder /nowhere"),
+    (
+        ["generate", "--stream", "x"],
+        "no such option --stream; a text is streamed unless --no-stream is given",
+    ),
+    (["generate", "--verbose", "x"], "--json has the seconds of an answer"),
+    (["train"], "data: name at least one text to learn from: --data FILE, or data in the recipe"),
     (["pull"], "model"),
 ]
 

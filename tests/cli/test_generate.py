@@ -287,9 +287,11 @@ def test_lines_are_prompts_and_nothing_else_is(glass, model: str, more: list[str
 
 
 def test_json_says_how_long_it_took(glass, model: str) -> None:
-    """Of each answer."""
+    """Of each answer, and which model gave it."""
     how = ("generate", "-m", model, "--json", "--engine", "torch", "-s", "1")
-    assert json.loads(glass(*how, "-n", "1", "Once")[1])["seconds"] > 0
+    data = json.loads(glass(*how, "-n", "1", "Once")[1])
+    assert data["seconds"] > 0
+    assert data["model"] == model
     several = json.loads(glass(*how, "-n", "2", "--num-return-sequences", "2", "Once")[1])
     assert all(answer["seconds"] > 0 for answer in several)
 

@@ -131,6 +131,9 @@ WITHOUT_OPTION = {
     "--prompt": "the prompt is an argument",
     "-p": "the prompt is an argument",
     "--threads": "the environment variable OMP_NUM_THREADS sets the number of threads",
+    "--stream": "a text is streamed unless --no-stream is given",
+    "--verbose": "--json has the seconds of an answer, and `glass bench` measures speed",
+    "--keepalive": "no model stays in memory after the command",
     "--system": "there are no system prompts: these models only continue a text",
 }
 
@@ -147,9 +150,12 @@ class Command(click.Command):
                 f"no such option {error.option_name}; {self.hint(ctx, error.option_name)}"
             ) from None
         except click.MissingParameter as error:
-            if not isinstance(error.param, Argument):
+            if isinstance(error.param, Argument):
+                raise missing(ctx, error.param) from None
+            if not isinstance(error.param, Option):
                 raise
-            raise missing(ctx, error.param) from None
+            named, note = "/".join(error.param.opts), (error.param.help or "").removesuffix(".")
+            raise InputError(f"{named} is missing ({note}); see `{ctx.command_path} --help`") from None
         except click.UsageError as error:
             extra = re.fullmatch(r"Got unexpected extra arguments? \((.*)\)", error.message, re.DOTALL)
             if extra is None:
@@ -441,6 +447,9 @@ class Picture:
             return
         from glassformer.figures.view import check_format
 
+        parent = self.output.parent
+        if not parent.is_dir():
+            raise InputError(f"-o {self.output}: there is no folder {parent}")
         if check_format(self.output) in (".csv", ".json"):
             refuse("dark", "width", why=f"is for pictures, and {self.output.name} holds numbers")
 

@@ -248,7 +248,8 @@ def print_whole(shown: Shown, lm: "LanguageModel", *, options: dict[str, Any], p
 
 def as_data(completion: "Completion", shown: Shown) -> dict[str, Any]:
     """What --json prints of an answer."""
-    return completion.to_dict() | {"seconds": round(completion.seconds, 4)} | shown.counts
+    about = {"model": completion.lm.name, "seconds": round(completion.seconds, 4)}
+    return completion.to_dict() | about | shown.counts
 
 
 def answer_lines(

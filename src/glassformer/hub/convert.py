@@ -82,11 +82,14 @@ def _check_archive(path: Path) -> None:
             with path.open("rb") as file:
                 if file.read(1) == b"\x80":
                     return  # the older form: a bare pickle
-            raise CheckpointError(f"{path}: not a checkpoint: neither torch's archive nor a pickle")
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
+            entries = None
+        else:
+            with zipfile.ZipFile(path) as archive:
+                entries = archive.infolist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise CheckpointError(f"{path}: a broken archive ({error})") from None
+    if entries is None:
+        raise CheckpointError(f"{path}: not a checkpoint: neither torch's archive nor a pickle")
     packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
     if packed or sum(entry.file_size for entry in entries) > path.stat().st_size or len(entries) > 100_000:
         raise CheckpointError(f"{path}: an archive that unpacks to more than it stores is not a checkpoint")
