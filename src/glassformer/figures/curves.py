@@ -177,7 +177,7 @@ def _numbers_below(sheet: Sheet, axes: Axes) -> float:
     shown, step = ticks(axes.first, axes.last, count=6)
     unit, letter = _thousands(max(abs(axes.first), abs(axes.last)))
     for x in shown:
-        text = f"{tick(x / unit, step / unit)}{letter}" if x else "0"
+        text = tick(x / unit, step / unit) + letter
         sheet.note(axes.x(x), foot + 10, text=text, anchor="middle")
     return foot + 14
 
