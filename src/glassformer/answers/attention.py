@@ -574,14 +574,14 @@ class Steps(Answer, attending.Steps):
         )
 
     def _score_scales(self) -> list[Spec]:
-        """Of q·k, ÷ √K and the masked scores: one on both sides of 0; where none is above 0, one each.
+        """Of q·k, ÷ √K and the masked scores: one on both sides of 0; one each where all it sees are below.
 
         On both sides of 0 the lowest of negative scores would be the darkest, as if it had most weight.
         """
-        if self.dots.max() > 0:
+        if self.masked.max() > 0:
             most = float(np.abs(self.dots).max())
             return [signed(name, most) for name in ("q·k, ÷ √K, masked", "÷ √K", "masked")]
-        about = "q·k; none above 0: darker is higher"
+        about = "q·k; all below 0: darker is higher"
         found = []
         for name, scores in ((about, self.dots), ("÷ √K", self.scaled), ("masked", self.masked)):
             finite = scores[np.isfinite(scores)]

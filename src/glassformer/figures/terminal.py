@@ -197,7 +197,8 @@ def matrix(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
 def _texts(view: Spec, values: Rows, width: int, colored: bool) -> Iterator[Text]:
     """Cells with texts, as many columns as there is room for, the last ones."""
     with_digits = not colored and not view.get("numeric")  # a text says nothing about the value of its cell
-    across, widths, left = _across(view, width, more=2 if with_digits else 0)
+    digits = 2 if view["scale"]["low"] < 0 else 1  # a sign and a digit, or a digit
+    across, widths, left = _across(view, width, more=digits if with_digits else 0)
     every = len(view["columns"])
     if len(across) < every:
         last = across.stop - 1
