@@ -187,8 +187,14 @@ BAD = [
         "glass: /etc/hostname: not a checkpoint: neither torch's archive nor a pickle\n",
     ),
     (["translate", "hello"], "-m/--model is missing (A shipped name"),
-    (["generate", "-o", "/nowhere/x.svg", "x"], "-o /nowhere/x.svg: there is no folder /nowhere"),
-    (["lens", "-o", "/nowhere/x.svg", "x"], "-o /nowhere/x.svg: there is no folder /nowhere"),
+    (
+        ["generate", "-o", "/nowhere/x.svg", "x"],
+        "-o /nowhere/x.svg: cannot be written (there is no folder /nowhere)",
+    ),
+    (
+        ["lens", "-o", "/nowhere/x.svg", "x"],
+        "-o /nowhere/x.svg: cannot be written (there is no folder /nowhere)",
+    ),
     (
         ["generate", "--stream", "x"],
         "no such option --stream; a text is streamed unless --no-stream is given",

@@ -449,7 +449,7 @@ class Picture:
 
         parent = self.output.parent
         if not parent.is_dir():
-            raise InputError(f"-o {self.output}: there is no folder {parent}")
+            raise InputError(f"-o {self.output}: cannot be written (there is no folder {parent})")
         if check_format(self.output) in (".csv", ".json"):
             refuse("dark", "width", why=f"is for pictures, and {self.output.name} holds numbers")
 
