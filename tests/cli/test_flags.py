@@ -165,6 +165,8 @@ def test_a_model_is_an_argument_or_a_flag(verb: str, glass: Glass) -> None:
     for flag in (["-m", "./none"], ["--model=./none"]):
         assert glass(verb, *flag, *behind)[::2] == (code, as_argument)
         assert glass(verb, "./none", *flag, *behind)[::2] == (code, as_argument)
+    if verb in ("show", "verify", "bench", "eval"):  # an empty name is not the default
+        assert glass(verb, "-m", "", *behind)[2] == "glass: the model's name is empty\n"
     code, _, message = glass(verb, "one", "-m", "other", *behind)
     assert (code, message) == (2, "glass: the model is given twice: one and -m other\n")
 

@@ -390,7 +390,8 @@ def model_argument(note: str, *, default: str | None = None, before: str = "") -
                 given[before] = _moved_up(model, given[before], flag=model_flag)
             elif None not in (model, model_flag) and model != model_flag:
                 raise InputError(f"the model is given twice: {model} and -m {model_flag}")
-            chosen = model_flag or model or default
+            # An empty name is a name, and refused as one.
+            chosen = next((one for one in (model_flag, model, default) if one is not None), None)
             if chosen is None:
                 raise _missing_argument("model")
             if before and given[before] == ():
