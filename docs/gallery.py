@@ -75,7 +75,7 @@ answer = ask("robot")
 out = lm.generate("A robot must obey", max_new_tokens=1, temperature=0)
 answer = out.steps(layer=2, head=1, position=3)
 """,
-        "The same walk in the real model: q·k, ÷ √K, mask, softmax, and each value by its weight.",
+        "The same walk in the real model: query, keys and values; then q·k, ÷ √K, mask, softmax, and each value by its weight.",
     ),
     Picture(
         "law",
@@ -84,7 +84,8 @@ answer = out.steps(layer=2, head=1, position=3)
 out = lm.generate("{LAW}", max_new_tokens=1, temperature=0)
 answer = out.find_heads("it", "robot")
 """,
-        "In the article a head of GPT-2 gives half of its attention for “it” to “a robot”. Here head 4.4 gives 62 %. That does not "
+        "In the article a head of GPT-2 gives half of its attention for “it” to “a robot”. Here head 4.4 gives 62 %; the dashed line is "
+        "a head that attends alike to all tokens before. That does not "
         "show that it resolves “it”: the next picture has what it does elsewhere.",
     ),
     Picture(

@@ -199,3 +199,24 @@ def test_glass_env_reports_everything(
     assert facts["torch"].startswith("2.")
     assert facts["models_kept_in"] == str(home / "models")
     assert {"glassformer", "python", "cores", "instruction_sets", "bf16", "hub_cache"} <= set(facts)
+
+
+def test_what_is_kept_at_home(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its size, what it is, and what may be deleted; without a home there is nothing, and no error."""
+    assert [one["size"] for one in machine.kept_at_home()] == [0, 0, 0]
+    (home / "engine" / "one").mkdir(parents=True)
+    (home / "engine" / "one" / "numbers").write_bytes(bytes(2_000_000))
+    kept = {Path(one["folder"]).name: one for one in machine.kept_at_home()}
+    assert [kept[name]["may_be_deleted"] for name in ("models", "engine", "data")] == [False, True, True]
+    assert kept["engine"]["size"] == 2_000_000
+    assert run(["env"]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if f"{home}/engine" in line)
+    assert "2.0 MB  may be deleted: int8 copies of models" in line
+
+
+def test_the_version_is_known_in_python(capsys: pytest.CaptureFixture[str]) -> None:
+    """As `glass --version` says it."""
+    import glassformer
+
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"glassformer {glassformer.__version__}\n"

@@ -59,6 +59,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return machine.installed("glassformer")
     if name not in _HOMES:
         raise AttributeError(f"module 'glassformer' has no attribute {name!r}")
     module, attribute = _HOMES[name]

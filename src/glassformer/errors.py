@@ -1,6 +1,6 @@
 """The errors a person may meet: each says in one sentence what was wrong, and where. Warnings, and counts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 
@@ -68,6 +68,26 @@ def check_position(length: int, position: int) -> int:
     if not 0 <= counted < length:
         raise InputError(f"position {position} is out of range (the text has positions 0 to {length - 1})")
     return counted
+
+
+def check_at_least(least: int, **fields: int) -> None:
+    """Refuse a field that is too small."""
+    for name, value in fields.items():
+        if value < least:
+            raise InputError(f"{name} must be at least {least}, not {value}")
+
+
+def check_choice(known: Iterable[str], **fields: str) -> None:
+    """Refuse a field that is none of what is known."""
+    for name, value in fields.items():
+        if value not in known:
+            raise InputError(f"{name} {value!r} is none of {', '.join(known)}")
+
+
+def check_dropout(dropout: float) -> None:
+    """Refuse what is no probability, and 1, which would leave nothing."""
+    if not 0 <= dropout < 1:
+        raise InputError(f"dropout must be at least 0 and less than 1, not {dropout}")
 
 
 def counted(count: int, noun: str) -> str:

@@ -42,6 +42,34 @@ def home() -> Path:
         raise InputError(f"no home folder is known for {given}; set GLASSFORMER_HOME to a folder") from None
 
 
+# What is kept at home: the folder, what is in it, and whether it may be deleted.
+HOME_FOLDERS = {
+    "models": ("models that `glass convert` keeps; `glass rm NAME` removes one", False),
+    "engine": ("int8 copies of models, made again when they are needed", True),
+    "data": ("tokenized text of trainings, made again from its files", True),
+}
+
+
+def kept_at_home() -> list[dict[str, Any]]:
+    """What lies in the home folder: its size in bytes, what it is, and whether it may be deleted."""
+    found = []
+    for name, (what, deletable) in HOME_FOLDERS.items():
+        folder = home() / name
+        found.append(
+            {"folder": str(folder), "size": _size(folder), "what": what, "may_be_deleted": deletable}
+        )
+    return found
+
+
+def _size(folder: Path) -> int:
+    """The bytes of all files in a folder; 0 without one."""
+    total = 0
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):  # it has just gone
+            total += 0 if path.is_symlink() or path.is_dir() else path.stat().st_size
+    return total
+
+
 @cache
 def cpu() -> dict[str, Any]:
     """The processor's name and the instruction sets it announces."""

@@ -286,8 +286,8 @@ def parse_address(address: str) -> tuple[str, int | None]:
     """Split `blocks.5.attn.mix[1]` into its site (or glob) and the index on its head or neuron axis."""
     if address.endswith("[*]"):
         raise UnknownSite(
-            f"{address!r}: [*] is for edits and patches one by one;"
-            f" {address[:-3]!r} is the value of all together"
+            f"{address!r}: leave [*] out: {address[:-3]!r} is the value of all together;"
+            f" {address[:-3]}[0] is the first alone. [*] lists places for lm.edit and sweeps"
         )
     match = re.fullmatch(r"([^\[\]]+)(?:\[([0-9]{1,9})\])?", address)
     if match is None:

@@ -9,7 +9,7 @@ import pytest
 
 import glassformer as gf
 from glassformer.answers.answer import Text
-from glassformer.answers.attention import attention, find_heads, heads, steps
+from glassformer.answers.attention import attention, find_heads, heads, robot, steps
 from glassformer.explain import attention as attending
 from glassformer.figures.labels import percent
 from glassformer.tasks.complete import LanguageModel
@@ -80,10 +80,55 @@ def test_a_head_is_labeled_only_by_a_clear_margin_over_several_queries(text: Tex
 def test_colors_hold_the_sum_of_the_values(text: Text) -> None:
     """The sum can be larger than each value: one scale that holds both."""
     found = steps(text, layer=2, head=1, position=3)
-    scale = found.view().spec["panels"][1]["panels"][1]["scale"]
+    scale = found.view().spec["panels"][1]["panels"][1]["panels"][1]["scale"]
     largest = max(np.abs(found.weighted).max(), np.abs(found.mix).max())
     assert scale["high"] == -scale["low"] == pytest.approx(largest)
     assert np.abs(found.mix).max() > np.abs(found.weighted).max()
+
+
+def test_steps_begin_with_query_keys_and_values(text: Text) -> None:
+    """The vectors themselves; the first column of the steps is their product."""
+    found = steps(text, layer=2, head=1, position=3)
+    np.testing.assert_allclose(found.keys @ found.query, found.dots)
+    vectors, (columns, _) = (panel["panels"] for panel in found.view().spec["panels"])
+    assert [one["banner"][1] for one in vectors] == ["q", "k", "v"]
+    assert [len(one["rows"]) for one in vectors] == [1, len(found.tokens), len(found.tokens)]
+    assert vectors[0]["rows"] == ["␣on"]
+    decimals = {len(cell.rpartition(".")[2]) for row in columns["texts"] for cell in row if cell != "−∞"}
+    assert decimals == {3}
+
+
+def test_scores_below_zero_are_darker_where_they_are_higher(text: Text) -> None:
+    """As the weights that they become; around 0, blue is above it and red below."""
+    low = steps(text, layer=2, head=1, position=3)
+    assert low.masked.max() < 0
+    low = replace(low, dots=np.append(low.dots[:-1], 9.0))  # of a token that it does not see
+    scales = low.view().spec["panels"][1]["panels"][0]["scales"]
+    for scale, scores in zip(scales, (low.dots, low.scaled, low.masked[:4]), strict=False):
+        assert (scale["low"], scale["high"]) == (scores.min(), scores.max())
+        assert scale["stops"]["light"][0] == "#ffffff"
+    around = replace(low, dots=low.dots + 50, masked=low.masked + 50)
+    scales = around.view().spec["panels"][1]["panels"][0]["scales"]
+    assert [one["low"] for one in scales[:3]] == [-np.abs(around.dots).max()] * 3
+
+
+def test_found_heads_are_beside_uniform_attention(lm: LanguageModel) -> None:
+    """A query that sees N sources gives each of them 1/N; a word has the share of all its places."""
+    text = Text(lm, lm.encode("The dog saw the cat"))
+    found = find_heads(text, source="cat", target="dog")
+    assert found.uniform == pytest.approx(1 / 5)
+    assert found.view().spec["reference"] == {"value": 0.2, "label": "uniform attention"}
+    assert found.table_note == "uniform attention would give 20 %"
+    assert find_heads(text, source=2, target=1).uniform == pytest.approx(1 / 3)
+    with lm.edit([{"site": "blocks.*.attn.scores", "do": "zero"}]):
+        flat = find_heads(text, source="cat", target="dog")
+    assert [one.weight for one in flat.heads] == pytest.approx([flat.uniform] * 10)
+
+
+def test_the_robot_has_three_decimals_everywhere() -> None:
+    """In the picture as in the table, so that each step can be computed from the one before."""
+    texts = [cell for one in robot().view().spec["panels"] for row in one["texts"] for cell in row]
+    assert {len(cell.rpartition(".")[2]) for cell in texts if cell != "−∞"} == {3}
 
 
 def test_the_sentence_says_which_weights_it_compares(text: Text) -> None:

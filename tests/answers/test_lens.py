@@ -39,3 +39,15 @@ def test_no_stage_is_before_the_embedding(lm: LanguageModel) -> None:
     drawn = found.view().to_numpy()[:, 2]
     assert np.isnan(drawn).tolist() == [False] * (len(drawn) - 1) + [True]
     assert "cosine with the stage before" in spec["x_title"]
+
+
+def test_every_drawing_says_which_it_is(lm: LanguageModel) -> None:
+    """Four drawings of one lens have four titles."""
+    found = lm.generate("Once upon a", max_new_tokens=1, temperature=0).lens()
+    titles = {name: found.view(name).spec["title"] for name in found.views}
+    assert titles == {
+        "probability": "storyteller: logit lens: the likeliest token and its probability",
+        "rank": "storyteller: logit lens: rank of the token that came next",
+        "entropy": "storyteller: logit lens: the likeliest token, colored by entropy",
+        "divergence": "storyteller: logit lens: the likeliest token, colored by KL divergence from the last stage",
+    }

@@ -55,3 +55,14 @@ def test_a_file_has_the_vectors(lm: LanguageModel) -> None:
     token, position, total = (np.array(row[3:], dtype=float) for row in rows[-3:])
     np.testing.assert_allclose(token + position, total, atol=1e-6)
     np.testing.assert_allclose(total, found.sum[-1], atol=1e-6)
+
+
+def test_parts_of_characters_are_named(lm: LanguageModel) -> None:
+    """A token with some bytes of an emoji says of which; the others have their ids alone."""
+    found = lm.tokens("a 😀ö")
+    assert found.tokens == ["a", " ", "\\xf0", "\\x9f", "\\x98", "\\x80", "\\xc3", "\\xb6"]
+    assert found.parts == ["", "", "1/4 😀", "2/4 😀", "3/4 😀", "4/4 😀", "1/2 ö", "2/2 ö"]
+    notes = [f"{id} {part}".strip() for id, part in zip(found.ids, found.parts, strict=True)]
+    assert found.view().spec["notes"] == notes
+    assert "part of" in found.columns
+    assert "part of" not in lm.tokens("a cat").columns

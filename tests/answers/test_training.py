@@ -11,6 +11,7 @@ import torch
 import glassformer as gf
 from glassformer.answers import ask
 from glassformer.errors import InputError
+from glassformer.figures.layout import figure
 from glassformer.tasks.complete import LanguageModel
 
 TEXT = "A robot must obey the orders given it"
@@ -109,9 +110,9 @@ def test_curves_of_several_parts(tmp_path: Path) -> None:
         lines = [{"step": n, "loss": 5.0, "tokens": 1_000_000 * n} for n in (1, 2)]
         file.write_text("".join(json.dumps(line) + "\n" for line in [*lines, {"step": 2, "held_out": 4.0}]))
     found = ask("curve", files)
-    assert found.millions_of_tokens == [1, 2, 3, 4]  # type: ignore[attr-defined]
+    assert found.tokens_read == [1_000_000 * n for n in (1, 2, 3, 4)]  # type: ignore[attr-defined]
     assert found.rows[-1] == [4_000_000, 5.0, 4.0]
-    assert found.caption == "one, two: loss"
+    assert found.caption == "one, two: loss in nats per token"
     with pytest.raises(InputError, match="there is no such file"):
         ask("curve", [tmp_path / "three.jsonl"])
 
@@ -130,3 +131,18 @@ def test_the_best_point_is_in_the_table(tmp_path: Path) -> None:
     assert found.rows[0][0] < 300
     assert found.rows[-1][0] == 99_900
     assert 33_300 in [row[0] for row in found.rows]
+
+
+def test_a_curve_has_one_unit_in_all_its_forms(tmp_path: Path) -> None:
+    """Tokens and nats in the table, the file, the data and the picture, where large numbers are short."""
+    log = tmp_path / "metrics.jsonl"
+    log.write_text("".join(json.dumps({"loss": 5.0, "tokens": 500_000 * n}) + "\n" for n in range(1, 5)))
+    found = ask("curve", [log])
+    assert found.columns == ["tokens", "training (nats)", "held out (nats)"]
+    assert found.to_csv().splitlines()[1].startswith("500000,")
+    assert found.to_dict()["values"]["tokens_read"][0] == 500_000
+    spec = found.view().spec
+    assert (spec["x"][0], spec["x_title"], spec["y_title"]) == (500_000, "tokens", "loss (nats per token)")
+    said = [mark["text"] for mark in figure(spec).marks if mark["mark"] == "text"]
+    assert {"0.5M", "1.0M", "2.0M"} <= set(said)
+    assert "loss (nats per token) over tokens" in found.view().to_text(80, color=False)

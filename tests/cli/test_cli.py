@@ -140,7 +140,7 @@ BAD = [
     (["bench", "--rounds", "0", "--no-cold"], "rounds"),
     (["eval", "storyteller"], "what"),
     (["eval"], "model"),
-    (["env", "x"], "unexpected extra argument"),
+    (["env", "x"], "too many arguments (x)"),
     (["train", "--kind", "gpt9", "--help"], "gpt9"),
     (["train", "--layers", "four"], "--layers"),
     (["finetune"], "model"),
@@ -182,7 +182,25 @@ BAD = [
     (["diff", "storyteller"], "OTHER is missing"),
     (["diff"], "usage: glass diff [OPTIONS] ONE OTHER"),
     (["convert", "/nowhere.pt"], "/nowhere.pt"),
-    (["convert", "/etc/hostname"], "neither torch's archive nor a pickle"),
+    (
+        ["convert", "/etc/hostname"],
+        "glass: /etc/hostname: not a checkpoint: neither torch's archive nor a pickle\n",
+    ),
+    (["translate", "hello"], "-m/--model is missing (A shipped name"),
+    (
+        ["generate", "-o", "/nowhere/x.svg", "x"],
+        "-o /nowhere/x.svg: cannot be written (there is no folder /nowhere)",
+    ),
+    (
+        ["lens", "-o", "/nowhere/x.svg", "x"],
+        "-o /nowhere/x.svg: cannot be written (there is no folder /nowhere)",
+    ),
+    (
+        ["generate", "--stream", "x"],
+        "no such option --stream; a text is streamed unless --no-stream is given",
+    ),
+    (["generate", "--verbose", "x"], "--json has the seconds of an answer"),
+    (["train"], "data: name at least one text to learn from: --data FILE, or data in the recipe"),
     (["pull"], "model"),
 ]
 

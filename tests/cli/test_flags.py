@@ -1,13 +1,17 @@
 """Shared flags: groups reach a verb as one argument, former names are taken, combinations are checked."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 import pytest
 
 from glassformer.cli import VERBS, command_of, flags
 from glassformer.errors import InputError
+
+Glass = Callable[..., tuple[int, str, str]]
 
 
 @dataclass(frozen=True)
@@ -149,3 +153,49 @@ def test_flags_that_do_not_go_together() -> None:
         flags.at_least("-k", 0, least=1)
     with pytest.raises(InputError, match=r"^-k must be at most 1,000, not 1,001$"):
         flags.at_most("-k", 1001, most=1000)
+
+
+@pytest.mark.parametrize("verb", ["show", "rm", "pull", "verify", "bench", "eval", "finetune"])
+def test_a_model_is_an_argument_or_a_flag(verb: str, glass: Glass) -> None:
+    """Both ways lead to the same place, and two names to one sentence."""
+    behind = {"eval": ["no.txt"], "finetune": ["no.toml"]}.get(verb, [])
+    code, _, as_argument = glass(verb, "./none", *behind)
+    assert code in (1, 2)
+    assert "option" not in as_argument
+    for flag in (["-m", "./none"], ["--model=./none"]):
+        assert glass(verb, *flag, *behind)[::2] == (code, as_argument)
+        assert glass(verb, "./none", *flag, *behind)[::2] == (code, as_argument)
+    if verb in ("show", "verify", "bench", "eval"):  # an empty name is not the default
+        assert glass(verb, "-m", "", *behind)[2] == "glass: the model's name is empty\n"
+    code, _, message = glass(verb, "one", "-m", "other", *behind)
+    assert (code, message) == (2, "glass: the model is given twice: one and -m other\n")
+
+
+def test_a_model_by_flag_leaves_all_arguments_to_the_texts(glass: Glass, model: str, tmp_path: Path) -> None:
+    """`eval -m MODEL TEXT` measures as `eval MODEL TEXT` does; two texts are two, with or without -m."""
+    text = tmp_path / "part.txt"
+    text.write_text("Once upon a time there was a text.\n" * 4)
+    ways = [("eval", model, str(text)), ("eval", "-m", model, str(text))]
+    one, other = (glass(*way) for way in ways)
+    assert one == other
+    assert one[0] == 0
+    ways = [("eval", model, str(text), "b.txt"), ("eval", "-m", model, str(text), "b.txt")]
+    one, other = (glass(*way) for way in ways)
+    assert one == other
+    assert "one text at a time, not on 2" in one[2]
+
+
+@pytest.mark.parametrize(("line", "message"), [
+    (["eval"], "MODEL is missing (A shipped name, a folder, a run, a hub id or a name from `glass models`);"
+               " usage: glass eval [OPTIONS] MODEL WHAT..."),
+    (["eval", "-m", "tiny"], "WHAT... is missing (wikitext2, lambada, a file or folder of text or JSON lines; for a"
+                             " model that translates: pairs); usage: glass eval [OPTIONS] MODEL WHAT..."),
+    (["bench", "a", "b"], "too many arguments (b); usage: glass bench [OPTIONS] [MODEL]"),
+    (["generate", "gpt2", "Once", "on"],
+     "too many arguments (Once on); a text of several words needs quotes, and a model is given by -m"),
+    (["diff", "a", "b", "a", "text"], "too many arguments (text); a text of several words needs quotes"),
+    (["diff", "-m", "a"], "no such option -m; usage: glass diff [OPTIONS] ONE OTHER [TEXT]"),
+])  # fmt: skip
+def test_arguments_that_are_missing_or_too_many(line: list[str], message: str, glass: Glass) -> None:
+    """One sentence that says how the verb is called."""
+    assert glass(*line) == (2, "", f"glass: {message}\n")

@@ -244,3 +244,80 @@ def test_a_model_that_the_native_engine_does_not_run(glass, tmp_path: Path) -> N
         code, out, err = glass(*verb, "-m", str(folder), "--engine", "native", "Once")
         assert (code, out) == (2, "")
         assert "use --engine torch" in err
+
+
+def test_every_line_is_a_prompt(glass, model: str, tmp_path: Path) -> None:
+    """In order, each with the answer it has alone; an empty line stays one; from a file or a pipe."""
+    lines = [
+        f"The {word}" for word in ["cat", "dog", "bird", "fish", "cow", "fox", "owl", "bee", "ant", "hen"]
+    ]
+    lines.insert(1, "")
+    (tmp_path / "prompts.txt").write_text("\n".join(lines) + "\n")
+    how = ("generate", "-m", model, "-n", "6", "-s", "2", "--lines")
+    code, out, err = glass(*how, "-f", str(tmp_path / "prompts.txt"))
+    assert (code, err) == (0, "")
+    alone = {line: glass("generate", "-m", model, "-n", "6", "-s", "2", line)[1] for line in lines if line}
+    assert out.split("\n")[:-1] == [" ".join(alone[line].splitlines()) if line else "" for line in lines]
+    assert glass(*how, stdin="\n".join(lines))[1] == out
+    found = [json.loads(line) for line in glass(*how, "--json", stdin="\n".join(lines))[1].splitlines()]
+    assert [one and one["prompt"] for one in found] == [line or None for line in lines]
+    unseeded = glass("generate", "-m", model, "-n", "6", "--lines", "--json", stdin="\n".join(lines))[1]
+    assert len({one["seed"] for one in map(json.loads, unseeded.splitlines()) if one}) == 1
+
+
+def test_a_line_that_cannot_be_continued_is_named(glass, model: str) -> None:
+    """After the answers to those before it."""
+    lines = ["The cat"] * 10 + ["cat " * 100, "The dog"]
+    code, out, err = glass("generate", "-m", model, "-n", "2", "--lines", stdin="\n".join(lines))
+    assert code == 2
+    assert len(out.splitlines()) == 10
+    assert err.startswith("glass: stdin, line 11: the prompt has ")
+    assert err.endswith("; the 10 lines before it are done\n")
+
+
+@pytest.mark.parametrize(("more", "message"), [
+    (["Once"], "--lines reads its prompts from a file (-f) or a pipe; it takes no prompt"),
+    (["-o", "x.svg"], "--lines gives one answer to every line; it does not go with --interactive,"
+                      " --num-return-sequences or -o"),
+    ([], "--lines: there is no prompt, every line is empty"),
+])  # fmt: skip
+def test_lines_are_prompts_and_nothing_else_is(glass, model: str, more: list[str], message: str) -> None:
+    """What does not go with --lines is one sentence."""
+    assert glass("generate", "-m", model, "--lines", *more) == (2, "", f"glass: {message}\n")
+
+
+def test_json_says_how_long_it_took(glass, model: str) -> None:
+    """Of each answer, and which model gave it."""
+    how = ("generate", "-m", model, "--json", "--engine", "torch", "-s", "1")
+    data = json.loads(glass(*how, "-n", "1", "Once")[1])
+    assert data["seconds"] > 0
+    assert data["model"] == model
+    several = json.loads(glass(*how, "-n", "2", "--num-return-sequences", "2", "Once")[1])
+    assert all(answer["seconds"] > 0 for answer in several)
+
+
+@pytest.mark.parametrize("line", [
+    ["generate", "-n", "2"], ["top", "-k", "1"], ["lens"], ["generate", "-n", "2", "--json"],
+])  # fmt: skip
+def test_a_blank_at_the_end_of_a_prompt_gets_a_hint(glass, caplog, line: list[str]) -> None:
+    """Where the blank before a word is part of its token; once, and not for other ends."""
+    assert glass(*line, "Once upon a")[0] == glass(*line, "Once upon a\n")[0] == glass(*line, " ")[0] == 0
+    assert not caplog.records
+    assert glass(*line, "Once upon a ")[0] == 0
+    assert [one.message for one in caplog.records] == [
+        "the text ends with a blank, a token of its own; words begin with theirs: leave it out"
+    ]
+
+
+def test_letters_as_tokens_have_no_hint_about_blanks(glass, caplog, tmp_path: Path) -> None:
+    """There every blank is a token of its own, and a prompt may well end with one."""
+    tokenizer = small_tokenizer(257)
+    save_folder(tmp_path / "letters", small_net("gpt2", vocab=len(tokenizer)), tokenizer=tokenizer)
+    assert glass("generate", "-m", str(tmp_path / "letters"), "-n", "2", "Once upon a ")[0] == 0
+    assert not caplog.records
+
+
+def test_the_hint_about_a_blank_comes_once(glass, caplog) -> None:
+    """Not for every line of a file."""
+    assert glass("generate", "--lines", "-n", "1", stdin="The dog \nThe cat \n" * 9)[0] == 0
+    assert len(caplog.records) == 1

@@ -163,3 +163,22 @@ def test_the_curve_of_a_training_that_diverged(tmp_path: Path, printed, recwarn)
     printed("show", "--curve", str(log), "-o", str(tmp_path / "curve.svg"))
     assert (tmp_path / "curve.svg").read_text().startswith("<svg")
     assert not recwarn.list
+
+
+def test_parameters_are_drawn_by_layer_in_words(printed, model: str, tmp_path: Path) -> None:
+    """A bar for weights and biases of a layer, the blocks together; numbers have the names of the file, too."""
+    printed("show", model, "-o", str(tmp_path / "p.json"))
+    data = json.loads((tmp_path / "p.json").read_text())
+    before, blocks, after = data["view"]["panels"]
+    assert before["labels"] == ["token embeddings", "position embeddings"]
+    assert blocks["title"] == f"{data['values']['times'][2]} blocks together"
+    assert blocks["labels"] == [
+        "layer norm 1", "attention q, k, v", "attention output", "layer norm 2", "feed-forward up",
+        "feed-forward down",
+    ]  # fmt: skip
+    assert after["labels"] == ["final layer norm"]
+    drawn = [value for panel in (before, blocks, after) for value in panel["series"][0]["values"]]
+    assert sum(drawn) == sum(data["values"]["parameters"])
+    assert {panel["high"] for panel in (before, blocks, after)} == {max(drawn)}
+    assert "wte.weight" in data["values"]["tensors"]
+    assert data["view"]["sentence"].endswith("most are in token embeddings, 7,200.")

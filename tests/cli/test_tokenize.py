@@ -55,3 +55,8 @@ def test_a_place_that_cannot_be_written_to(glass, tmp_path: Path) -> None:
     assert err.splitlines()[-1].startswith("glass: ")
     assert "text.txt" in err.splitlines()[-1]
     assert "Traceback" not in err
+
+
+def test_bytes_of_a_character_are_explained(printed) -> None:
+    """Behind the id and the bytes: which part of which character."""
+    assert printed("tokenize", "a😀").splitlines()[2:4] == ["     64  a", "    172  \\xf0  1/4 😀"]

@@ -76,3 +76,11 @@ def test_by_the_engine_that_is_asked_for(glass, model: str) -> None:
     )
     assert {one["token"] for one in exact[:3]} & {one["token"] for one in near[:3]}
     assert exact[0]["probability"] == pytest.approx(near[0]["probability"], rel=0.2)
+
+
+def test_small_probabilities_differ(printed) -> None:
+    """0.0% ten times would say nothing; the JSON names the model."""
+    shares = re.findall(r"([\d.]+)%", printed("top", "Once upon a"))
+    assert shares[0] == "99.5"
+    assert len(set(shares)) > 8
+    assert json.loads(printed("top", "--json", "Once upon a"))["model"] == "storyteller"

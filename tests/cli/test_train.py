@@ -154,6 +154,8 @@ def test_finetune(how: list[str], text: str, tmp_path: Path, capsys: pytest.Capt
         assert config["base_model_name_or_path"] == "storyteller"
         assert config["r"] == (2 if len(how) > 1 else 8)
         assert f'PeftModel.from_pretrained(BASE, "{out}/model")' in printed.out
+        card = (out / "model" / "card.md").read_text()  # also what is a default: it may change
+        assert all(f"\n{key} = " in card for key in ("rank", "alpha", "targets", "steps", "batch", "lr"))
         assert printed.out.endswith(f"BASE from {locate('storyteller')}\n")
     before, after = (lm.net.state_dict() for lm in (base, tuned))
     assert torch.equal(before["tokens.weight"], after["tokens.weight"]) == (bool(how))

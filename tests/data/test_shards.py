@@ -5,6 +5,7 @@ made good.
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -571,3 +572,15 @@ def test_memory_of_a_hundred_megabytes_of_text(tmp_path: Path) -> None:
     assert held_out / (train + held_out) == pytest.approx(0.05, rel=1e-3)
     assert train <= read
     assert 20 < kilobytes / 1024 < 400
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(("file", "name"), [
+    ("my tales.jsonl", "my-tales-"), ("…éà.jsonl", ""), ("x" * 60 + ".jsonl", "x" * 40 + "-"), (".a.b.jsonl", "a-b-"),
+])  # fmt: skip
+def test_what_is_kept_has_the_name_of_its_text(tmp_path: Path, file: str, name: str) -> None:
+    """Before the hash, so that a person can see which text a folder belongs to."""
+    prepare(put(tmp_path / file, "a"), WORDS, held_out=0)
+    folder, lock = sorted(shards.machine.home().joinpath("data").iterdir())
+    assert re.fullmatch(rf"{name}[0-9a-f]{{24}}", folder.name)
+    assert lock.name == f"{folder.name}.lock"

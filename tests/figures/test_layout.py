@@ -23,7 +23,7 @@ from glassformer.figures.labels import cells, cut, number, percent, tick, visibl
 from glassformer.figures.layout import ROOMS, figure, layouts
 from glassformer.figures.marks import press, width_of
 from glassformer.figures.packing import numbers, short
-from glassformer.figures.specs import bars, matrix, names, plain
+from glassformer.figures.specs import bars, matrix, names, plain, strip
 from glassformer.figures.svg import svg
 from glassformer.figures.view import View, packed
 from glassformer.tasks.complete import LanguageModel
@@ -285,6 +285,9 @@ def test_labels_and_numbers() -> None:
         assert len({tick(one, step) for one in places}) == len(places) >= 3
     assert [number(one) for one in (8e-7, -8.123e-7, 1e20, -np.inf)] == ["8e−7", "−8e−7", "1e20", "−∞"]
     assert percent(8e-7) == "8e−5 %"
+    assert [number(one) for one in (9.4e-5, 9.6e-5, -9.96e-12)] == ["9e−5", "1e−4", "−1e−11"]
+    assert [number(one) for one in (1e15, 7.7e15, -9.6e15)] == ["1e15", "8e15", "−1e16"]
+    assert [number(one) for one in (1e-307, 5e-324, 1.7e308)] == ["1e−307", "0", "2e308"]
 
 
 def test_bars_below_zero_and_a_shared_range() -> None:
@@ -297,6 +300,39 @@ def test_bars_below_zero_and_a_shared_range() -> None:
         assert first["fill"] == "s0"
         assert second["fill"] == ("below" if values[1] < 0 else "s0")
     assert long[0] == long[1]
+
+
+def test_bars_beside_a_reference() -> None:
+    """A line at its value down through all bars, named below; no number is on the line."""
+    reference = {"value": 0.2, "label": "uniform attention"}
+    spec = {**PLAIN, **bars(["a", "b"], [0.5, 0.18], unit="percent", reference=reference)}
+    made = figure(spec).marks
+    rects = [mark for mark in made if mark["mark"] == "rect"]
+    (line,) = (mark for mark in made if mark["mark"] == "line")
+    (x, _), (end, _) = line["points"]
+    assert x == end == pytest.approx(rects[0]["x"] + rects[0]["w"] * 0.4, abs=0.1)
+    said = {mark["text"]: mark for mark in made if mark["mark"] == "text"}
+    assert said["18 %"]["x"] > x > rects[1]["x"] + rects[1]["w"]
+    assert said["uniform attention 20 %"]["y"] > max(rect["y"] + rect["h"] for rect in rects)
+
+
+def test_small_curves_have_a_scale_each() -> None:
+    """Its highest value and 0, at its right end."""
+    series = [{"name": "a", "values": [0.5, 2.0]}, {"name": "b", "values": [7.25, 0.0]}]
+    spec = {**PLAIN, "kind": "sparks", "tokens": ["x", "y"], "series": series}
+    said = [mark["text"] for mark in figure(spec).marks if mark["mark"] == "text"]
+    assert [text for text in said if text in ("2", "7.25", "0")] == ["2", "0", "7.25", "0"]
+
+
+def test_notes_below_tokens() -> None:
+    """Each below its own token, whose box is as wide as the wider of both."""
+    spec = {**PLAIN, **strip(["a", "b"], [1, 1], scale=magnitude("x"), notes=["1234567 1/2 é", "8"])}
+    made = figure(spec).marks
+    first, second = (mark for mark in made if mark["mark"] == "rect" and mark.get("tip"))
+    notes = {mark["text"]: mark for mark in made if mark["mark"] == "text"}
+    assert first["x"] < notes["1234567"]["x"] < notes["1/2"]["x"] < notes["é"]["x"] < first["x"] + first["w"]
+    assert notes["8"]["x"] > second["x"] >= first["x"] + first["w"]
+    assert notes["8"]["y"] > second["y"] + second["h"]
 
 
 def test_a_legend_of_few_steps() -> None:
@@ -364,7 +400,10 @@ def test_what_is_left_out_is_counted(storyteller: LanguageModel) -> None:
     """A picture that does not show all rows gives the number of the others."""
     out = storyteller.generate("Once upon a time", max_new_tokens=14, temperature=0)
     assert out.saliency(tested=False).view().spec["title"].endswith("; the first 12 of 14 tokens")
-    assert "; the first 24 of " in out.attribution(0).view().spec["title"]
+    attribution = out.attribution(0)
+    drawn = attribution.view().spec
+    assert drawn["labels"][-1] == f"{len(attribution.rows) - 24} others together"
+    assert sum(drawn["series"][0]["values"]) == pytest.approx(attribution.values.sum(), abs=1e-5)
     letters = storyteller.merges("believable" * 60).view()
     assert "more steps" in letters.spec["rows"][-1]["pieces"][0]
     assert len(letters.to_svg()) < 5e6

@@ -83,6 +83,29 @@ def test_the_scale_is_shown(looks: dict[str, Look]) -> None:
     assert re.search(r"9 is [\d.]+ % share", shown(looks, "saliency", color=False))
 
 
+def test_without_colors_the_legend_says_what_digits_are(looks: dict[str, Look]) -> None:
+    """A lens has a digit behind every token, signed values have both ends, arcs have numbers."""
+    lens = shown(looks, "lens", color=False)
+    assert "digits behind tokens: 9 is 100 % probability of the likeliest token" in lens
+    assert re.search(r"^5\.out +\S+[⁰-⁹] +\S+[⁰-⁹]", lens, re.MULTILINE)
+    assert not re.search(r"[⁰-⁹]", shown(looks, "lens", color=True))
+    assert re.search(r"· is near 0, 9 is [\d.]+, -9 is −[\d.]+ q$", shown(looks, "steps", color=False), re.M)
+    attention = shown(looks, "attention", color=False)
+    assert "· is near 0 %, 9 is 100 % attention weight;" in attention
+    assert "blank: masked" in " ".join(attention.split())
+    assert "numbers: of a token's attention" in shown(looks, "attention", "arcs", color=False)
+
+
+def test_names_and_scales_are_shown(looks: dict[str, Look]) -> None:
+    """What a picture writes on a banner, beside a curve or at a line, the terminal writes, too."""
+    steps = shown(looks, "steps", color=False).splitlines()
+    assert [line for line in steps if line in ("q", "k", "v", "softmax × v", "their sum")] == [
+        "q", "k", "v", "softmax × v", "their sum",
+    ]  # fmt: skip
+    assert re.search(r"factor 0 \S+ 0 to [\d.]+, highest at ", shown(looks, "factors", color=False))
+    assert re.search(r"^──── uniform attention [\d.]+ %$", shown(looks, "find_heads", color=False), re.M)
+
+
 def test_what_is_not_drawn_has_no_legend(looks: dict[str, Look]) -> None:
     """Many small patterns are for pictures alone: the terminal shows neither them nor their scale."""
     assert "100 %" not in shown(looks, "heads", color=False)

@@ -11,6 +11,7 @@ from small import hugging_face
 from glassformer.errors import CheckpointError, InputError
 from glassformer.hub.convert import convert
 from glassformer.hub.folder import load_folder
+from glassformer.hub.generation_config import read_generation_config
 from glassformer.hub.unpickle import unpickle
 
 IDS = torch.randint(0, 97, (2, 11), generator=torch.Generator().manual_seed(2))
@@ -106,8 +107,9 @@ def test_heads_that_must_be_given(tmp_path: Path, in_this_process: None) -> None
 
 
 def test_pytorch_model_bin(tmp_path: Path, in_this_process: None) -> None:
-    """An old Hugging Face folder, in half precision."""
+    """An old Hugging Face folder, in half precision, with its settings of generation."""
     theirs = hugging_face().half().float()
+    (tmp_path / "generation_config.json").write_text('{"top_k": 7, "eos_token_id": [3, 4]}')
     theirs.config.save_pretrained(tmp_path)
     torch.save(
         {name: value.half() for name, value in theirs.state_dict().items()}, tmp_path / "pytorch_model.bin"
@@ -116,6 +118,7 @@ def test_pytorch_model_bin(tmp_path: Path, in_this_process: None) -> None:
         load_folder(tmp_path)
     convert(tmp_path, tmp_path / "m", heads=3, dtype=torch.float32)
     assert_same(tmp_path / "m", theirs)
+    assert read_generation_config(tmp_path / "m") == ({"top_k": 7}, {3, 4})
 
 
 def test_a_family_that_needs_no_options(

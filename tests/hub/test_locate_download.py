@@ -163,7 +163,11 @@ def test_a_model_that_is_not_there(hub: tuple[type[Hub], dict[str, str]]) -> Non
 
 @pytest.mark.parametrize(
     ("change", "word"),
-    [({"HF_ENDPOINT": "http://127.0.0.1:9"}, "127.0.0.1:9"), ({"HF_HUB_OFFLINE": "1"}, "switched off")],
+    [
+        ({"HF_ENDPOINT": "http://127.0.0.1:9"}, "from http://127.0.0.1:9 (nothing answers there); check"),
+        ({"HF_ENDPOINT": "http://hub.invalid"}, "from http://hub.invalid (no network); check the name"),
+        ({"HF_HUB_OFFLINE": "1"}, "switched off"),
+    ],
 )
 def test_without_a_network(hub: tuple[type[Hub], dict[str, str]], change: dict[str, str], word: str) -> None:
     """What was tried and what to do, in one sentence."""

@@ -158,3 +158,23 @@ def test_questions_that_make_no_sense(out: Completion) -> None:
     assert len(repr(out.lens())) < 2000
     assert out.cache().to_numpy()["steps"]["computed"].shape == (6, len(out.lm.net.blocks))
     assert out.saliency(tested=False).to_numpy()["scores"].ndim == 2
+
+
+def test_a_position_may_be_a_word(lm: LanguageModel) -> None:
+    """In every question that has one: the word's last token, or the text of a token; one place, or an error."""
+    out = lm.generate("The unbelievable robot ran. The end", max_new_tokens=1, temperature=0)
+    labels = out.lens().tokens
+    robot = labels.index(" robot")
+    assert out.steps(1, 0, position="robot").position == out.steps(1, 0, position=" robot").position == robot
+    assert out.steps(1, 0, position="unbelievable").position == robot - 1
+    assert out.steps(1, 0, position=labels[1]).position == 1  # a token that is no word
+    assert out.residual("robot").position == out.rankings_watch(" was", position="robot").position == robot
+    named, numbered = (out.attribution(position=at) for at in ("robot", robot))
+    assert named.rows == numbered.rows
+    assert out.lens().at("robot").rows == out.lens().at(robot).rows
+    assert out.layer_predictions("robot").rows == out.layer_predictions(robot).rows
+    for ask in (out.residual, lambda word: out.steps(1, 0, position=word), out.lens().at):
+        with pytest.raises(InputError, match=f"'The' is at positions 0, {labels.index(' The')}; give one"):
+            ask("The")
+        with pytest.raises(InputError, match="'dog'"):
+            ask("dog")

@@ -287,6 +287,24 @@ def test_the_model_s_own_settings(tmp_path: Any) -> None:
             assert (out.tokens, out.finish_reason) == (greedy.tokens[:3], "stop")
 
 
+def test_a_saved_model_keeps_its_settings(tmp_path: Any) -> None:
+    """Those of its `generation_config.json` that are known here, and all of its end tokens."""
+    tokenizer = small_tokenizer()
+    LanguageModel(small_model(vocab=len(tokenizer)), tokenizer).save(tmp_path / "one")
+    settings = {
+        "num_beams": 2,
+        "forced_eos_token_id": 7,
+        "bad_words_ids": [[5]],
+        "eos_token_id": [7, tokenizer.end],
+    }
+    (tmp_path / "one" / "generation_config.json").write_text(json.dumps(settings))
+    one = gf.load(str(tmp_path / "one"), engine="torch")
+    one.save(tmp_path / "two")
+    two = gf.load(str(tmp_path / "two"), engine="torch")
+    assert two.settings == one.settings == {key: settings[key] for key in list(settings)[:3]}
+    assert two.ends == one.ends == {7, tokenizer.end}
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

@@ -242,13 +242,15 @@ def test_a_vocabulary_that_lacks_a_token(data: str, tmp_path: Path) -> None:
 
 
 def test_fine_tuning(data: str, tmp_path: Path) -> None:
-    """A base keeps its vocabulary, its padding and its start token, here another one than the end."""
+    """A base keeps its vocabulary, its padding, its settings and its start token, here another than the end."""
     base = save_translator(tmp_path / "base", start=7)
+    (Path(base) / "generation_config.json").write_text('{"forced_eos_token_id": 5, "num_beams": 3}')
     job = prepared(data, tmp_path / "job", base=base)
     assert {int(job.pairs.targets[n][0]) for n in range(len(job.pairs))} == {7}
     trained(data, tmp_path / "run", base=base, freeze=["encoder"], **SHORT)
     before, after = (load_folder(Path(folder)).model for folder in (base, tmp_path / "run" / "model"))
     assert after.config.start == 7
+    assert translator(tmp_path / "run").settings == {"forced_eos_token_id": 5, "num_beams": 3}
     changed = {
         name
         for name, value in after.named_parameters()

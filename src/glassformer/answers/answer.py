@@ -175,9 +175,20 @@ class Answer:
         """The names of its table's columns."""
         return self._table.names
 
-    def at(self, position: int) -> Self:
-        """The answer with the table of one position, counted from the end if it is below 0."""
+    def at(self, position: int | str) -> Self:
+        """The answer with the table of one position: a number, from the end if below 0, or a token's text."""
+        if isinstance(position, str):
+            position = self._position_of(position)
         return self.where("position", check_position(len(self.tokens), position))
+
+    def _position_of(self, text: str) -> int:
+        """The position of the one token with a text."""
+        found = [at for at, token in enumerate(self.tokens) if token.strip() == text.strip()]
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise InputError(f"no token here is {text!r}; give the number of a position")
+        raise InputError(f"{text!r} is at positions {', '.join(map(str, found[:8]))}; give one of them")
 
     def where(self, column: str, value: Cell) -> Self:
         """The answer with only those rows of its table that have a value in a column."""
@@ -488,20 +499,34 @@ class Text:
 
     def positions(self, word: str | int) -> list[int]:
         """The positions of a word: a number, or its text, with or without the blank before it."""
+        return [at for place in self._places(word) for at in place]
+
+    def position(self, word: str | int) -> int:
+        """The one position that is meant: a number, or a word (of its tokens, the last) or a token's text."""
+        places = self._places(word)
+        if len(places) > 1:
+            listed = ", ".join(str(place[-1]) for place in places[:8])
+            raise InputError(f"{word!r} is at positions {listed}; give one of them")
+        return places[0][-1]
+
+    def _places(self, word: str | int) -> list[range]:
+        """Where a word is, or else a token of this text; a number is a position already."""
         word = str(word)
         if re.fullmatch(r"-?[0-9]{1,9}", word):
-            return [check_position(len(self.ids), int(word))]
+            at = check_position(len(self.ids), int(word))
+            return [range(at, at + 1)]
         if self.lm.tokenizer is None:
             raise InputError(f"{self.name} has no vocabulary; give positions as numbers")
 
         groups, names = self.words()
-        alike = [group for group, name in zip(groups, names, strict=True) if name.strip() == word.strip()]
-        found = [at for group in alike for at in group]
-        if not found:
-            known = " ".join(name.strip() for name in names)
-            shown = readable(known[:200]) + ("…" if len(known) > 200 else "")
-            raise InputError(f"the word {word!r} is not in the text; its words are {shown}")
-        return found
+        tokens = [range(at, at + 1) for at in range(len(self.ids))]
+        for places, texts in ((groups, names), (tokens, self.labels)):
+            alike = [at for at, text in zip(places, texts, strict=True) if text.strip() == word.strip()]
+            if alike:
+                return alike
+        known = " ".join(name.strip() for name in names)
+        shown = readable(known[:200]) + ("…" if len(known) > 200 else "")
+        raise InputError(f"the word {word!r} is not in the text; its words are {shown}")
 
 
 def labels(tokenizer: "Tokenizer | None", ids: Sequence[int]) -> list[str]:

@@ -1,6 +1,7 @@
 """Attention: where heads attend, what kind of head each is, and one query step by step."""
 
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -412,8 +413,7 @@ def heads(text: Text, *, stack: str = "", part: str = "attn") -> Heads:
     visible = attending.masks(reading, stack=stack, part=part)
     ids = None if crosses else queries.ids
     found = attending.head_statistics(patterns, ids, mask=visible)
-    alike = visible / np.maximum(1, visible.sum(-1, keepdims=True))  # (L, T, S)
-    uniform = attending.head_statistics(alike[:, None], ids, mask=visible)
+    uniform = attending.head_statistics(_uniform(visible)[:, None], ids, mask=visible)
     able = attending.queries_of_kinds(visible, ids)
 
     tokens = counted(len(queries.ids), "token")
@@ -450,6 +450,7 @@ class FoundHeads(Answer):
     kind = "find_heads"
 
     heads: list[attending.Found]
+    uniform: float  # the weight of a head that attends alike to all it may see; the mean over the layers
 
     def make_table(self) -> Table:
         """The heads, the strongest first."""
@@ -461,9 +462,16 @@ class FoundHeads(Answer):
         return Table(columns, [[one.layer, one.head, one.weight] for one in self.heads])
 
     def draw(self) -> Spec:
-        """A bar for every head."""
+        """A bar for every head, and a line at uniform attention."""
         labels = [f"layer {one.layer}, head {one.head}" for one in self.heads]
-        return bars(labels, [one.weight for one in self.heads], unit="percent")
+        line = {"value": short(self.uniform), "label": "uniform attention"}
+        return bars(labels, [one.weight for one in self.heads], unit="percent", reference=line)
+
+    def finding(self) -> str:
+        """The strongest head, beside uniform attention."""
+        layer, head, weight = self.rows[0]
+        uniform = f"uniform attention would give {percent(self.uniform)}"
+        return f"head {layer}.{head} gives most, {percent(float(weight or 0))}; {uniform}"
 
 
 def find_heads(
@@ -484,9 +492,23 @@ def find_heads(
     if hidden and reading.stack(stack).causal and not reading.crosses(stack=stack, part=part):
         raise InputError(f"{target!r} comes after {source!r}; attention only looks back")
     patterns = attending.patterns(reading, stack=stack, part=part)
-    found = attending.find_heads(patterns, queries=queries, sources=sources, mask=visible)
+    find = partial(attending.find_heads, queries=queries, sources=sources, mask=visible)
+    found = find(patterns)
+    uniform = float(np.mean([one.weight for one in find(_uniform(visible)[:, None])]))
     caption = f"{text.name_of(stack, part)}: attention from {source!r} to {target!r}"
-    return FoundHeads(caption=caption, tokens=asking.labels, heads=found[:k])
+    return FoundHeads(
+        caption=caption,
+        tokens=asking.labels,
+        table_note=f"uniform attention would give {percent(uniform)}",
+        heads=found[:k],
+        uniform=uniform,
+    )
+
+
+def _uniform(visible: Array) -> Array:
+    """(L, T, S): the pattern of a head that attends alike to all that a query may see."""
+    alike: Array = visible / np.maximum(1, visible.sum(-1, keepdims=True))
+    return alike
 
 
 # steps: one query from its keys to its values
@@ -499,6 +521,7 @@ class Steps(Answer, attending.Steps):
     kind = "steps"
 
     position: int
+    query_token: str
 
     def make_table(self) -> Table:
         """A row for every source."""
@@ -519,53 +542,75 @@ class Steps(Answer, attending.Steps):
         return np.stack([self.dots, self.scaled, self.masked, self.weights, lengths], 1)  # (S, 5)
 
     def draw(self) -> Spec:
-        """The steps as columns, and the values that are added up beside them."""
-        return panels([self._draw_steps(), self._draw_values()], across=2)
+        """Query, keys and values; then the steps as columns, and the values that are added up beside them."""
+        inputs = [
+            self._draw_vectors("q", [shown(self.query_token)], self.query[None]),
+            self._draw_vectors("k", names(self.tokens), self.keys),
+            self._draw_vectors("v", names(self.tokens), self.values),
+        ]
+        steps = [self._draw_steps(), self._draw_values()]
+        return panels([panels(inputs, across=3), panels(steps, across=2)])
+
+    def _draw_vectors(self, name: str, rows: list[str], vectors: Array) -> Spec:
+        """The vectors of the query, the keys or the values, a row each."""
+        most = float(np.abs(vectors).max())
+        return self._thin(rows, vectors, banner=[name, name], scale=signed(name, most), legend=True)
 
     def _draw_steps(self) -> Spec:
         columns = self._columns()
-        most = float(np.abs(self.dots).max()) or 1.0
         longest = float(columns[:, 4].max()) or 1.0
-        scales = [
-            signed("q·k, ÷ √K, masked", most),
-            signed("÷ √K", most),
-            signed("masked", most),
-            magnitude("softmax"),
-            magnitude("|w·v|", longest),
-        ]
+        scales = [*self._score_scales(), magnitude("softmax"), magnitude("|w·v|", longest)]
         return matrix(
             names(self.tokens),
             ["q·k", "÷ √K", "masked", "softmax", "|w·v|"],
             values=columns,
             scale=scales[0],
             scales=scales,
-            texts=[[_score(value) for value in row] for row in columns.tolist()],
+            texts=[[_decimals(value) for value in row] for row in columns.tolist()],
             numeric=True,
             column_hues={"0": "q", "4": "v"},
             cell=[54.0, 18.0],
             window=self._window(),
         )
 
+    def _score_scales(self) -> list[Spec]:
+        """Of q·k, ÷ √K and the masked scores: one on both sides of 0; one each where all it sees are below.
+
+        On both sides of 0 the lowest of negative scores would be the darkest, as if it had most weight.
+        """
+        if self.masked.max() > 0:
+            most = float(np.abs(self.dots).max())
+            return [signed(name, most) for name in ("q·k, ÷ √K, masked", "÷ √K", "masked")]
+        about = "q·k; all below 0: darker is higher"
+        found = []
+        for name, scores in ((about, self.dots), ("÷ √K", self.scaled), ("masked", self.masked)):
+            finite = scores[np.isfinite(scores)]
+            found.append(magnitude(name, float(finite.max()), low=float(finite.min())))
+        return found
+
     def _draw_values(self) -> Spec:
-        width = self.weighted.shape[1]
-        across = [str(n) for n in range(width)]
         most = max(float(np.abs(self.weighted).max()), float(np.abs(self.mix).max()))
         scale = signed("softmax × v, and their sum", most)
         sources = names(self.tokens)
-        thin: Spec = {
-            "window": self._window(),
-            "cell": [float(max(2, 160 // width)), 18.0],
-            # On a phone these are below the steps, not beside them: rows need their own names, and the sum
-            # as much room for its name as the sources have for theirs, or its columns are not under theirs.
-            "label_columns": min(LABEL, max(map(cells, sources))),
-            "column_labels": False,
-            "legend": False,
-        }
-        given = matrix(
-            sources, across, values=self.weighted, scale=scale, banner=["v", "softmax × v"], **thin
+        given = self._thin(sources, self.weighted, scale=scale, banner=["v", "softmax × v"], legend=False)
+        mixed = self._thin(["sum"], self.mix[None], scale=scale, banner=["v", "their sum"], legend=True)
+        return panels([given, mixed], gap=6)
+
+    def _thin(self, rows: list[str], values: Array, **more: Any) -> Spec:
+        """Rows of narrow cells without numbers."""
+        width = values.shape[1]
+        # As much room for every name: on a phone these are below each other, and their columns in line.
+        longest = max(map(cells, [*names(self.tokens), shown(self.query_token)]))
+        return matrix(
+            rows,
+            [str(n) for n in range(width)],
+            values=values,
+            window=self._window() if len(rows) > 1 else [0, 0],
+            cell=[float(max(2, 160 // width)), 18.0],
+            label_columns=min(LABEL, longest),
+            column_labels=False,
+            **more,
         )
-        mixed = matrix(["sum"], across, values=self.mix[None], scale=scale, banner=["v", "their sum"], **thin)
-        return panels([given, mixed | {"legend": True}], gap=6)
 
     def _window(self) -> list[int]:
         """Of a long text, the part that ends with the last source that the query may see."""
@@ -578,21 +623,23 @@ class Steps(Answer, attending.Steps):
         return f"it gives {percent(row[5])} to {row[1]!r}"
 
 
-def _score(value: float) -> str:
-    return "−∞" if value == -np.inf else number(value)
+def _decimals(value: float) -> str:
+    """A number of a step with as many decimals as in the table, so that both show the same."""
+    return "−∞" if value == -np.inf else f"{value:.3f}".replace("-", "−")
 
 
 def steps(
-    text: Text, *, layer: int, head: int, position: int = -1, stack: str = "", part: str = "attn"
+    text: Text, *, layer: int, head: int, position: str | int = -1, stack: str = "", part: str = "attn"
 ) -> Steps:
-    """The five steps of one query; `part` is as in `attention`."""
+    """The five steps of one query, at a position or of a word's last token; `part` is as in `attention`."""
     reading = text.reading()
-    at = reading.check_position(position, stack=stack)
+    at = text.read_by(stack).position(position)
     found = attending.query_steps(reading, layer=layer, head=head, position=at, stack=stack, part=part)
     queries, sources = text.axes(stack=stack, part=part)
     where = f"layer {layer}, head {head}, query {quoted(queries.labels[at])} at {at}"
     caption = f"{text.name_of(stack, part)}: {where}"
-    return Steps(caption=caption, tokens=sources.labels, position=at, **vars(found))
+    token = queries.labels[at]
+    return Steps(caption=caption, tokens=sources.labels, position=at, query_token=token, **vars(found))
 
 
 # robot: the article's own table
@@ -634,9 +681,7 @@ class Robot(Answer):
         parts = []
         for step, title in titles.items():
             table: Array = getattr(self, step)
-            texts = [
-                ["−∞" if value == -np.inf else f"{value:.2f}" for value in row] for row in table.tolist()
-            ]
+            texts = [[_decimals(value) for value in row] for row in table.tolist()]
             parts.append(
                 matrix(
                     self.tokens,

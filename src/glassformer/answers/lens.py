@@ -18,7 +18,7 @@ from glassformer.answers.answer import (
     label,
     several,
 )
-from glassformer.errors import InputError
+from glassformer.errors import InputError, counted
 from glassformer.explain import lens as lensing
 from glassformer.figures.color import magnitude, signed
 from glassformer.figures.labels import number, percent, quoted
@@ -83,31 +83,43 @@ class Lens(Answer, lensing.Lens):
     def draw_probability(self) -> Spec:
         """Colored by the probability of the likeliest token."""
         scale = magnitude("probability of the likeliest token")
-        return self._draw(np.exp(self.top_logprobs[..., 0]), scale) | {"unit": "percent"}
+        values = np.exp(self.top_logprobs[..., 0])
+        return self._draw(values, scale, "the likeliest token and its probability") | {"unit": "percent"}
 
     def draw_rank(self) -> Spec:
         """The rank of the token that came next; nothing came after the last one."""
-        title = f"{self.caption}; rank of the token that came next"
+        title = self._title("rank of the token that came next")
         ranks = self.ranks.astype(float)
         ranks[:, -1] = np.nan
         return _draw_ranks(self.stages, self.tokens, ranks=ranks) | {"title": title, "void": "–"}
 
     def draw_entropy(self) -> Spec:
         """Colored by entropy."""
-        return self._draw(self.entropy, magnitude("entropy, nats", float(self.entropy.max())))
+        scale = magnitude("entropy (nats)", float(self.entropy.max()))
+        return self._draw(self.entropy, scale, "the likeliest token, colored by entropy")
 
     def draw_divergence(self) -> Spec:
         """Colored by the KL divergence from the last stage."""
-        high = float(self.divergence.max())
-        return self._draw(self.divergence, magnitude("KL divergence from the last stage, nats", high))
+        what = "KL divergence from the last stage"
+        scale = magnitude(f"{what} (nats)", float(self.divergence.max()))
+        return self._draw(self.divergence, scale, f"the likeliest token, colored by {what}")
 
-    def _draw(self, values: Array, scale: Spec) -> Spec:
+    def _title(self, what: str) -> str:
+        """Which of the drawings it is."""
+        return f"{self.caption}: {what}"
+
+    def _draw(self, values: Array, scale: Spec, what: str) -> Spec:
         """The last stage on top."""
-        rows = stage_names(self.stages[::-1])
-        texts = [names(row) for row in self.likeliest[::-1]]
-        axes = {"y_title": STAGES, "x_title": "the token read last"}
         return matrix(
-            rows, names(self.tokens), values=values[::-1], scale=scale, texts=texts, unit="", **axes
+            stage_names(self.stages[::-1]),
+            names(self.tokens),
+            values=values[::-1],
+            scale=scale,
+            texts=[names(row) for row in self.likeliest[::-1]],
+            unit="",
+            title=self._title(what),
+            y_title=STAGES,
+            x_title="the token read last",
         )
 
     def finding(self) -> str:
@@ -253,11 +265,11 @@ class WatchedRankings(Answer):
 
 
 def rankings_watch(
-    text: Text, *, watch: str | int | Sequence[str | int], position: int = -1
+    text: Text, *, watch: str | int | Sequence[str | int], position: str | int = -1
 ) -> WatchedRankings:
     """Some words against each other after a position: at which rank every layer had each of them."""
     reading = text.reading()
-    at = reading.check_position(position)
+    at = text.position(position)
     tokens = [text.find_token(word) for word in several(watch)]
     if not tokens:
         raise InputError("name at least one token to watch, as in ' is'")
@@ -290,19 +302,23 @@ class Attribution(Answer, lensing.Attribution):
         return Table(columns, [[self.parts[at], float(self.values[at])] for at in order])
 
     def draw(self) -> Spec:
-        """Bars for and against the token."""
+        """Bars for and against the token; those of the smallest components are one bar."""
         rows = self.rows[:MOST_BARS]
-        title = self.title_of_some("components", shown=len(rows), total=len(self.rows))
         labels = without_stack([str(row[0]) for row in rows])
-        return bars(labels, [row[1] for row in rows], **title)
+        values = [float(row[1] or 0) for row in rows]
+        rest = self.rows[MOST_BARS:]
+        if rest:
+            labels.append(f"{counted(len(rest), 'other')} together")
+            values.append(sum(float(row[1] or 0) for row in rest))
+        return bars(labels, values)
 
 
 def attribution(
-    text: Text, *, position: int = -1, token: str | int | None = None, foil: str | int | None = None
+    text: Text, *, position: str | int = -1, token: str | int | None = None, foil: str | int | None = None
 ) -> Attribution:
     """Which parts raise the logit of a token (by default the likeliest), or its lead over a foil."""
     reading = text.reading()
-    at = reading.check_position(position)
+    at = text.position(position)
     chosen = lensing.likeliest(reading, position=at) if token is None else text.find_token(token)
     other = None if foil is None else text.find_token(foil)
     found = lensing.attribution(reading, position=at, token=chosen, foil=other)
@@ -380,10 +396,10 @@ class Residual(Answer, lensing.Residual):
         return self.last_row()
 
 
-def residual(text: Text, *, position: int = -1) -> Residual:
+def residual(text: Text, *, position: str | int = -1) -> Residual:
     """A position's vector through the layers: its norm, what is added, what it would predict."""
     reading = text.reading()
-    at = reading.check_position(position)
+    at = text.position(position)
     predicted = lensing.lens(reading, k=1)
     found = lensing.residual(reading, position=at)
     return Residual(

@@ -1,11 +1,13 @@
 """A model from outside: where its parameters are."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Protocol
 
 from glassformer.answers.answer import Answer, Cell, Column, Table, answer
+from glassformer.errors import counted
 from glassformer.figures.marks import Spec
-from glassformer.figures.specs import bars
+from glassformer.figures.specs import bars, panels
 
 
 class TensorSummary(Protocol):
@@ -13,6 +15,8 @@ class TensorSummary(Protocol):
 
     @property
     def name(self) -> str: ...
+    @property
+    def own(self) -> str: ...
     @property
     def shape(self) -> tuple[int, ...]: ...
     @property
@@ -43,6 +47,23 @@ class ModelSummary(Protocol):
     def parts(self) -> "Sequence[PartSummary]": ...
 
 
+# What a part of a parameter's name means.
+WORDS = {
+    "tokens": "token embeddings",
+    "positions": "position embeddings",
+    "attn": "attention",
+    "cross": "cross-attention",
+    "qkv": "q, k, v",
+    "proj": "output",
+    "mlp": "feed-forward",
+    "norm": "final layer norm",
+    "norm1": "layer norm 1",
+    "norm2": "layer norm 2",
+    "norm3": "layer norm 3",
+    "head": "output matrix",
+}
+
+
 @answer
 class Parameters(Answer):
     """Where a model's parameters are: one entry for each tensor, those of the blocks counted together."""
@@ -50,6 +71,8 @@ class Parameters(Answer):
     kind = "parameters"
 
     tensors: list[str]
+    layers: list[str]  # what each is of, in words: `attention q, k, v`
+    stacks: list[str]  # "blocks", "encoder" or "decoder"; "" outside of all blocks
     shapes: list[tuple[int, ...]]
     times: list[int]  # in how many blocks the tensor is
     parameters: list[int]  # in all of them together
@@ -58,6 +81,7 @@ class Parameters(Answer):
         """A row for every tensor."""
         columns = [
             Column("tensor", key=True),
+            Column("layer"),
             Column("shape"),
             Column("times", "count"),
             Column("parameters", "count"),
@@ -65,12 +89,41 @@ class Parameters(Answer):
         rows: list[list[Cell]] = []
         for n, name in enumerate(self.tensors):
             shape = " × ".join(map(str, self.shapes[n]))
-            rows.append([name, shape, self.times[n], self.parameters[n]])
+            rows.append([name, self.layers[n], shape, self.times[n], self.parameters[n]])
         return Table(columns, rows)
 
     def draw(self) -> Spec:
-        """A bar for every tensor."""
-        return bars(self.tensors, self.parameters)
+        """A bar for every layer, its weights and biases together; the blocks of a stack are a panel."""
+        found = list(self._panels())
+        sizes = [size for _, layers in found for size in layers.values()]
+        wide = max(len(name) for _, layers in found for name in layers)
+        scale: Spec = {"high": max(sizes), "label_columns": wide}
+        parts = []
+        for title, layers in found:
+            one = bars(list(layers), list(layers.values()), **scale)
+            parts.append(one | ({"title": title} if title else {}))
+        return panels(parts, gap=12) if len(parts) > 1 else parts[0]
+
+    def _panels(self) -> Iterator[tuple[str, dict[str, int]]]:
+        """What is drawn together: its title, and by layer its number of parameters."""
+        for (stack, times), group in groupby(range(len(self.tensors)), self._place):
+            layers: dict[str, int] = {}
+            for n in group:
+                layers[self.layers[n]] = layers.get(self.layers[n], 0) + self.parameters[n]
+            named = "" if stack in ("", "blocks") else f"{stack}: "
+            yield f"{named}{counted(times, 'block')} together" if stack else "", layers
+
+    def _place(self, n: int) -> tuple[str, int]:
+        return self.stacks[n], self.times[n]
+
+    def finding(self) -> str:
+        """The layer that has most of them."""
+        layers: dict[str, int] = {}
+        for title, sizes in self._panels():
+            where = f" of the {title.removesuffix(' together')}" if title else ""
+            layers |= {f"{name}{where}": size for name, size in sizes.items()}
+        largest = max(layers, key=lambda name: layers[name])
+        return f"most are in {largest}, {layers[largest]:,}"
 
 
 def parameters(summary: ModelSummary) -> Parameters:
@@ -80,10 +133,18 @@ def parameters(summary: ModelSummary) -> Parameters:
         caption=", ".join(filter(None, [f"{summary.name}: {summary.total:,} parameters", summary.dtype])),
         tokens=[],
         tensors=[_title(part, tensor) for part, tensor in found],
+        layers=[_in_words(tensor.own) for _, tensor in found],
+        stacks=[part.stack for part, _ in found],
         shapes=[tensor.shape for _, tensor in found],
         times=[part.blocks for part, _ in found],
         parameters=[tensor.parameters * part.blocks for part, tensor in found],
     )
+
+
+def _in_words(own: str) -> str:
+    """The layer of a parameter: `attention q, k, v` of attn.qkv.weight."""
+    names = [part for part in own.split(".") if part not in ("weight", "bias")]
+    return " ".join(WORDS.get(part, part) for part in names) or own
 
 
 def _title(part: PartSummary, tensor: TensorSummary) -> str:

@@ -1,5 +1,7 @@
 """Tokens: which a text is made of, how they are merged, what goes into the first block, which come next."""
 
+import itertools
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, overload
@@ -154,6 +156,7 @@ class Tokens(Answer):
 
     ids: list[int]
     sizes: list[int]  # bytes of each token
+    parts: list[str]  # of a token that ends or begins inside a character: which part of which, as 1/4 😀
 
     def make_table(self) -> Table:
         """Every token with its id."""
@@ -163,15 +166,19 @@ class Tokens(Answer):
             Column("id", "count"),
             Column("bytes", "count"),
         ]
+        columns += [Column("part of", "token")] if any(self.parts) else []
         rows: list[list[Cell]] = []
         for at, name in enumerate(self.tokens):
-            rows.append([at, name, self.ids[at], self.sizes[at]])
+            row: list[Cell] = [at, name, self.ids[at], self.sizes[at]]
+            rows.append([*row, self.parts[at]] if any(self.parts) else row)
         return Table(columns, rows)
 
     def draw(self) -> Spec:
-        """The tokens in the color of their length."""
+        """The tokens in the color of their length, with their ids below."""
         longest = float(max(self.sizes, default=1))
-        return strip(self.tokens, self.sizes, scale=magnitude("bytes per token", longest))
+        notes = [f"{id} {part}".rstrip() for id, part in zip(self.ids, self.parts, strict=True)]
+        scale = magnitude("bytes per token; below each its id", longest)
+        return strip(self.tokens, self.sizes, scale=scale, notes=notes)
 
     def finding(self) -> str:
         """How many there are, and the longest."""
@@ -190,7 +197,24 @@ def tokens(tokenizer: "Tokenizer", text: str, *, special: bool = False, model: s
         tokens=labels(tokenizer, ids),
         ids=ids,
         sizes=[len(piece) for piece in vocabularies.pieces(tokenizer, ids)],
+        parts=split_characters(tokenizer, ids),
     )
+
+
+def split_characters(tokenizer: "Tokenizer", ids: Sequence[int]) -> list[str]:
+    """Of every token that has only some bytes of a character: which part of which, as 1/4 😀; else ""."""
+    pieces = vocabularies.pieces(tokenizer, ids)
+    edges = list(itertools.accumulate(map(len, pieces), initial=0))
+    found = [""] * len(pieces)
+    start = 0
+    for char in b"".join(pieces).decode("utf-8", "surrogateescape"):
+        end = start + len(char.encode("utf-8", "surrogateescape"))
+        first, last = bisect_right(edges, start) - 1, bisect_left(edges, end) - 1
+        for part, at in enumerate(range(first, last + 1), start=1):
+            if last > first:
+                found[at] = f"{found[at]} {part}/{last - first + 1} {char}".strip()
+        start = end
+    return found
 
 
 # merges: how words become tokens

@@ -34,7 +34,7 @@ class Curve(Answer):
 
     kind = "curve"
 
-    millions_of_tokens: list[float]
+    tokens_read: list[int]  # since the first step
     training: Array
     held_out: Array
 
@@ -47,18 +47,18 @@ class Curve(Answer):
         """A row for every point."""
         columns = [
             Column("tokens", "count", key=True),
-            Column("training", "number"),
-            Column("held out", "number"),
+            Column("training (nats)", "number"),
+            Column("held out (nats)", "number"),
         ]
         losses = np.stack([self.training, self.held_out], 1).tolist()
         rows: list[list[Cell]] = []
-        for millions, pair in zip(self.millions_of_tokens, losses, strict=True):
-            rows.append([round(millions * 1e6), *(None if loss != loss else loss for loss in pair)])
+        for tokens, pair in zip(self.tokens_read, losses, strict=True):
+            rows.append([tokens, *(None if loss != loss else loss for loss in pair)])
         return Table(columns, rows)
 
     def _chosen(self) -> list[int]:
         """The points in the table."""
-        count = len(self.millions_of_tokens)
+        count = len(self.tokens_read)
         if count <= CURVE_ROWS:
             return list(range(count))
         even = np.linspace(0, count - 1, CURVE_ROWS - 1).round().astype(int).tolist()
@@ -79,10 +79,10 @@ class Curve(Answer):
             series = {name: np.where(losses > limit, np.nan, losses) for name, losses in series.items()}
             title += f"; values above {number(limit)} are not shown"
         return curves(
-            self.millions_of_tokens,
+            self.tokens_read,
             series,
-            x_title="millions of tokens",
-            y_title="loss, nats per token",
+            x_title="tokens",
+            y_title="loss (nats per token)",
             height=260,
             title=title,
         )
@@ -101,7 +101,7 @@ def curve(files: Sequence[Path]) -> Curve:
         tokens = before
         for line in _read_log(file):
             if _has_numbers(line, "tokens", "loss"):
-                tokens = before + line["tokens"] / 1e6
+                tokens = before + float(line["tokens"])
                 steps.append((tokens, float(line["loss"])))
             elif _has_numbers(line, "held_out"):
                 held_out.append((tokens, float(line["held_out"])))
@@ -115,10 +115,10 @@ def curve(files: Sequence[Path]) -> Curve:
     last = files[-1]
     name = last.parent.name if last.name == "metrics.jsonl" else ", ".join(file.stem for file in files)
     return Curve(
-        caption=f"{name}: loss",
+        caption=f"{name}: loss in nats per token",
         tokens=[],
         table_note=_selection(len(places)),
-        millions_of_tokens=places,
+        tokens_read=[round(x) for x in places],
         training=np.array([means.get(x, np.nan) for x in places]),
         held_out=np.array([measured.get(x, np.nan) for x in places]),
     )

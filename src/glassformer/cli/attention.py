@@ -109,7 +109,7 @@ class Which:
     "--steps",
     former=["--query"],
     type=TEXT,
-    help="The five steps of this query (a position, or a word's last) in --layer and --head.",
+    help="The five steps of this query (a position, or a word: its last token) in --layer and --head.",
 )
 @option(
     "--find-heads",
@@ -157,7 +157,7 @@ def attention(request: Request, which: Which) -> "Answer":
         return ask("find_heads", about, source=source, target=target, **which.place)
     if which.steps is not None:
         queries, _ = about.axes(**which.place)
-        at = queries.positions(which.steps)[-1]
+        at = queries.position(which.steps)
         return ask("steps", about, layer=layer, head=head, position=at, **which.place)
     if which.rollout:
         return ask("rollout", about, layer=layer, by_word=by_word, stack=which.stack)

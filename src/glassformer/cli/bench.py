@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 @flags.verb
-@flags.loading_by_any_engine
+@flags.model_argument(flags.MODEL, default=flags.DEFAULT_MODEL)
+@flags.loading(flags.engine, flags.device, flags.dtype, flags.revision, flags.offline)
 @option("--rounds", default=5, help="Measure each N times; the median is shown.")
 @option("--cold/--no-cold", default=True, help="Also start `glass generate` anew, to its first token.")
 @flags.as_json
@@ -26,7 +27,7 @@ def bench(loading: Loading, *, rounds: int, cold: bool, as_json: bool) -> None:
     glass bench                        the storyteller, by the engine that `auto` takes
     glass bench --engine torch         the same in torch
     glass bench --quantize int4        with weights of four bits
-    glass bench -m gpt2 --json         another model, as data
+    glass bench gpt2 --json            another model, as data
 
     OMP_NUM_THREADS sets the number of threads. Medians with the lowest and the highest round: on a busy
     machine figures vary, so compare within one run. benchmarks/peers does that beside other libraries.

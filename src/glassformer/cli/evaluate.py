@@ -57,12 +57,14 @@ translations = flags.group(
 
 
 @flags.verb
-@argument("model", "A shipped name, a folder, a run, a hub id or a name from `glass models`.")
+@flags.model_argument(
+    "A shipped name, a folder, a run, a hub id or a name from `glass models`.", before="what"
+)
 @argument(
     "what",
     "wikitext2, lambada, a file or folder of text or JSON lines; for a model that translates: pairs.",
     nargs=-1,
-    required=True,
+    metavar="WHAT...",
 )
 @option("--documents", default=0, help="Only the first N documents, or pairs; 0: all.")
 @texts

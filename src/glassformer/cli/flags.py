@@ -130,6 +130,9 @@ WITHOUT_OPTION = {
     "--prompt": "the prompt is an argument",
     "-p": "the prompt is an argument",
     "--threads": "the environment variable OMP_NUM_THREADS sets the number of threads",
+    "--stream": "a text is streamed unless --no-stream is given",
+    "--verbose": "--json has the seconds of an answer, and `glass bench` measures speed",
+    "--keepalive": "no model stays in memory after the command",
     "--system": "there are no system prompts: these models only continue a text",
 }
 
@@ -146,11 +149,28 @@ class Command(click.Command):
                 f"no such option {error.option_name}; {self.hint(ctx, error.option_name)}"
             ) from None
         except click.MissingParameter as error:
-            if not isinstance(error.param, Argument):
+            if isinstance(error.param, Argument):
+                raise missing(ctx, error.param) from None
+            if not isinstance(error.param, Option):
                 raise
-            name, note = error.param.make_metavar(ctx), error.param.note.removesuffix(".")
-            usage = " ".join(self.collect_usage_pieces(ctx))
-            raise InputError(f"{name} is missing ({note}); usage: {ctx.command_path} {usage}") from None
+            named, note = "/".join(error.param.opts), (error.param.help or "").removesuffix(".")
+            raise InputError(f"{named} is missing ({note}); see `{ctx.command_path} --help`") from None
+        except click.UsageError as error:
+            extra = re.fullmatch(r"Got unexpected extra arguments? \((.*)\)", error.message, re.DOTALL)
+            if extra is None:
+                raise
+            raise self.too_many(ctx, extra[1]) from None
+
+    def too_many(self, ctx: click.Context, extra: str) -> InputError:
+        """An argument that the verb does not take; of a text, what is usually forgotten."""
+        names = {one.name for one in self.params if isinstance(one, Argument)}
+        if names & {"text", "prompt"}:
+            remedy = "a text of several words needs quotes"
+            if any("-m" in one.opts for one in self.params):
+                remedy += ", and a model is given by -m"
+        else:
+            remedy = f"usage: {usage(ctx)}"
+        return InputError(f"too many arguments ({extra[:80]}); {remedy}")
 
     def hint(self, ctx: click.Context, name: str) -> str:
         """The option that was probably meant, and where all are listed."""
@@ -163,6 +183,8 @@ class Command(click.Command):
         where = f"`{ctx.command_path} --help`"
         if typed in WITHOUT_OPTION:
             return f"{WITHOUT_OPTION[typed]}; see {where}"
+        if typed in ("-m", "--model"):
+            return f"usage: {usage(ctx)}"
         return f"did you mean {known[close[0]]}? See {where}" if close else f"see {where}"
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -221,6 +243,17 @@ def verb(function: Function, kind: type[Command] = Command) -> click.Command:
     """Make a function with flags a verb."""
     settings = {"help_option_names": ["-h", "--help"], "show_default": True}
     return click.command(cls=kind, context_settings=settings)(function)
+
+
+def usage(ctx: click.Context) -> str:
+    """How a verb is called, in one line."""
+    return f"{ctx.command_path} {' '.join(ctx.command.collect_usage_pieces(ctx))}"
+
+
+def missing(ctx: click.Context, one: Argument) -> InputError:
+    """An argument that is not there, and what it is."""
+    note = one.note.removesuffix(".")
+    return InputError(f"{one.make_metavar(ctx).strip('[]')} is missing ({note}); usage: {usage(ctx)}")
 
 
 def argument(name: str, note: str, **how: Any) -> Decorator:
@@ -346,6 +379,52 @@ dtype = option("--dtype", default="float32", help=DTYPE)
 revision = option("--revision", help="Which revision of a hub model.")
 offline = switch("--offline", help="Never use the network.")
 
+
+def model_argument(note: str, *, default: str | None = None, before: str = "") -> Decorator:
+    """A model as an argument or by -m; `before` names the argument behind it, which is first with -m."""
+    shown = "MODEL" if default is None else "[MODEL]"
+    takes = "The same as the argument MODEL." + (f"  [default: {default}]" if default else "")
+
+    def decorate(function: Function) -> Function:
+        @functools.wraps(function)
+        def placed(*first: Any, model: str | None, model_flag: str | None, **given: Any) -> Any:
+            if model_flag is not None and before and model is not None:
+                given[before] = _moved_up(model, given[before], flag=model_flag)
+            elif None not in (model, model_flag) and model != model_flag:
+                raise InputError(f"the model is given twice: {model} and -m {model_flag}")
+            # An empty name is a name, and refused as one.
+            chosen = next((one for one in (model_flag, model, default) if one is not None), None)
+            if chosen is None:
+                raise _missing_argument("model")
+            if before and given[before] == ():
+                raise _missing_argument(before)
+            return function(*first, model=chosen, **given)
+
+        with_flag = option("-m", "--model", "model_flag", help=takes)(placed)
+        return argument("model", note, required=False, metavar=shown)(with_flag)
+
+    return decorate
+
+
+def _moved_up(first: str, rest: Any, *, flag: str) -> Any:
+    """What the first argument is when -m names the model: one more of the many, or the one behind it."""
+    if rest and first == flag:
+        return rest
+    if isinstance(rest, tuple):
+        if rest and not (Path(first).suffix or Path(first).exists()):
+            raise InputError(f"the model is given twice: {first} and -m {flag}")
+        return (first, *rest)
+    if rest is not None:
+        raise InputError(f"the model is given twice: {first} and -m {flag}")
+    return Path(first)
+
+
+def _missing_argument(name: str) -> InputError:
+    context = click.get_current_context()
+    (one,) = (one for one in context.command.params if isinstance(one, Argument) and one.name == name)
+    return missing(context, one)
+
+
 loading = functools.partial(group, Loading, "loading")
 loading_by_any_engine = loading(model, engine, quantize, device, dtype, revision, offline)
 
@@ -371,6 +450,9 @@ class Picture:
             return
         from glassformer.figures.view import check_format
 
+        parent = self.output.parent
+        if not parent.is_dir():
+            raise InputError(f"-o {self.output}: cannot be written (there is no folder {parent})")
         if check_format(self.output) in (".csv", ".json"):
             refuse("dark", "width", why=f"is for pictures, and {self.output.name} holds numbers")
 

@@ -1,13 +1,16 @@
 """glass generate"""
 
+import json
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glassformer.cli import flags
 from glassformer.cli.flags import PATH, TEXT, Loading, Picture, option, switch
+from glassformer.cli.lines import located, on_one_line, split_lines
 from glassformer.cli.printing import log, print_json, save_answer
 from glassformer.errors import InputError, counted
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
 SEED = "Same seed, same text, on the same engine, device and dtype. None: a new one each time."
 RULE = "─" * 20  # between several answers
+GROUP = 8  # lines that are continued together: none is lost once its group is printed
 DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")  # flags of sampling
 
 
@@ -28,11 +32,19 @@ class Way:
     file: Path | None
     examples: Path | None
     interactive: bool
+    lines: bool
     no_echo: bool
     no_stream: bool
 
     def check(self, picture: Picture, *, several: bool) -> None:
         """Refuse flags that do not go together, before anything is loaded."""
+        if self.lines and self.prompt not in (None, "-"):
+            raise InputError("--lines reads its prompts from a file (-f) or a pipe; it takes no prompt")
+        if self.lines and (self.interactive or several or picture.output is not None):
+            raise InputError(
+                "--lines gives one answer to every line;"
+                " it does not go with --interactive, --num-return-sequences or -o"
+            )
         fixed = self.prompt is not None or self.file is not None
         if self.interactive and (fixed or picture.as_json or several):
             raise InputError(
@@ -111,6 +123,7 @@ class Prompts:
 @option("--examples", type=PATH, help="A file of examples of the task, put before the prompt (few-shot).")
 @option("--edit", type=PATH, help="A file of edits to make to the model first; see glass edit.")
 @switch("-i", "--interactive", help="Ask for prompt after prompt.")
+@switch("--lines", help="Every line of a file (-f) or a pipe is a prompt; one line each, in order.")
 @switch("--no-echo", help="Print only what is new, without the prompt.")
 @switch("--no-stream", help="Print the whole text at the end.")
 @flags.loading_by_any_engine
@@ -129,22 +142,24 @@ def generate(way: Way, loading: Loading, picture: Picture, **given: Any) -> None
     glass generate -o story.svg "Once upon a"    also a picture: every token in the color of its probability
     glass generate --examples sums.txt "3 + 4 =" few-shot: examples first, as many as fit the context
     glass generate --interactive                 prompt after prompt
+    glass generate --lines -f prompts.txt --json     every line a prompt, every answer a line of JSON
 
     What is not given is as the model's makers recommend (its generation_config.json), else as in [brackets].
     A file of examples is text with blank lines between them, or lines of JSON with a prompt and a completion;
     the answer then ends at the end of its line, unless --stop says where.
 
     --json prints an object, or with --num-return-sequences above 1 a list of them. Its text ends before a
-    stop string; tokens, pieces and logprobs include those that it is made of. -o x.json saves something
-    else: the numbers of the picture, every token with its probability.
+    stop string; tokens, pieces and logprobs include those that it is made of; seconds is the time it took.
+    -o x.json saves something else: the numbers of the picture, every token with its probability.
+
+    --lines answers several prompts at once and prints as it goes. A line break in an answer is printed as a
+    blank, except in JSON; an empty line stays one, in JSON null.
     """
     from glassformer.tasks.complete import check_options
 
     options = options_of(given)
-    calls: dict[str, Any] = {}  # what is no option of choosing tokens
-    for key in ("special", "stop", "edits"):
-        if key in options:
-            calls[key] = options.pop(key)
+    # What is no option of choosing tokens.
+    calls: dict[str, Any] = {key: options.pop(key) for key in ("special", "stop", "edits") if key in options}
     chosen = check_options(options)  # what is wrong is said before the model is loaded
     way.check(picture, several=chosen.num_return_sequences > 1)
     text = "" if way.interactive else flags.read_text(way.prompt, way.file)
@@ -152,20 +167,28 @@ def generate(way: Way, loading: Loading, picture: Picture, **given: Any) -> None
 
     lm = loading.load_language_model()
     chosen = lm.options(**options)
-    if examples and chosen.num_beams > 1:
-        raise InputError("--examples ends an answer at a line end, which beam search (--num-beams) cannot do")
-    if chosen.num_beams > 1:
-        flags.refuse(*DRAWING, why="does not go with --num-beams: beam search draws nothing")
-    else:
-        flags.refuse("length_penalty", "early_stopping", why="is for beam search: it needs --num-beams")
+    _check_search(chosen.num_beams, has_examples=bool(examples))
     prompts = Prompts(lm, examples, options, echo=not way.no_echo)
     options |= calls
+    whole = way.no_stream or picture.as_json or chosen.num_return_sequences > 1 or chosen.num_beams > 1
     if way.interactive:
         converse(prompts, options)
-    elif way.no_stream or picture.as_json or chosen.num_return_sequences > 1 or chosen.num_beams > 1:
+    elif way.lines:
+        answer_lines(prompts, text, options=options, file=way.file, as_json=picture.as_json)
+    elif whole:
         print_whole(prompts.make(text), lm, options=options, picture=picture)
     else:
         save(stream(prompts.make(text), lm, options=options), picture)
+
+
+def _check_search(num_beams: int, *, has_examples: bool) -> None:
+    """Refuse flags that have no meaning with beam search, or without it."""
+    if num_beams == 1:
+        flags.refuse("length_penalty", "early_stopping", why="is for beam search: it needs --num-beams")
+        return
+    if has_examples:
+        raise InputError("--examples ends an answer at a line end, which beam search (--num-beams) cannot do")
+    flags.refuse(*DRAWING, why="does not go with --num-beams: beam search draws nothing")
 
 
 def options_of(given: dict[str, Any]) -> dict[str, Any]:
@@ -219,8 +242,67 @@ def print_whole(shown: Shown, lm: "LanguageModel", *, options: dict[str, Any], p
         for one in full[:1]:
             report_end(one)
         return
-    results = [one.to_dict() | shown.counts for one in found]
+    results = [as_data(one, shown) for one in found]
     print_json(results if len(results) > 1 else results[0])
+
+
+def as_data(completion: "Completion", shown: Shown) -> dict[str, Any]:
+    """What --json prints of an answer."""
+    about = {"model": completion.lm.name, "seconds": round(completion.seconds, 4)}
+    return completion.to_dict() | about | shown.counts
+
+
+def answer_lines(
+    prompts: Prompts, text: str, *, options: dict[str, Any], file: Path | None, as_json: bool
+) -> None:
+    """Continue every line, some at once, and print the answers in their order, one line each."""
+    from glassformer.cli.progress import progress_bar
+
+    lines = split_lines(text)
+    if not any(line.strip() for line in lines):
+        raise InputError("--lines: there is no prompt, every line is empty")
+    # One seed for all: a line has the same answer as alone, whichever lines are around it.
+    options = {"seed": int.from_bytes(os.urandom(4))} | options
+    with progress_bar("generating") as progress:
+        for start in range(0, len(lines), GROUP):
+            group = lines[start : start + GROUP]
+            for at, found in enumerate(_group(prompts, group, options)):
+                if isinstance(found, InputError):
+                    raise located(found, f"{file or 'stdin'}, line ", before=start + at)
+                print(_line_of(found, as_json))
+            sys.stdout.flush()
+            progress(start + len(group), len(lines))
+
+
+Answered = tuple[Shown, "Completion"]
+
+
+def _group(
+    prompts: Prompts, lines: list[str], options: dict[str, Any]
+) -> "Iterator[Answered | InputError | None]":
+    """The answers to some lines, None for an empty one; where one cannot be read, the error in its place."""
+    made = [prompts.make(line) for line in lines if line.strip()]
+    try:
+        found = iter(prompts.lm.generate_many([one.prompt for one in made], **options))
+    except InputError as error:
+        if len(lines) == 1:
+            yield error
+            return
+        for line in lines:  # alone, to find the one that is meant
+            yield from _group(prompts, [line], options)
+        return
+    shown = iter(made)
+    for line in lines:
+        yield (next(shown), next(found)) if line.strip() else None
+
+
+def _line_of(answered: Answered | None, as_json: bool) -> str:
+    if answered is None:
+        return "null" if as_json else ""
+    shown, completion = answered
+    if as_json:
+        return json.dumps(as_data(completion, shown), ensure_ascii=False)
+    return on_one_line(shown.text + completion.text)
 
 
 def save(completion: "Completion", picture: Picture) -> None:

@@ -92,7 +92,7 @@ def lens(request: Request, which: Which) -> "Answer":
     if which.position == "all":
         return ask("lens", about, k=which.k, watch=which.watch)
 
-    at = about.positions(which.position or "-1")[-1]
+    at = about.position(which.position or "-1")
     if which.residual:
         return ask("residual", about, position=at)
     if which.attribution:

@@ -41,7 +41,7 @@ def models(as_json: bool) -> None:
 
 
 @flags.verb
-@argument("model", "A hub id, as gpt2 or owner/name@revision.")
+@flags.model_argument("A hub id, as gpt2 or owner/name@revision.")
 @flags.loading(flags.revision, flags.offline)
 @flags.as_json
 def pull(loading: Loading, as_json: bool) -> None:
@@ -58,7 +58,7 @@ def pull(loading: Loading, as_json: bool) -> None:
 
 
 @flags.verb
-@argument("model", "A name from `glass models`.")
+@flags.model_argument("A name from `glass models`.")
 @switch("-y", "--yes", help="Do not ask.")
 @flags.as_json
 def rm(model: str, yes: bool, as_json: bool) -> None:

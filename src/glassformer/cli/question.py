@@ -50,6 +50,7 @@ class Request:
                 f"{self.lm.name} writes from a source: ask about a translation, as in"
                 " glass translate --attention, --lens or --saliency"
             )
+        self.lm.warn_of_blank(prompt)
         return Text(self.lm, self.lm.encode(prompt))
 
     def generate(self, **options: Any) -> "Completion":

@@ -36,8 +36,8 @@ class Which:
 
 
 @flags.verb
-@flags.argument(
-    "model", "A shipped name, a folder, a hub id or a name from `glass models`.", default=DEFAULT_MODEL
+@flags.model_argument(
+    "A shipped name, a folder, a hub id or a name from `glass models`.", default=DEFAULT_MODEL
 )
 @switch("--curve", help="Instead: the loss of a training (its folder or metrics.jsonl).")
 @option("--training-rows", type=TEXT, help="Instead: the rows of features and label that this text becomes.")

@@ -133,15 +133,19 @@ def word_as_data(word: "MergedWord") -> dict[str, Any]:
 def print_tokens(tokenizer: "Tokenizer", text: str, *, special: bool) -> None:
     """The text with its tokens in brackets, then each with its id."""
     from glassformer.answers.answer import labels
-    from glassformer.figures.labels import visible_start
+    from glassformer.answers.tokens import split_characters
+    from glassformer.figures.labels import cells, visible_start
 
     ids = tokenizer.encode(text, special=special)
+    parts = split_characters(tokenizer, ids)
     shown = [visible_start(token) for token in labels(tokenizer, ids)]
     console = stdout()
     console.print("".join(f"[{token}]" for token in shown))
     console.print(f"{counted(len(ids), 'token')}, {counted(len(text.encode('utf-8', 'replace')), 'byte')}")
-    for id, token in zip(ids, shown, strict=True):
-        console.print(f"{id:>7}  {token}")
+    wide = max((cells(token) for token, part in zip(shown, parts, strict=True) if part), default=0)
+    for id, token, part in zip(ids, shown, parts, strict=True):
+        padded = token + " " * (wide - cells(token))
+        console.print(f"{id:>7}  {padded}  {part}" if part else f"{id:>7}  {token}")
 
 
 def print_merges(tokenizer: "Tokenizer", text: str, *, special: bool) -> None:

@@ -80,7 +80,8 @@ def top(
         return
     found = lm.top(prompt, k, **options)
     if picture.as_json:
-        print_json({"text": prompt, "engine": lm.backend.name, "next": rows_of(found)})
+        about = {"model": lm.name, "text": prompt, "engine": lm.backend.name}
+        print_json(about | {"next": rows_of(found)})
     elif picture.output is not None:
         save_answer(found, picture)
     else:
@@ -104,8 +105,13 @@ def print_top(found: "Top") -> None:
     width = max(map(cells, shown))
     for rank, (token, one, kept) in enumerate(zip(shown, found, found.kept, strict=True), start=1):
         padded = token + " " * (width - cells(token))
-        line = f"{rank:>3}  {padded}  {one.probability:>6.1%}  {bar(one.probability, BAR)}".rstrip()
+        line = f"{rank:>3}  {padded}  {_share(one.probability)}  {bar(one.probability, BAR)}".rstrip()
         console.print(line if kept else f"{line}  (cut off)", style="" if kept else "dim")
+
+
+def _share(probability: float) -> str:
+    """A percentage; of a small one more digits, so that candidates differ."""
+    return f"{probability:.1%}".rjust(7) if probability >= 0.0005 else f"{probability:.4%}".rjust(7)
 
 
 def explore(lm: "LanguageModel", prompt: str, *, k: int, options: dict[str, Any]) -> None:

@@ -106,7 +106,7 @@ def train_by_recipe(recipe: Path | None, run: Run, **given: Any) -> None:
 
 
 @flags.verb
-@argument("model", "The model to go on from: a shipped name, a folder, a hub id, a run.")
+@flags.model_argument("The model to go on from: a shipped name, a folder, a hub id, a run.", before="recipe")
 @argument("recipe", "A recipe (.toml).", type=PATH, required=False)
 @switch("--lora", help=LORA)
 @run

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from glassformer.cli import flags
 from glassformer.cli.flags import PATH, TEXT, Loading, Picture, option, switch
+from glassformer.cli.lines import located, on_one_line, split_lines
 from glassformer.cli.printing import log, print_answer
 from glassformer.cli.translated import Which, questions
 from glassformer.errors import InputError, counted
@@ -58,7 +59,7 @@ def translate(
     options = {name: value for name, value in given.items() if value is not None}
     one_text = text is not None and text != "-" and file is None
     given_text = flags.read_text(text, file)
-    lines = [given_text] if one_text else _lines(given_text)
+    lines = [given_text] if one_text else split_lines(given_text)
     if not any(line.strip() for line in lines):
         raise InputError("there is nothing to translate: the text is empty")
     if which.asked and (len(lines) != 1 or options["split"]):
@@ -88,11 +89,6 @@ def _answer(
     print_answer(which.answer(best, num_beams=options.get("num_beams")), picture)
 
 
-def _lines(text: str) -> list[str]:
-    """Lines as editors count them; `splitlines` also ends them at rare characters such as U+2028."""
-    return [line.removesuffix("\r") for line in text.split("\n")]
-
-
 def _translated(
     model: "Translator",
     lines: list[str],
@@ -116,7 +112,7 @@ def _translated(
         sys.stdout.flush()
         progress(start + len(good), len(lines))
         if fault is not None:
-            raise _named(fault[1], where, start + len(good))
+            raise located(fault[1], where, before=start + len(good))
 
 
 def _first_fault(
@@ -135,18 +131,10 @@ def _first_fault(
     return None
 
 
-def _named(error: InputError, where: str, before: int) -> InputError:
-    """The error, with the number of its line and what became of the lines before it."""
-    if not where:
-        return error
-    kept = f"the {counted(before, 'line')} before it {'is' if before == 1 else 'are'} done" if before else ""
-    return InputError("; ".join(part for part in (f"{where}{before + 1}: {error}", kept) if part))
-
-
 def _print(found: "list[Translated]", as_json: bool) -> None:
     if as_json:
         print(json.dumps([one.to_dict() for one in found], ensure_ascii=False))
         return
     texts = [one.text for one in found] or [""]
     for text in texts:
-        print(" ".join(text.splitlines()))  # one line stays one line, whatever the model writes
+        print(on_one_line(text))

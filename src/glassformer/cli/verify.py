@@ -3,14 +3,16 @@
 from pathlib import Path
 
 from glassformer.cli import flags
-from glassformer.cli.flags import DEFAULT_MODEL, PATH, Picture, argument, option, switch
+from glassformer.cli.flags import DEFAULT_MODEL, PATH, Picture, option, switch
 from glassformer.cli.printing import log, out, print_json, print_table, save_answer
 
 DATA = "The folder of LAMBADA and WikiText-2, for a published GPT-2.  [default: GLASSFORMER_DATA]"
 
 
 @flags.verb
-@argument("model", "A shipped name, a folder, a hub id or a name from `glass models`.", default=DEFAULT_MODEL)
+@flags.model_argument(
+    "A shipped name, a folder, a hub id or a name from `glass models`.", default=DEFAULT_MODEL
+)
 @option("--data", type=PATH, help=DATA)
 @switch("--pull", help="Fetch the model from the hub if it is not on this machine.")
 @flags.picture(flags.output, flags.dark, flags.width, flags.png_scale, flags.as_json)

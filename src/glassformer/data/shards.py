@@ -7,6 +7,7 @@ prompt, the end of a cut document.
 
 import contextlib
 import hashlib
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -156,7 +157,9 @@ def prepare(
         "share": held_out,
         "field": field,
     }
-    folder = machine.home() / "data" / hash_json(key)[:24]
+    # Its name is for those who look what takes up their disk; the hash is what tells texts apart.
+    name = re.sub(r"[^A-Za-z0-9_]+", "-", Path(source).stem)[:40].strip("-")
+    folder = machine.home() / "data" / f"{name}-{hash_json(key)[:24]}".lstrip("-")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

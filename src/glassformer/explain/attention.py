@@ -20,6 +20,8 @@ from glassformer.explain.reading import Array, Reading, attention_of, layer_site
 class Steps:
     """How one query became one mixture of values. S sources, K numbers in a head."""
 
+    query: Array  # (K,)
+    keys: Array  # (S, K)
     dots: Array  # (S,) 1 q·k
     scaled: Array  # (S,) 2 ÷ √K
     masked: Array  # (S,) 3 −∞ where the query may not see
@@ -39,7 +41,7 @@ def steps_of(query: Array, *, keys: Array, values: Array, visible: Array) -> Ste
     weights = np.exp(masked - masked.max())
     weights /= weights.sum()
     weighted = weights[:, None] * values
-    return Steps(dots, scaled, masked, weights, values, weighted, weighted.sum(0))
+    return Steps(query, keys, dots, scaled, masked, weights, values, weighted, weighted.sum(0))
 
 
 @torch.inference_mode()

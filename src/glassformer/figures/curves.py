@@ -175,9 +175,19 @@ def _numbers_below(sheet: Sheet, axes: Axes) -> float:
     """Round numbers of x; where they end."""
     foot = axes.tall + BELOW
     shown, step = ticks(axes.first, axes.last, count=6)
+    unit, letter = _thousands(max(abs(axes.first), abs(axes.last)))
     for x in shown:
-        sheet.note(axes.x(x), foot + 10, text=tick(x, step), anchor="middle")
+        text = tick(x / unit, step / unit) + letter
+        sheet.note(axes.x(x), foot + 10, text=text, anchor="middle")
     return foot + 14
+
+
+def _thousands(largest: float) -> tuple[float, str]:
+    """The unit of numbers below an axis, K, M or G: large ones in full would touch each other."""
+    for size, unit, letter in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "K")):
+        if largest >= size:
+            return unit, letter
+    return 1.0, ""
 
 
 def _line(sheet: Sheet, view: Spec, axes: Axes, n: int) -> None:
@@ -238,7 +248,8 @@ def sparks(view: Spec, room: float) -> Sheet:
     series, labels = view["series"], view["tokens"]
     shown = [cut(one["name"], LABEL) for one in series]
     left = max((width_of(name, TEXT) for name in shown), default=0) + 10
-    step = min(22.0, (room - left) / max(1, len(labels)))
+    right = max((width_of(number(_highest(one)), SMALL) for one in series), default=0) + 6
+    step = min(22.0, (room - left - right) / max(1, len(labels)))
     high = 30.0
     y = 0.0
     for n in range(len(series)):
@@ -252,8 +263,13 @@ def sparks(view: Spec, room: float) -> Sheet:
         x = left + (at + 0.5) * step + 4
         sheet.text(x, y, text=label, mono=True, turn=True, anchor="end", keys=[f"t{at}"])
         longest = max(longest, width_of(label, TEXT))
-    sheet.reach(left + step * len(labels), y + longest + 4)
+    sheet.reach(left + step * len(labels) + right, y + longest + 4)
     return sheet
+
+
+def _highest(one: Spec) -> float:
+    """The top of a small curve: its highest value."""
+    return max(_known(one).values(), default=0) or 1.0
 
 
 def _spark(
@@ -263,7 +279,7 @@ def _spark(
     (left, y), (step, high) = corner, size
     one = view["series"][n]
     known = _known(one)
-    most = max(known.values(), default=0) or 1.0
+    most = _highest(one)
     ground = y + high
     area = []
     for at, value in known.items():
@@ -278,6 +294,9 @@ def _spark(
     name = cut(one["name"], LABEL)
     sheet.text(left - 8, ground - 8, text=name, anchor="end", fill=stroke, bold=True, keys=keys)
     sheet.line(area, stroke, fill=stroke, width=1.2, keys=keys)
+    end = left + step * len(view["tokens"]) + 4
+    sheet.note(end, y + 8, text=number(most))  # every curve has a scale of its own
+    sheet.note(end, ground, text="0")
     for at, value in known.items():
         token = view["tokens"][at]
         tip = f"{one['name']}, {at} {token}: {number(value)}"

@@ -8,6 +8,7 @@ from typing import Any
 LONGEST = 200  # characters of a token in a label
 MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
 HALF = 0.5 + 1e-9  # rounds halves up, also those that a float holds as a little less: 0.5005 × 1000
+SMALLEST = 1e-307  # a number below it is shown as 0: floats of that size have few digits themselves
 WIDE = (  # two columns: East Asian scripts and emoji
     (0x1100, 0x115F), (0x2E80, 0x303E), (0x3041, 0xA4CF), (0xAC00, 0xD7A3), (0xF900, 0xFAFF),
     (0xFE30, 0xFE6F), (0xFF00, 0xFF60), (0xFFE0, 0xFFE6), (0x1F300, 0x1FAFF), (0x20000, 0x3FFFD),
@@ -106,19 +107,26 @@ def number(value: float) -> str:
     """A number as a picture shows it: about three digits."""
     size = abs(value)
     sign = "−" if value < 0 else ""
-    if 0 < size < 0.0005:
-        power = math.floor(math.log10(size))
-        digit = int(size * ten(-power) + HALF)
-        return f"{sign}{digit}e−{-power}"
+    if size < SMALLEST:
+        return "0"
     if math.isinf(value):
         return sign + "∞"
-    if size >= 1e15:
-        return f"{sign}1e{math.floor(math.log10(size))}"
+    if size < 0.0005 or size >= 1e15:
+        return sign + _power_of_ten(size)
 
     decimals = _decimals(value)
     # `int(x + HALF)`, not `round`: views.js rounds halves up, and both must write the same digits.
     rounded = int(size * 10.0**decimals + HALF) / 10.0**decimals
     return (sign if rounded else "") + f"{rounded:,.{decimals}f}"
+
+
+def _power_of_ten(size: float) -> str:
+    """One digit and a power of ten."""
+    power = math.floor(math.log10(size))
+    digit = int(size / ten(power) + HALF)
+    if digit == 10:  # 9.6e−5 is 1e−4
+        digit, power = 1, power + 1
+    return f"{digit}e{power}".replace("-", "−")
 
 
 def _decimals(value: float) -> int:

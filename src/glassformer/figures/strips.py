@@ -8,6 +8,7 @@ from glassformer.figures.marks import LABEL, SMALL, TEXT, Point, Sheet, Spec, in
 
 SIZE = 12.0  # of a token's text
 LINE = 25.0  # from one line of tokens to the next
+NOTE = 13.0  # more, where tokens have notes below them
 PITCH = 19.0  # from one token to the next in a column
 TIP = 3.0  # of an arrow at the end of an arc, beyond the arc itself
 ARROW = 24.0  # room for the arrow before a label
@@ -18,33 +19,46 @@ def tokens(view: Spec, room: float) -> Sheet:
     sheet = Sheet()
     x = y = 0.0
     columns = int((room - 8) / width_of("x", SIZE))
+    notes = view.get("notes")
+    line = LINE + NOTE if notes else LINE
     for at, token in enumerate(view["tokens"]):
         shown = cut(token, columns)
-        wide = width_of(shown, SIZE) + 6
+        note = cut(notes[at], columns) if notes else ""
+        needed = width_of(shown, SIZE), width_of(note, SMALL)
+        wide = max(needed) + 6
         if x and x + wide > room:
             x = 0.0
-            y += LINE
-        _token(sheet, view, at, text=shown, corner=(x, y))
+            y += line
+        _token(sheet, view, at, text=shown, box=(x, y, wide))
+        _note(sheet, note, corner=(x + 3, y + LINE + 8), keys=[f"t{at}"])
         x += wide + 2
         if token.endswith("⏎"):
             x = 0.0
-            y += LINE
+            y += line
     return sheet
 
 
-def _token(sheet: Sheet, view: Spec, at: int, *, text: str, corner: Point) -> None:
-    """A token in a box of its color; one without a value has no color and no edge."""
+def _note(sheet: Sheet, note: str, *, corner: Point, keys: list[str]) -> None:
+    """The note below a token, word by word: an emoji changes the font of the text that it is in."""
     x, y = corner
+    for word in note.split():
+        sheet.text(x, y, text=word, size=SMALL, mono=True, fill="soft", keys=keys)
+        x += width_of(f"{word} ", SMALL)
+
+
+def _token(sheet: Sheet, view: Spec, at: int, *, text: str, box: Point) -> None:
+    """A token in a box of its color; one without a value has no color and no edge."""
+    x, y, wide = box
     scale, value = view["scale"], view["values"][at]
-    box: Spec = {"size": (width_of(text, SIZE) + 6, LINE - 3), "keys": [f"t{at}"]}
+    frame: Spec = {"size": (wide, LINE - 3), "keys": [f"t{at}"]}
     tip = f"{at} {view['tokens'][at]}"
     if value is None:
-        sheet.rect(x, y, **box, tip=tip)
+        sheet.rect(x, y, **frame, tip=tip)
         sheet.text(x + 3, y + 15, text=text, size=SIZE, mono=True, fill="soft")
         return
 
     tip += f": {quantity(value, view.get('unit'))}"
-    sheet.rect(x, y, **box, fill=shade(scale, value), stroke="line", tip=tip)
+    sheet.rect(x, y, **frame, fill=shade(scale, value), stroke="line", tip=tip)
     ink = ink_over(scale, value)
     sheet.text(x + 3, y + 15, text=text, size=SIZE, mono=True, fill=ink)
 
@@ -63,6 +77,10 @@ class Ruler:
     def zero(self) -> float:
         """Where a bar of 0 is."""
         return self.left - self.low * self.unit
+
+    def place(self, value: float) -> float:
+        """Where a bar of a value ends."""
+        return self.zero + value * self.unit
 
 
 def bars(view: Spec, room: float) -> Sheet:
@@ -87,8 +105,25 @@ def bars(view: Spec, room: float) -> Sheet:
 
     if ruler.low < 0:
         sheet.line([[ruler.zero, 0], [ruler.zero, y]], "ink")
+    if "reference" in view:
+        y = _reference(sheet, view, ruler, y=y, room=room)
     sheet.reach(0, y)
     return sheet
+
+
+def _reference(sheet: Sheet, view: Spec, ruler: Ruler, *, y: float, room: float) -> float:
+    """A line down through the bars at a value to compare them with, and its name below; where that ends."""
+    reference = view["reference"]
+    x = ruler.place(reference["value"])
+    sheet.line([[x, 0], [x, y + 3]], "mark", dash=True)
+    value = quantity(reference["value"], view.get("unit"))
+    columns = int(room / width_of("x", SMALL))
+    for line in wrap(f"{reference['label']} {value}", columns):
+        y += 14
+        wide = width_of(line, SMALL)
+        start = min(x - wide / 2, room - wide)
+        sheet.note(max(0.0, start), y, text=line, fill="mark")
+    return y + 4
 
 
 def _cut(sheet: Sheet, reason: str, ruler: Ruler, *, y: float, room: float) -> float:
@@ -107,8 +142,12 @@ def _ruler(view: Spec, labels: list[str], room: float) -> Ruler:
     every = [0.0, view.get("low", 0.0), view.get("high", 0.0)]
     for one in view["series"]:
         every += [value for value in one["values"] if value is not None]
+    if "reference" in view:
+        every.append(view["reference"]["value"])
     low, high = min(every), max(every)
-    left = max((width_of(label, TEXT) for label in labels), default=0) + 8
+    least = "x" * view.get("label_columns", 0)
+    widths = [width_of(label, TEXT) for label in [least, *labels]]
+    left = max(widths) + 8
     long = max(60.0, min(room - left - 64, 320.0))
     return Ruler(
         left=left,
@@ -141,7 +180,7 @@ def _bar(sheet: Sheet, view: Spec, ruler: Ruler, *, which: tuple[int, int], y: f
     if len(view["series"]) > 1:
         tip += f" {one['name']}"
     top = y + 2 + n * ruler.thick
-    end = ruler.zero + value * ruler.unit
+    end = ruler.place(value)
     size = abs(end - ruler.zero), ruler.thick - 1
     below = value < 0 and len(view["series"]) == 1  # several series have a color each
     fill = "line" if faint else "below" if below else color.series(n)
@@ -149,6 +188,10 @@ def _bar(sheet: Sheet, view: Spec, ruler: Ruler, *, which: tuple[int, int], y: f
 
     # The number of a negative bar is on the other side of zero, where there is room.
     behind = max(ruler.zero, end) + 4
+    if "reference" in view:  # nor on its line
+        line = ruler.place(view["reference"]["value"])
+        if behind - 4 <= line <= behind + width_of(shown, SMALL):
+            behind = line + 4
     ink = "soft" if faint else "ink"
     sheet.note(behind, top + ruler.thick - 3, text=shown, fill=ink)
 

@@ -48,10 +48,27 @@ def lines(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
         yield line if line.plain.isprintable() else Text(readable(line.plain))
 
     if view.get("scale") and view.get("legend", True) and not view.get("numeric") and _draws(view):
-        scale = view["scale"]
-        low, high = (quantity(scale[end], view.get("unit")) for end in ("low", "high"))
-        ends = f"{low} to {high}" if colored else f"9 is {high}"
-        yield Text(cut(f"{ends} {scale['name']}".rstrip(), width), style="dim")
+        for text in wrap(_legend(view, colored), max(24, width)):
+            yield Text(text, style="dim")
+
+
+def _legend(view: Spec, colored: bool) -> str:
+    """What colors mean; without them, what the digits in their place mean."""
+    scale, kind = view["scale"], view["kind"]
+    name = scale["name"].replace("hatched:", "blank:")  # as a terminal shows masked cells
+    low, high = (quantity(scale[end], view.get("unit")) for end in ("low", "high"))
+    if colored:
+        return f"{low} to {high} {name}"
+    if kind == "arcs":  # has numbers, not digits
+        return f"numbers: {name}"
+
+    signed = scale["low"] < 0 < scale["high"]
+    lowest = f", -9 is {low}" if signed else ""
+    nothing = f"0 is {low}, " if scale["low"] and not signed else ""
+    ends = f"{nothing}9 is {high}{lowest} {name}"
+    if kind in ("tokens", "tree") or view.get("texts"):
+        return f"digits behind tokens: {ends}"
+    return f"· is near {'0' if signed else low}, {ends}" if kind == "matrix" else ends
 
 
 def _draws(view: Spec) -> bool:
@@ -98,7 +115,7 @@ def _style(scale: Spec, value: float | None, colored: bool = True) -> Style:
 def _digit(scale: Spec, value: float) -> str:
     """A value as one digit, tenths of its scale, with its sign."""
     low, high = scale["low"], scale["high"]
-    zero, most = (0.0, max(abs(low), abs(high))) if low < 0 else (low, high)
+    zero, most = (0.0, max(abs(low), abs(high))) if low < 0 < high else (low, high)
     share = (value - zero) / ((most - zero) or 1)
     tenth = min(9, int(abs(share) * 10))
     return ("-" if share < 0 and tenth else "") + str(tenth)
@@ -148,6 +165,11 @@ def bars(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
             shade = "dark_orange" if value < 0 or n else "cyan"
             blocks = bar(abs(value) / most, room)
             yield Text(head, style=faint) + Text(blocks, style=faint or shade)
+    if "reference" in view:
+        reference = view["reference"]
+        value = quantity(reference["value"], view.get("unit"))
+        line = f"──── {reference['label']} {value}"
+        yield Text(cut(line, width), style="dark_orange")
 
 
 def _quantities(values: Sequence[float | None], unit: str | None) -> list[str]:
@@ -164,6 +186,8 @@ def matrix(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     titles = axis_titles(view)
     for line in wrap(titles, width) if titles else []:
         yield Text(line, style="dim")
+    if "banner" in view:
+        yield Text(view["banner"][1], style="bold")
     if view.get("texts"):
         yield from _texts(view, numbers(view["values"]), width, colored)
     elif view["rows"]:
@@ -172,7 +196,9 @@ def matrix(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
 
 def _texts(view: Spec, values: Rows, width: int, colored: bool) -> Iterator[Text]:
     """Cells with texts, as many columns as there is room for, the last ones."""
-    across, widths, left = _across(view, width)
+    with_digits = not colored and not view.get("numeric")  # a text says nothing about the value of its cell
+    digits = 2 if view["scale"]["low"] < 0 else 1  # a sign and a digit, or a digit
+    across, widths, left = _across(view, width, more=digits if with_digits else 0)
     every = len(view["columns"])
     if len(across) < every:
         last = across.stop - 1
@@ -184,9 +210,14 @@ def _texts(view: Spec, values: Rows, width: int, colored: bool) -> Iterator[Text
         label = cut(row, LABEL)
         line = Text(_right(label, left) + " ")
         for c in across:
-            text = view["texts"][r][c]
-            style = _style(_scale(view, c), values[r][c], colored)
-            line.append(_right(text, widths[c]), style=style)
+            value = values[r][c]
+            scale = _scale(view, c)
+            digit = ""
+            if with_digits and value is not None:
+                digit = _digit(scale, value).translate(RAISED)
+            text = cut(view["texts"][r][c], widths[c] - len(digit))
+            style = _style(scale, value, colored)
+            line.append(_right(text + digit, widths[c]), style=style)
             line.append(" ")
         yield line
 
@@ -197,12 +228,15 @@ def _scale(view: Spec, column: int) -> Spec:
     return scale
 
 
-def _across(view: Spec, width: int) -> tuple[range, list[int], int]:
-    """The last columns of cells with texts that fit; the widths of all columns, and of the labels of rows."""
+def _across(view: Spec, width: int, *, more: int = 0) -> tuple[range, list[int], int]:
+    """The last columns of cells with texts that fit; the widths of all columns, and of the labels of rows.
+
+    `more` is room for a digit behind every text.
+    """
     left = _widest([cut(row, LABEL) for row in view["rows"]])
     most = TEXT if len(view["columns"]) > 6 else 22
     columns = zip(view["columns"], *view["texts"], strict=True)
-    widths = [min(most, _widest(column)) for column in columns]
+    widths = [min(most, _widest(column)) + more for column in columns]
 
     count = 0
     room = width - left - 1
@@ -310,6 +344,9 @@ def curves(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
         ends = " → ".join(_quantities([known[0], known[-1]], view.get("unit")))
         start = _right(name, left) + " "
         yield Text(start) + Text(shown, style="cyan") + Text(f" {ends}")
+    axes = " over ".join(view[title] for title in ("y_title", "x_title") if view.get(title))
+    for text in wrap(axes, width) if axes else []:
+        yield Text(text, style="dim")
 
 
 def _height(view: Spec, value: float, low: float, high: float) -> float:
@@ -331,13 +368,19 @@ def sparks(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
         values = [value or 0.0 for value in one["values"]]
         most = max(values, default=0) or 1.0
         best = sorted(range(len(values)), key=lambda at: -values[at])[:3]
-        by = max(1, math.ceil(len(values) / max(8, width - 40)))
+        by = max(1, math.ceil(len(values) / max(8, width - 48)))
         peaks = [max(values[at : at + by]) for at in range(0, len(values), by)]
 
         name = cut(one["name"], LABEL)
         shown = "".join(_block(value / most) for value in peaks)
         where = " ".join(cut(view["tokens"][at], 10) for at in best)
-        yield Text(f"{name} ") + Text(shown, style="cyan") + Text(f" {where}", style="dim")
+        scale = f" 0 to {quantity(most, None)}"
+        room = width - cells(f"{name} {shown}{scale}")
+        rest = cut(f", highest at {where}", max(0, room))
+        line = Text(f"{name} ")
+        line.append(shown, style="cyan")
+        line.append(scale + rest, style="dim")
+        yield line
 
 
 def boxes(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:

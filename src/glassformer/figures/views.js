@@ -25,15 +25,19 @@ const HALF = 0.5 + 1e-9;
 /** @param {number} power */
 const ten = (power) => (power >= 0 ? 10 ** power : 1 / 10 ** -power);
 
+/** One digit and a power of ten. @param {number} size */
+function powerOfTen(size) {
+  const power = Math.floor(Math.log10(size));
+  const digit = Math.floor(size / ten(power) + HALF);
+  return (digit === 10 ? `1e${power + 1}` : `${digit}e${power}`).replace("-", "−"); // 9.6e−5 is 1e−4
+}
+
 /** About three digits. @param {number} value */
 export function number(value) {
   const size = Math.abs(value), sign = value < 0 ? "−" : "";
-  if (0 < size && size < 0.0005) {
-    const power = Math.floor(Math.log10(size));
-    return `${sign}${Math.floor(size * ten(-power) + HALF)}e−${-power}`;
-  }
+  if (size < 1e-307) return "0";
   if (size === Infinity) return `${sign}∞`;
-  if (size >= 1e15) return `${sign}1e${Math.floor(Math.log10(size))}`;
+  if (size < 0.0005 || size >= 1e15) return sign + powerOfTen(size);
   const decimals = size >= 100 || Number.isInteger(value) ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
   const rounded = Math.floor(size * 10 ** decimals + HALF) / 10 ** decimals;
   const [whole, part] = rounded.toFixed(decimals).split(".");

@@ -15,6 +15,7 @@ from glassformer.errors import CheckpointError, InputError
 from glassformer.files import read_json
 from glassformer.hub.families import Pickled, family_of
 from glassformer.hub.folder import CONFIG, WEIGHTS, load_folder, save_folder
+from glassformer.hub.generation_config import read_generation_config, write_generation_config
 from glassformer.hub.mapping import recognize
 from glassformer.hub.tensors import StoredTensor, read_header
 from glassformer.hub.vocabulary import load_tokenizer
@@ -59,7 +60,8 @@ def convert(
             raise CheckpointError(
                 f"the tokenizer has {len(vocabulary):,} tokens, the model only {loaded.model.vocab:,}"
             )
-        save_folder(target, loaded.model, tokenizer=vocabulary, dtype=dtype)
+        generation = write_generation_config(*read_generation_config(source.parent))
+        save_folder(target, loaded.model, tokenizer=vocabulary, dtype=dtype, generation=generation)
 
 
 def _find(source: Path) -> Path:
@@ -80,11 +82,14 @@ def _check_archive(path: Path) -> None:
             with path.open("rb") as file:
                 if file.read(1) == b"\x80":
                     return  # the older form: a bare pickle
-            raise CheckpointError(f"{path}: not a checkpoint: neither torch's archive nor a pickle")
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
+            entries = None
+        else:
+            with zipfile.ZipFile(path) as archive:
+                entries = archive.infolist()
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise CheckpointError(f"{path}: a broken archive ({error})") from None
+    if entries is None:
+        raise CheckpointError(f"{path}: not a checkpoint: neither torch's archive nor a pickle")
     packed = any(entry.compress_type != zipfile.ZIP_STORED for entry in entries)
     if packed or sum(entry.file_size for entry in entries) > path.stat().st_size or len(entries) > 100_000:
         raise CheckpointError(f"{path}: an archive that unpacks to more than it stores is not a checkpoint")

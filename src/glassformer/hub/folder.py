@@ -104,8 +104,12 @@ def save_folder(
     tokenizer: Tokenizer | None = None,
     dtype: torch.dtype | None = None,
     card: str | None = None,
+    generation: dict[str, Any] | None = None,
 ) -> None:
-    """Write a folder that `transformers` loads too where it has the family: whole, or not at all."""
+    """Write a folder that `transformers` loads too where it has the family: whole, or not at all.
+
+    `generation` is what its `generation_config.json` recommends, as `write_generation_config` makes it.
+    """
     family = find_family(model.kind)
     tensors = export_tensors(family, model)
     if dtype is not None:
@@ -118,7 +122,8 @@ def save_folder(
         check_fits(tokenizer, folder, vocab=model.vocab, source_vocab=_source_vocab(model))
         files |= tokenizer_files(tokenizer)
         files["tokenizer_config.json"] = pretty(tokenizer_config(tokenizer, model.context))
-        files["generation_config.json"] = pretty(token_ids)
+    if tokenizer is not None or generation:
+        files["generation_config.json"] = pretty(token_ids | (generation or {}))
     if card is not None or family.note:
         files["card.md"] = "\n".join(text for text in (card, family.note and f"{family.note}\n") if text)
     config = family.write_config(model.config)

@@ -1,5 +1,6 @@
 """`generation_config.json`: how a model's makers recommend to generate with it, and its end tokens."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,12 @@ def read_generation_config(folder: Path) -> tuple[dict[str, Any], frozenset[int]
     content = read_json(path)
     settings = {key: content[key] for key in SETTINGS if content.get(key) is not None}
     return settings, _end_tokens(content.get("eos_token_id"), path)
+
+
+def write_generation_config(settings: dict[str, Any], ends: Collection[int]) -> dict[str, Any]:
+    """The same as the file has it; what a family states of its special tokens is put before it."""
+    ids = sorted(ends)
+    return settings | ({} if not ids else {"eos_token_id": ids[0] if len(ids) == 1 else ids})
 
 
 def _end_tokens(given: Any, path: Path) -> frozenset[int]:

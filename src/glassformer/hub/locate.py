@@ -158,7 +158,7 @@ def _download(id: str, revision: str | None, *, offline: bool) -> Path:
     except Exception as error:  # transport errors share no base class across versions of the hub's client
         raise NetworkError(
             f"{id} is not a folder here, nor a model of this machine (see `glass models`), and could not be"
-            f" downloaded from {constants.ENDPOINT} ({_root(error)}); check the name and the network"
+            f" downloaded from {constants.ENDPOINT} ({_reason(error)}); check the name and the network"
         ) from None
     verify(folder, known)
     if not is_whole(folder):
@@ -330,8 +330,17 @@ def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _root(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
     """The first cause of an error, in a few words."""
+    import errno
+    import socket
+
     while (error.__cause__ or error.__context__) is not None:
         error = error.__cause__ or error.__context__ or error
+    if isinstance(error, socket.gaierror) or getattr(error, "errno", None) == errno.ENETUNREACH:
+        return "no network"
+    if isinstance(error, ConnectionRefusedError):
+        return "nothing answers there"
+    if isinstance(error, TimeoutError) or "Timeout" in type(error).__name__:
+        return "no answer in time"
     return f"{type(error).__name__}: {str(error).splitlines()[0][:120] if str(error) else 'no answer'}"

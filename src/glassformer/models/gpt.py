@@ -21,7 +21,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from glassformer.errors import InputError
+from glassformer.errors import InputError, check_at_least, check_choice, check_dropout
 from glassformer.nn.attention import attend, attend_banded, cache_mask
 from glassformer.nn.cache import KVCache
 from glassformer.nn.feedforward import ACTIVATIONS, FeedForward
@@ -49,16 +49,13 @@ class Config:
     dropout: float = 0.0  # dropout probability, in training alone
 
     def __post_init__(self) -> None:
-        for name in ("layers", "heads", "width", "vocab", "context"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
+        check_at_least(1, layers=self.layers, heads=self.heads, width=self.width)
+        check_at_least(1, vocab=self.vocab, context=self.context)
         if self.layers > MOST_LAYERS:
             raise InputError(f"layers must be at most {MOST_LAYERS:,}, not {self.layers:,}")
         self._check_heads()
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"dropout must be at least 0 and less than 1, not {self.dropout}")
-        if self.activation not in ACTIVATIONS:
-            raise InputError(f"activation {self.activation!r} is none of {', '.join(ACTIVATIONS)}")
+        check_dropout(self.dropout)
+        check_choice(ACTIVATIONS, activation=self.activation)
         object.__setattr__(self, "neurons", self.neurons or 4 * self.width)
 
     def _check_heads(self) -> None:
@@ -308,11 +305,8 @@ class GPT3Config(Config):
     stride: int = 2
 
     def __post_init__(self) -> None:
-        for name in ("window", "stride"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.head_width < 0:
-            raise InputError(f"head_width must be at least 0, not {self.head_width}")
+        check_at_least(1, window=self.window, stride=self.stride)
+        check_at_least(0, head_width=self.head_width)
         super().__post_init__()
         object.__setattr__(self, "head_width", self.head_width or self.width // self.heads)
 

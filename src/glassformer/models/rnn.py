@@ -15,7 +15,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from glassformer.errors import InputError
+from glassformer.errors import InputError, check_at_least, check_choice, check_dropout
 from glassformer.nn.net import Net
 from glassformer.nn.recurrent import CELLS, Encoder
 from glassformer.nn.stack import Stack
@@ -44,16 +44,11 @@ class Config:
     labels: tuple[str, ...] = ("0", "1")
 
     def __post_init__(self) -> None:
-        for name in ("layers", "width", "vocab"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.token_width < 0:
-            raise InputError(f"token_width must be at least 0, not {self.token_width}")
-        for name, known in (("shape", SHAPES), ("cell", tuple(CELLS))):
-            if getattr(self, name) not in known:
-                raise InputError(f"{name} {getattr(self, name)!r} is none of {', '.join(known)}")
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"dropout must be at least 0 and less than 1, not {self.dropout}")
+        check_at_least(1, layers=self.layers, width=self.width, vocab=self.vocab)
+        check_at_least(0, token_width=self.token_width)
+        check_choice(SHAPES, shape=self.shape)
+        check_choice(CELLS, cell=self.cell)
+        check_dropout(self.dropout)
         if not 0 <= self.pad < self.vocab:
             raise InputError(f"pad {self.pad} is not a token id of the vocabulary")
         if len(self.labels) < 2 or len(set(self.labels)) < len(self.labels):

@@ -22,7 +22,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from glassformer.errors import InputError
+from glassformer.errors import InputError, check_at_least, check_choice, check_dropout
 from glassformer.nn.net import Net
 from glassformer.nn.recurrent import CELLS, Encoder, State, additive, cells
 from glassformer.nn.stack import Stack
@@ -59,18 +59,14 @@ class Config:
     start: int = 1  # the token id that a target begins with: in the article it is the end token
 
     def __post_init__(self) -> None:
-        for name in ("layers", "width", "vocab"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("decoder_width", "token_width", "source_vocab"):
-            if getattr(self, name) < 0:
-                raise InputError(f"{name} must be at least 0, not {getattr(self, name)}")
-        choices = {"cell": tuple(CELLS), "reads": READS, "score": SCORES, "wiring": WIRINGS}
-        for name, known in choices.items():
-            if getattr(self, name) not in known:
-                raise InputError(f"{name} {getattr(self, name)!r} is none of {', '.join(known)}")
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"dropout must be at least 0 and less than 1, not {self.dropout}")
+        check_at_least(1, layers=self.layers, width=self.width, vocab=self.vocab)
+        check_at_least(0, decoder_width=self.decoder_width, token_width=self.token_width)
+        check_at_least(0, source_vocab=self.source_vocab)
+        check_choice(CELLS, cell=self.cell)
+        check_choice(READS, reads=self.reads)
+        check_choice(SCORES, score=self.score)
+        check_choice(WIRINGS, wiring=self.wiring)
+        check_dropout(self.dropout)
         if not 0 <= self.pad < (self.source_vocab or self.vocab):
             raise InputError(f"pad {self.pad} is not a token id of the source's vocabulary")
         if not 0 <= self.start < self.vocab:

@@ -14,7 +14,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from glassformer.errors import InputError
+from glassformer.errors import InputError, check_at_least, check_choice, check_dropout
 from glassformer.nn.attention import attend, cache_mask
 from glassformer.nn.cache import KVCache
 from glassformer.nn.feedforward import ACTIVATIONS, FeedForward
@@ -47,20 +47,16 @@ class Config:
     start: int = 1  # the token id that a target begins with
 
     def __post_init__(self) -> None:
-        for name in ("layers", "heads", "width", "vocab", "context"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, not {getattr(self, name)}")
-        for name in ("decoder_layers", "neurons", "source_vocab"):
-            if getattr(self, name) < 0:
-                raise InputError(f"{name} must be at least 0, not {getattr(self, name)}")
+        check_at_least(1, layers=self.layers, heads=self.heads, width=self.width)
+        check_at_least(1, vocab=self.vocab, context=self.context)
+        check_at_least(0, decoder_layers=self.decoder_layers, neurons=self.neurons)
+        check_at_least(0, source_vocab=self.source_vocab)
         if self.width % self.heads:
             raise InputError(f"width {self.width} cannot be split into {self.heads} heads of equal width")
         if self.width % 2:
             raise InputError(f"width must be even for sinusoids, not {self.width}")
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"dropout must be at least 0 and less than 1, not {self.dropout}")
-        if self.activation not in ACTIVATIONS:
-            raise InputError(f"activation {self.activation!r} is none of {', '.join(ACTIVATIONS)}")
+        check_dropout(self.dropout)
+        check_choice(ACTIVATIONS, activation=self.activation)
         if self.layout not in LAYOUTS:
             raise InputError(f"layout {self.layout!r} is none of {', '.join(LAYOUTS)}")
         if not 0 <= self.pad < (self.source_vocab or self.vocab):

@@ -1,6 +1,7 @@
 """Complete a text: a language model, and the result one can ask questions of."""
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -90,6 +91,7 @@ class LanguageModel(Model):
         Options are those of `Options`; by default nothing is cut off, and the temperature is 1.
         """
         ids = self.encode(prompt)
+        self.warn_of_blank(prompt)
         check_prompts(self.backend, [ids], options=Options(max_new_tokens=0))
         chosen = check_options({"temperature": 1.0, "top_k": 0} | options)
         found = cast("Top", ask("top", self._text(ids), k=k, options=chosen))
@@ -109,6 +111,8 @@ class LanguageModel(Model):
         stops = _stop_strings(stop)
         options = self._options_of_call(given, stops)
         ids = [self.encode(prompt, special=special) for prompt in prompts]
+        for prompt in prompts:
+            self.warn_of_blank(prompt)
         session = None if edits is None else self._session(edits)
         backend = self.backend if session is None else self._torch_backend(session=session)
         self._check_memory(backend, ids, options)
@@ -120,7 +124,7 @@ class LanguageModel(Model):
             for choice in range(options.num_return_sequences)
         ]
         pieces = self._pieces(backend, completions, options=options, stops=stops, cancelled=cancelled)
-        return completions, pieces if session is None else _finished(pieces, session)
+        return completions, _timed(pieces if session is None else _finished(pieces, session))
 
     def _shown(self, prompt: Prompt) -> str:
         return prompt if isinstance(prompt, str) else self.text_of(prompt)
@@ -211,6 +215,14 @@ def _stop_strings(stop: str | Sequence[str]) -> tuple[str, ...]:
     if not isinstance(stop, Sequence):
         raise InputError(f"stop must be a text or a sequence of texts, not {stop!r}")
     return (stop,) if isinstance(stop, str) else tuple(stop)
+
+
+def _timed(pieces: Pieces) -> Pieces:
+    """The pieces; every completion learns how long it has taken so far."""
+    start = time.monotonic()
+    for completion, piece in pieces:
+        completion.seconds = time.monotonic() - start
+        yield completion, piece
 
 
 def _finished(pieces: Pieces, session: Any) -> Pieces:

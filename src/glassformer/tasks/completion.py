@@ -51,6 +51,7 @@ class Completion(Explained):
     model: "LanguageModel | None" = field(default=None, repr=False, compare=False)
     settings: str = field(default="", compare=False)  # how tokens were chosen, in a few words
     engine: str = field(default="", compare=False)  # the backend that chose them
+    seconds: float = field(default=0.0, compare=False)  # from the start of the call to its last token
     session: "EditSession | None" = field(default=None, repr=False, compare=False)  # edits of the call
     _gap: float | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -75,7 +76,7 @@ class Completion(Explained):
         return [self.lm.piece(id) for id in self.tokens]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, as plain data."""
+        """Everything that the same seed gives again, as plain data."""
         return {
             "prompt": self.prompt,
             "prompt_tokens": self.prompt_tokens,
@@ -185,7 +186,7 @@ class Completion(Explained):
         return self.saliency(ECCO.get(attr_method, attr_method), tested=False)
 
     def layer_predictions(
-        self, position: int | None = None, layer: int | None = None, *, topk: int = 10
+        self, position: str | int | None = None, layer: int | None = None, *, topk: int = 10
     ) -> "Lens":
         """Ecco's name for `lens`; after one position or all, of one layer or all."""
         found = self.lens(topk)

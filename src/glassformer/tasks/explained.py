@@ -59,8 +59,8 @@ class Explained:
         found: FoundHeads = self._ask("find_heads", source=source, target=target, k=k, **where)
         return found
 
-    def steps(self, layer: int, head: int, *, position: int = -1, **where: str) -> "Steps":
-        """The five steps of one query."""
+    def steps(self, layer: int, head: int, *, position: Word = -1, **where: str) -> "Steps":
+        """The five steps of one query. Positions, here and below: a number, or a word that is there once."""
         found: Steps = self._ask("steps", layer=layer, head=head, position=position, **where)
         return found
 
@@ -79,7 +79,7 @@ class Explained:
         found: Rankings = self._ask("rankings")
         return found
 
-    def rankings_watch(self, watch: Word | Sequence[Word], *, position: int = -1) -> "WatchedRankings":
+    def rankings_watch(self, watch: Word | Sequence[Word], *, position: Word = -1) -> "WatchedRankings":
         """Some words against each other after a position: at which rank every layer had them."""
         found: WatchedRankings = self._ask("rankings_watch", watch=watch, position=position)
         return found
@@ -89,7 +89,7 @@ class Explained:
         number: int | None = None,
         *,
         token: Word | None = None,
-        position: int | None = None,
+        position: Word | None = None,
         foil: Word | None = None,
     ) -> "Attribution":
         """Which parts raised the logit of the generated token `number` (the first), or its lead over a foil.
@@ -107,7 +107,7 @@ class Explained:
         found: Attribution = self._ask("attribution", position=position, token=token, foil=foil)
         return found
 
-    def residual(self, position: int = -1) -> "Residual":
+    def residual(self, position: Word = -1) -> "Residual":
         """A position's vector through the layers: its length, what was added to it, what it would predict."""
         found: Residual = self._ask("residual", position=position)
         return found

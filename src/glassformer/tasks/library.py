@@ -37,11 +37,16 @@ FILES = (".gguf", ".safetensors", ".bin", ".pt", ".pth", ".ckpt")
 
 @dataclass(frozen=True)
 class TensorSummary:
-    """A tensor of the file."""
+    """A tensor of the file: its name there and ours, by which it is frozen or adapted, within a block."""
 
     name: str
+    own: str
     shape: tuple[int, ...]
     parameters: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data: what is in the file."""
+        return {"name": self.name, "shape": self.shape, "parameters": self.parameters}
 
 
 @dataclass
@@ -78,7 +83,7 @@ class ModelSummary:
             "dtype": self.dtype,
             "size": self.size,
             "stacks": [_stack_to_dict(part) for part in self.parts if part.stack],
-            "whole": [vars(tensor) for part in self.parts if not part.stack for tensor in part.tensors],
+            "whole": [tensor.to_dict() for part in self.parts if not part.stack for tensor in part.tensors],
             "total": self.total,
             "config": self.config,
         }
@@ -159,12 +164,13 @@ def _parts(tensors: list[tuple[str, str, tuple[int, ...]]], stacks: "tuple[Stack
         if not parts or parts[-1].stack != name:
             parts.append(PartSummary(name, blocks))
         if stack is None or own.startswith(stack.site(0, "")):
-            parts[-1].tensors.append(TensorSummary(label, shape, math.prod(shape)))
+            within = _without_block(own, stacks)
+            parts[-1].tensors.append(TensorSummary(label, within, shape, math.prod(shape)))
     return parts
 
 
 def _stack_to_dict(part: PartSummary) -> dict[str, Any]:
-    block = [vars(tensor) for tensor in part.tensors]
+    block = [tensor.to_dict() for tensor in part.tensors]
     return {"name": part.stack, "blocks": part.blocks, "block": block, "block_total": part.block_total}
 
 

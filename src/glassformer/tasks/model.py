@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 import numpy as np
 
 from glassformer.answers import ask
-from glassformer.errors import GlassError, InputError
+from glassformer.errors import GlassError, InputError, warn
 from glassformer.generation.stepper import Logits
 from glassformer.tasks.backends import Backend, Scorer, TorchBackend, fingerprint, is_observed
 from glassformer.tokenizers import Tokenizer, pieces
@@ -66,6 +66,7 @@ class Model:
         self.ends = frozenset(ends) or frozenset(() if end is None else (end,))
         self.lock = threading.RLock()  # held by every run of the torch module, and while it is edited
         self._net, self._make = net, make
+        self._warned_of_blank = False
         self._weights: str | None = None  # the fingerprint of the weights when `net` was handed out
         # The open blocks, and their thread. Only that thread changes them, because it holds the lock.
         # Another one may read them at any time: whatever it sees, the thread is not its own.
@@ -169,6 +170,18 @@ class Model:
         if self.tokenizer is None or self.tokenizer.end is None:
             raise InputError("an empty prompt needs a vocabulary with <|endoftext|> to start from")
         return [self.tokenizer.end]
+
+    def warn_of_blank(self, prompt: Prompt) -> None:
+        """Warn, once, of a text that ends with a blank where the blank before a word is part of its token.
+
+        A blank alone is then a rare token, and what follows it is seldom a word.
+        """
+        if self._warned_of_blank or not isinstance(prompt, str) or not prompt[:-1].strip():
+            return
+        if prompt[-1:] != " " or self.tokenizer is None or len(self.tokenizer.encode(" a")) != 1:
+            return
+        self._warned_of_blank = True
+        warn("the text ends with a blank, a token of its own; words begin with theirs: leave it out")
 
     def piece(self, id: int) -> str:
         """The text of one token; bytes that are no complete character are shown as U+FFFD."""
@@ -324,9 +337,11 @@ class Model:
         It holds all weights: of a model that was loaded from a LoRA folder, base and LoRA merged.
         """
         from glassformer.hub.folder import parse_dtype, save_folder
+        from glassformer.hub.generation_config import write_generation_config
 
         kind = None if dtype is None else parse_dtype(dtype)
-        save_folder(Path(folder), self._load(), tokenizer=self.tokenizer, dtype=kind)
+        generation = write_generation_config(self.settings, self.ends)
+        save_folder(Path(folder), self._load(), tokenizer=self.tokenizer, dtype=kind, generation=generation)
 
     # Questions: see `glassformer.answers.QUESTIONS`. A model that lacks what one needs says so.
 

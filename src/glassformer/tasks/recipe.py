@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import tomllib
+from collections.abc import Collection
 from dataclasses import dataclass, field, fields
 from functools import cache
 from pathlib import Path
@@ -225,15 +226,19 @@ class Recipe:
         kept = model(**_common(self.model, model) | {"kind": kind})
         return dataclasses.replace(self, model=kept, text=text(**_common(self.text, text)))
 
-    def to_toml(self) -> str:
-        """The file of a recipe: only what differs from the defaults, all of it readable."""
+    def to_toml(self, *, always: Collection[str] = ()) -> str:
+        """The file of a recipe: what differs from the defaults, and keys that are `always` written."""
         lines = [f"about = {_toml(self.about)}"] if self.about else []
         for name, kind in self.sections.items():
             section = getattr(self, name)
-            changed = [one.name for one in fields(kind) if getattr(section, one.name) != _usual(one)]
-            if changed:
+            written = [
+                one.name
+                for one in fields(kind)
+                if one.name in always or getattr(section, one.name) != _usual(one)
+            ]
+            if written:
                 lines.append(f"\n[{name}]")
-                lines += [f"{key} = {_toml(getattr(section, key))}" for key in changed]
+                lines += [f"{key} = {_toml(getattr(section, key))}" for key in written]
         return "\n".join(lines).strip() + "\n"
 
     def to_dict(self) -> dict[str, dict[str, Any]]:

@@ -92,7 +92,7 @@ def train(
 ) -> Iterator[TrainingEvent]:
     """Train as the recipe says, into the folder `out`; a training that was stopped there is resumed."""
     if not recipe.text.data:
-        raise InputError("data: name at least one text to learn from")
+        raise InputError("data: name at least one text to learn from: --data FILE, or data in the recipe")
     find_device(device)
     alone = os.environ.get("WORLD_SIZE", "1") == "1"
     with ExitStack() as stack:

@@ -13,6 +13,7 @@ from glassformer.durable import remove_leftovers, replace_file
 from glassformer.errors import InputError
 from glassformer.hub.families import family
 from glassformer.hub.folder import load_folder, parse_dtype, save_folder
+from glassformer.hub.generation_config import read_generation_config, write_generation_config
 from glassformer.hub.locate import locate, shipped
 from glassformer.hub.lora import LoraWeights, is_adapter, save_adapter
 from glassformer.hub.vocabulary import SOURCE, load_tokenizer, tokenizer_files
@@ -107,7 +108,7 @@ class TrainingJob:
         remove_leftovers(folder)
         card = self._card(folder.parent.name, about)
         if not self.recipe.lora.rank:
-            save_folder(folder, net, tokenizer=self.tokenizer, card=card)
+            save_folder(folder, net, tokenizer=self.tokenizer, card=card, generation=self._generation())
             return
         layers = adapted_layers(net)
         weights = {name: LoraWeights(layer.lora_a, layer.lora_b, layer.scale) for name, layer in layers}
@@ -117,10 +118,20 @@ class TrainingJob:
         dropout = self.recipe.lora.lora_dropout
         save_adapter(folder, weights, base=base, family=family(net.kind), dropout=dropout, card=card)
 
+    def _generation(self) -> dict[str, Any]:
+        """How its base is meant to generate; a new model has no settings of its own."""
+        if not self.recipe.model.base:
+            return {}
+        base = base_of(locate(self.recipe.model.base, offline=self.offline), offline=self.offline)
+        return write_generation_config(*read_generation_config(base))
+
     def _card(self, name: str, about: str) -> str:
         lines = [f"# {name}", "", f"Trained by Glassformer. {about}"]
         lines += ["", "## Text", "", *self.describe_data()]
-        lines += ["", "## Recipe", "", "```toml", _portable(self.recipe).to_toml().rstrip(), "```", ""]
+        # A default of today may be another one tomorrow, and readers of a card do not know it.
+        told = {"steps", "batch", "lr"} | ({"rank", "alpha", "targets"} if self.recipe.lora.rank else set())
+        recipe = _portable(self.recipe).to_toml(always=told)
+        lines += ["", "## Recipe", "", "```toml", recipe.rstrip(), "```", ""]
         return "\n".join(lines)
 
 

@@ -93,15 +93,15 @@ class Translated(Explained):
         return cast("Positions", ask("positions", count=count, width=self.model.net.config.width))
 
     def number_of(self, word: str | int) -> int:
-        """Which written token a word is (of several, the last), or a number as it is."""
+        """Which written token a word is (of several tokens, the last), or a number as it is."""
         from glassformer.answers.answer import Text
 
-        return Text(self.model, self.tokens).positions(word)[-1]
+        return Text(self.model, self.tokens).position(word)
 
     def position_of(self, word: str | int, **where: str) -> int:
         """The position of a word (of several tokens, the last) in the text that a stack reads."""
         queries, _ = self._text().axes(**where)
-        return queries.positions(word)[-1]
+        return queries.position(word)
 
     def _text(self) -> "Text":
         from glassformer.answers.answer import Text  # here: translating needs no answers, and starts faster
