@@ -15,6 +15,7 @@ from glassformer.answers import ask
 from glassformer.errors import InputError
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import log_softmax
+from glassformer.generation.speculation import Drafts
 from glassformer.tasks.explained import Explained
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class Completion(Explained):
     settings: str = field(default="", compare=False)  # how tokens were chosen, in a few words
     engine: str = field(default="", compare=False)  # the backend that chose them
     session: "EditSession | None" = field(default=None, repr=False, compare=False)  # edits of the call
+    # Tokens that were read before they were chosen; their number depends on the speed of the machine.
+    drafts: Drafts = field(default_factory=Drafts, repr=False, compare=False)
     _gap: float | None = field(default=None, init=False, repr=False, compare=False)
 
     def __str__(self) -> str:
