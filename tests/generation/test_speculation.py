@@ -133,6 +133,20 @@ def test_a_batch_is_read_ahead_when_one_row_is_left(monkeypatch: pytest.MonkeyPa
     assert sorted(one.accepted > 0 for one in drafts) == [False, True]
 
 
+def test_it_goes_on_where_a_text_slides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the last half of the context was read again, drafts are as long as before."""
+    case = Case([[1, 2, 3]], Options(max_new_tokens=90, temperature=0.0, overflow="slide"))
+    want, _, _ = play(Numbers(), case)
+    texts = texts_of(case, want)
+    draft_always(monkeypatch, lambda: Knowing(texts, right=100, vocab=VOCAB))
+    model = Numbers()
+    assert play(model, case, most=3)[0] == want
+    half = CONTEXT // 2
+    slides = [at for at, count in enumerate(model.steps) if count == half]
+    assert len(slides) > 2
+    assert all(model.steps[at + 1 : at + 4] == [4, 4, 4] for at in slides[:-1])
+
+
 # What is drafted.
 
 
