@@ -30,14 +30,9 @@ DRAFT = Options().prompt_lookup_num_tokens
 STORY = """A little mouse lived in a big red barn behind the farmer's house. Every night the mouse went to the
 kitchen to look for cheese. One night a gray cat sat at the kitchen door, and the mouse could not get in. So the
 mouse asked the old owl for help. The owl flew to the roof and called, and the cat went out to see who it was.
-The mouse ran in, took the cheese, and gave half of it to the owl."""
-QUOTING = f"""{STORY}
-
-What happens? "A little mouse lived in a big red barn", and "every night the mouse went to the kitchen to look
-for cheese." Then "a gray cat sat at the kitchen door, and the mouse could not get in." The owl helps: "The owl
-flew to the roof and called, and the cat went out to see who it was. The mouse ran in, took the cheese, and gave
-half of it to the owl."
-"""
+The mouse ran in, took the cheese, and gave half of it to the owl. From then on they were friends, and when the
+moon was bright the owl told the mouse what it had seen from above: the river, the hills and the far city."""
+QUOTING = f"{STORY}\n\nSummary. " + "".join(f'We read: "{one}." ' for one in STORY.split(". "))
 NAMES = ("Tom", "Lily", "Ben", "Mia", "Sam", "Anna", "Tim", "Sue", "Max", "Joe", "Amy", "Bob")
 LIST = "".join(
     f'{{"name": "{name}", "age": {at + 3}, "likes": ["red ball", "dog"], "friends": {7 * at % 5}}},\n'

@@ -135,7 +135,8 @@ class _Loop:
                 yield Event(one, finish=end_of_room(0, self.options))
         alive = [one for one in continuations if not one.finished]
         cache: Any = None
-        piecewise, speculation = self._piecewise(), None
+        piecewise = self._piecewise()
+        speculation: Speculation | None = None
         while alive:
             if cancelled is not None and cancelled():
                 yield from (Event(one, finish="cancelled") for one in alive)
@@ -144,10 +145,15 @@ class _Loop:
                 # Positions in the cache are absolute: when one sequence outgrew the context and lost its
                 # beginning, all rows of the batch are read again.
                 logits, cache = prefill(self.model, alive, max_new_tokens=self.options.max_new_tokens)
-                speculation = None
+                if speculation is not None:
+                    speculation.restart(cache, end=self._end_of_drafts(alive[0]))
             elif piecewise is not None and len(alive) == 1:  # rows of a batch would accept unequal numbers
-                speculation = speculation or self._speculation(piecewise, alive[0], cache)
-                logits = speculation.step(alive[0].tokens)
+                one = alive[0]
+                if speculation is None:
+                    most = self.options.prompt_lookup_num_tokens
+                    speculation = Speculation(piecewise, prompt=one.given, most=most, drafts=one.drafts)
+                    speculation.restart(cache, end=self._end_of_drafts(one))
+                logits = speculation.step(one.tokens)
             else:
                 last: Ids = np.array([[one.tokens[-1]] for one in alive], dtype=np.int64)
                 logits = self.model.step(last, cache)
@@ -164,13 +170,12 @@ class _Loop:
         wanted = self.options.prompt_lookup_num_tokens > 0
         return self.model if wanted and is_piecewise(self.model) else None
 
-    def _speculation(self, model: PiecewiseStepper, one: Continuation, cache: Any) -> Speculation:
-        """Reads ahead of the tokens of one continuation, as far as cache and context have room."""
+    def _end_of_drafts(self, one: Continuation) -> int:
+        """The most tokens of a continuation, drafted ones included, for which cache and context have room."""
         room = self._room(one) - 1
         if self.model.context is not None:
             room = min(room, self.model.context - (one.length - one.dropped))
-        most, end = self.options.prompt_lookup_num_tokens, len(one.tokens) + room
-        return Speculation(model, cache, prompt=one.given, most=most, end=end, drafts=one.drafts)
+        return len(one.tokens) + room
 
     def _advance(self, one: Continuation, raw: Logits, log_total: float) -> Event:
         """Choose the next token of one continuation, and see whether it was the last."""

@@ -144,24 +144,18 @@ class Speculation:
 
     new_drafter: type[Drafter] = PromptLookup
 
-    def __init__(
-        self,
-        model: PiecewiseStepper,
-        cache: RewindableCache,
-        *,
-        prompt: Sequence[int],
-        most: int,
-        end: int,
-        drafts: Drafts,
-    ) -> None:
-        """Drafts have at most `most` tokens, and none goes beyond `end` tokens of the answer."""
-        self._model, self._cache = model, cache
-        self._most, self._end, self._drafts = most, end, drafts
+    def __init__(self, model: PiecewiseStepper, *, prompt: Sequence[int], most: int, drafts: Drafts) -> None:
+        """Drafts have at most `most` tokens, and are counted in `drafts`; `restart` comes first."""
+        self._model, self._most, self._drafts = model, most, drafts
         self._drafter, self._budget = self.new_drafter(), Budget(len(prompt))
         for token in prompt:
             self._drafter.push(token)
-        self._pause = 0  # with fewer tokens of the answer than this, nothing is drafted
         self._known = 0  # how many tokens of the answer the drafter knows
+        self._pause = 0  # with fewer tokens of the answer than this, nothing is drafted
+
+    def restart(self, cache: RewindableCache, *, end: int) -> None:
+        """Go on behind a cache of one row with room for `end` tokens of the answer, drafted ones included."""
+        self._cache, self._end = cache, end
         self._draft: list[int] = []  # the tokens that were read last, behind one that was chosen
         self._accepted = 0  # how many of them were chosen since
         self._logits: Logits  # (1, T, V): after that token, and after each one of the draft
