@@ -131,7 +131,7 @@ class Budget:
     def drafted(self, count: int, *, step: float) -> None:
         """A step of one token and `count` drafted ones took this time."""
         cost = USUAL_COST
-        if self._seconds:
+        if len(self._seconds) == RECENT:  # the first steps after a prompt are slow, and no measure
             more = step / median(self._seconds) - 1
             cost = min(max(more / count, 0.05), 1.0)
         self._balance -= cost * count
