@@ -43,10 +43,9 @@ class Loaded:
         """Nothing to do: each run makes its cache."""
 
     def run(self, ids: list[list[int]], new: int, **options: Any) -> list[list[int]]:
-        """Greedy, if nothing else is said."""
-        made = self.lm.generate_many(
-            ids, max_new_tokens=new, min_new_tokens=new, **({"temperature": 0.0} | options)
-        )
+        """Greedy, if nothing else is said; without prompt lookup, as the peers decode."""
+        usual = {"temperature": 0.0, "prompt_lookup_num_tokens": 0}
+        made = self.lm.generate_many(ids, max_new_tokens=new, min_new_tokens=new, **(usual | options))
         return [out.tokens for out in made]
 
     def ask(self, what: str, place: int = 0, seconds: float = 0.0) -> float:

@@ -146,7 +146,7 @@ def test_defaults_in_the_help_are_those_of_the_package(glass) -> None:
         shown = re.search(rf"{flag} (?:INTEGER|FLOAT) [^\[]*\[([\d.]+)\]", text)
         if shown and one.name != "seed":
             assert float(shown[1]) == one.default, flag
-    assert len(re.findall(r"\[[\d.]+\]", text)) == 12
+    assert len(re.findall(r"\[[\d.]+\]", text)) == 13
 
 
 def test_a_model_has_defaults_of_its_own(glass, model: str, tmp_path: Path) -> None:

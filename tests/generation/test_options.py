@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from glassformer.errors import GlassError, InputError
-from glassformer.generation.options import MAX_CHOICES, Options
+from glassformer.generation.options import MAX_CHOICES, MAX_DRAFT, Options
 
 NAN, INF = math.nan, math.inf
 
@@ -41,6 +41,7 @@ BAD: list[tuple[str, Any]] = [
     *(("forced_eos_token_id", value) for value in (-1, 1.5, True, "0", [0])),
     *(("renormalize_logits", value) for value in (None, 0, 1, "no", [])),
     *(("early_stopping", value) for value in (None, 0, 1, 2, "always", "True", "", [], 1.0)),
+    *(("prompt_lookup_num_tokens", value) for value in (-1, MAX_DRAFT + 1, 2.0, True, None, "7")),
     *(("overflow", value) for value in (None, True, "", "Slide", "truncate", [], 0)),
 ]
 
@@ -88,6 +89,7 @@ GOOD: list[tuple[str, Any]] = [
     *(("num_beams", value) for value in (1, 2, MAX_CHOICES)),
     *(("length_penalty", value) for value in (-10, -1.0, 0, 0.0, 10.0)),
     *(("early_stopping", value) for value in (True, False, "never")),
+    *(("prompt_lookup_num_tokens", value) for value in (0, 1, MAX_DRAFT)),
     *(("overflow", value) for value in ("stop", "slide")),
 ]
 

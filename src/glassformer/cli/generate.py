@@ -19,9 +19,11 @@ if TYPE_CHECKING:
     from glassformer.tasks.completion import Completion
 
 SEED = "Same seed, same text, on the same engine, device and dtype. None: a new one each time."
+LOOKUP = "Speculative decoding, native engine, same text: draft at most N repeated tokens; 0: off. [7]"
 RULE = "─" * 20  # between several answers
 GROUP = 8  # lines that are continued together: none is lost once its group is printed
-DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed")  # flags of sampling
+# Flags of choosing token after token, which beam search does not do.
+DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed", "prompt_lookup_num_tokens")
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,7 @@ class Prompts:
 @option("--num-beams", type=int, help="Beam search with N beams (no sampling); 1: off. [1]")
 @option("--length-penalty", type=float, help="Beam search: above 0 favors long answers. [1.0]")
 @option("--early-stopping/--no-early-stopping", default=None, help="Beam search: stop at enough answers.")
+@option("--prompt-lookup-num-tokens", type=int, help=LOOKUP)
 @switch("--slide", help="At the end of the context continue with its last half.")
 @switch("--special", help="Read <|endoftext|> in the prompt as the token.")
 @option("--examples", type=PATH, help="A file of examples of the task, put before the prompt (few-shot).")
@@ -188,7 +191,7 @@ def _check_search(num_beams: int, *, has_examples: bool) -> None:
         return
     if has_examples:
         raise InputError("--examples ends an answer at a line end, which beam search (--num-beams) cannot do")
-    flags.refuse(*DRAWING, why="does not go with --num-beams: beam search draws nothing")
+    flags.refuse(*DRAWING, why="does not go with --num-beams: beam search neither draws nor drafts")
 
 
 def options_of(given: dict[str, Any]) -> dict[str, Any]:

@@ -368,6 +368,15 @@ class Engine:
 
     def step(self, ids: Array, cache: KVCache) -> Array:
         """Read ids (B, T) behind the cache; float32 logits (B, V) of the token that comes next."""
+        return self._read(ids, cache, every=False)
+
+    def step_all(self, ids: Array, cache: KVCache) -> Array:
+        """Read ids (B, T) behind the cache, none of them padding; logits (B, T, V) after each of them."""
+        logits = self._read(ids, cache, every=True)
+        return logits.reshape(cache.rows, -1, self._vocab)
+
+    def _read(self, ids: Array, cache: KVCache, *, every: bool) -> Array:
+        """The logits after the last token of each row, or after every token of all rows."""
         ids = _numbers("ids", ids)
         if not isinstance(cache, KVCache) or cache._sizes != self._cache_sizes:
             raise InputError("the cache was not made by an engine of this model's sizes")
@@ -378,10 +387,12 @@ class Engine:
             read = positions >= 0  # those of padding are negative
             if not read[:, -1].all():
                 raise InputError("every row needs a token that is not padding")
+            if every and not read.all():
+                raise InputError("step_all takes no padding: it has no logits")
             counts = read.sum(axis=1)
             of = np.repeat(np.arange(cache.rows, dtype=np.int32), counts)
-            last = counts.cumsum() - 1
-            logits = self._forward(ids[read], cache, rows=of, positions=positions[read], scored=last)
+            scored = np.arange(ids.size) if every else counts.cumsum() - 1
+            logits = self._forward(ids[read], cache, rows=of, positions=positions[read], scored=scored)
             cache.length += ids.shape[1]
         return logits
 

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from glassformer.errors import InputError
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import Rules, choose
-from glassformer.generation.stepper import Cache, Ids, Logits, Stepper
+from glassformer.generation.speculation import Drafts, Speculation
+from glassformer.generation.stepper import Cache, Ids, Logits, PiecewiseStepper, Stepper, is_piecewise
 
 
 @dataclass(eq=False)
@@ -22,6 +23,7 @@ class Continuation:
     tokens: list[int] = field(default_factory=list)
     dropped: int = 0  # how many of the first tokens are no longer in the context
     finished: bool = False
+    drafts: Drafts = field(default_factory=Drafts)
 
     @property
     def length(self) -> int:
@@ -132,7 +134,9 @@ class _Loop:
                 one.stop()
                 yield Event(one, finish=end_of_room(0, self.options))
         alive = [one for one in continuations if not one.finished]
-        cache: Cache | None = None
+        cache: Any = None
+        piecewise = self._piecewise()
+        speculation: Speculation | None = None
         while alive:
             if cancelled is not None and cancelled():
                 yield from (Event(one, finish="cancelled") for one in alive)
@@ -141,6 +145,15 @@ class _Loop:
                 # Positions in the cache are absolute: when one sequence outgrew the context and lost its
                 # beginning, all rows of the batch are read again.
                 logits, cache = prefill(self.model, alive, max_new_tokens=self.options.max_new_tokens)
+                if speculation is not None:
+                    speculation.restart(cache, end=self._end_of_drafts(alive[0]))
+            elif piecewise is not None and len(alive) == 1:  # rows of a batch would accept unequal numbers
+                one = alive[0]
+                if speculation is None:
+                    most = self.options.prompt_lookup_num_tokens
+                    speculation = Speculation(piecewise, prompt=one.given, most=most, drafts=one.drafts)
+                    speculation.restart(cache, end=self._end_of_drafts(one))
+                logits = speculation.step(one.tokens)
             else:
                 last: Ids = np.array([[one.tokens[-1]] for one in alive], dtype=np.int64)
                 logits = self.model.step(last, cache)
@@ -151,6 +164,18 @@ class _Loop:
             if 0 < len(rows) < len(alive):
                 cache = cache.select(rows)
             alive = [alive[row] for row in rows]
+
+    def _piecewise(self) -> PiecewiseStepper | None:
+        """The model, if it can read ahead of what is chosen, and should."""
+        wanted = self.options.prompt_lookup_num_tokens > 0
+        return self.model if wanted and is_piecewise(self.model) else None
+
+    def _end_of_drafts(self, one: Continuation) -> int:
+        """The most tokens of a continuation, drafted ones included, for which cache and context have room."""
+        room = self._room(one) - 1
+        if self.model.context is not None:
+            room = min(room, self.model.context - (one.length - one.dropped))
+        return len(one.tokens) + room
 
     def _advance(self, one: Continuation, raw: Logits, log_total: float) -> Event:
         """Choose the next token of one continuation, and see whether it was the last."""

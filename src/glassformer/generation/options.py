@@ -7,6 +7,7 @@ from typing import Literal
 from glassformer.errors import InputError
 
 MAX_CHOICES = 256
+MAX_DRAFT = 256
 Overflow = Literal["stop", "slide"]
 
 
@@ -35,6 +36,7 @@ class Options:
     length_penalty: float = 1.0
     early_stopping: bool | Literal["never"] = False
     renormalize_logits: bool = False  # beams: tokens that may not be written lose their share of probability
+    prompt_lookup_num_tokens: int = 7  # longest draft where a text repeats itself (speculation.py); 0: off
     overflow: Overflow = "stop"  # at the edge of the context: stop, or slide: continue with the last half
 
     @property
@@ -68,6 +70,7 @@ class Options:
         self._whole("seed", 0, (1 << 64) - 1)
         self._whole("num_return_sequences", 1, MAX_CHOICES)
         self._whole("num_beams", 1, MAX_CHOICES)
+        self._whole("prompt_lookup_num_tokens", 0, MAX_DRAFT)
         self._number("temperature", 0.0, 100.0)
         self._number("top_p", 0.0, 1.0, above=True)
         self._number("min_p", 0.0, 1.0)

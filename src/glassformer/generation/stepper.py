@@ -5,7 +5,7 @@ A source (a sentence to translate, neighbors from a database) is not part of it.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeGuard
 
 import numpy as np
 
@@ -44,3 +44,25 @@ class Stepper(Protocol):
 
     def log_sums(self, logits: Logits) -> Sequence[float]:
         """For each row of logits (B, V), log Σ exp(logit): a logit minus this is a log-probability."""
+
+
+class RewindableCache(Cache, Protocol):
+    """A cache that can go back."""
+
+    def rewind(self, length: int) -> None:
+        """Forget everything after the first `length` positions."""
+
+
+class PiecewiseStepper(Stepper, Protocol):
+    """A model whose logits are the same bits however a text is cut into steps, also after going back.
+
+    Only such a model offers `step_all`: tokens can be read before they are chosen, and no result changes.
+    """
+
+    def step_all(self, ids: Ids, cache: Any) -> Logits:
+        """Read ids (B, T) behind the cache; float32 logits (B, T, V) of the next token after each of them."""
+
+
+def is_piecewise(model: Stepper) -> TypeGuard[PiecewiseStepper]:
+    """Whether a model makes the promise of a `PiecewiseStepper`."""
+    return hasattr(model, "step_all")

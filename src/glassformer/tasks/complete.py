@@ -12,6 +12,7 @@ from glassformer.errors import InputError, counted
 from glassformer.generation.beam import Beam, beam_search
 from glassformer.generation.decode import Event, check_prompts, generate
 from glassformer.generation.options import Options
+from glassformer.generation.stepper import is_piecewise
 from glassformer.tasks.backends import Backend
 from glassformer.tasks.completion import Completion
 from glassformer.tasks.model import Model, Prompt
@@ -115,6 +116,11 @@ class LanguageModel(Model):
             self.warn_of_blank(prompt)
         session = None if edits is None else self._session(edits)
         backend = self.backend if session is None else self._torch_backend(session=session)
+        if given.get("prompt_lookup_num_tokens") and not is_piecewise(backend):
+            raise InputError(
+                "prompt_lookup_num_tokens: only the native engine reads drafts, because its logits do not"
+                f" depend on how many tokens a step has; {backend.name} decodes token by token (0)"
+            )
         self._check_memory(backend, ids, options)
 
         about: dict[str, Any] = {"engine": backend.name, "settings": options.summary(), "session": session}
@@ -166,6 +172,7 @@ class LanguageModel(Model):
         for event in events:
             at = event.prompt * each + event.choice
             completion, stream, piece, finish = completions[at], streams[at], "", event.finish
+            completion.drafts = event.continuation.drafts
             if event.token is not None and event.logprob is not None:
                 completion.tokens.append(event.token)
                 completion.logprobs.append(event.logprob)

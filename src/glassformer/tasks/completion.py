@@ -15,6 +15,7 @@ from glassformer.answers import ask
 from glassformer.errors import InputError
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import log_softmax
+from glassformer.generation.speculation import Drafts
 from glassformer.tasks.explained import Explained
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Completion(Explained):
     engine: str = field(default="", compare=False)  # the backend that chose them
     seconds: float = field(default=0.0, compare=False)  # from the start of the call to its last token
     session: "EditSession | None" = field(default=None, repr=False, compare=False)  # edits of the call
+    # Tokens that were read before they were chosen; their number depends on the speed of the machine.
+    drafts: Drafts = field(default_factory=Drafts, repr=False, compare=False)
     _gap: float | None = field(default=None, init=False, repr=False, compare=False)
 
     def __str__(self) -> str:
