@@ -1,7 +1,8 @@
 """The errors a person may meet: each says in one sentence what was wrong, and where. Warnings, and counts."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 
 class GlassError(Exception):
@@ -34,32 +35,28 @@ class InsufficientMemory(InputError):
     """What was asked for would not fit in this machine's memory; nothing was allocated."""
 
 
+_receiver: ContextVar[Callable[[str], object] | None] = ContextVar("receiver of warnings", default=None)
+
+
 def warn(text: str) -> None:
-    """One line on stderr, unless the program configures logging."""
+    """One line on stderr, unless the program configures logging or receives warnings itself."""
+    receive = _receiver.get()
+    if receive is not None:
+        receive(text)
+        return
     import logging  # here: generating needs it hardly ever, and starts faster
 
     logging.getLogger("glassformer").warning(text)
 
 
 @contextmanager
-def collected_warnings() -> Iterator[list[str]]:
-    """Inside, the texts of `warn` are collected instead of being shown."""
-    import logging
-
-    texts: list[str] = []
-
-    class Collecting(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            texts.append(record.getMessage())
-
-    logger, handler = logging.getLogger("glassformer"), Collecting()
-    propagate, logger.propagate = logger.propagate, False
-    logger.addHandler(handler)
+def warnings_to(receive: Callable[[str], object]) -> Iterator[None]:
+    """Inside, the texts of `warn` go to a function."""
+    before = _receiver.set(receive)
     try:
-        yield texts
+        yield
     finally:
-        logger.removeHandler(handler)
-        logger.propagate = propagate
+        _receiver.reset(before)
 
 
 def check_position(length: int, position: int) -> int:

@@ -16,7 +16,7 @@ from engine.conftest import engine_of, random_model
 from glassformer.durable import write_sealed
 from glassformer.engine import native, store
 from glassformer.engine.quantize import expected, pack
-from glassformer.errors import CheckpointError, InputError, collected_warnings
+from glassformer.errors import CheckpointError, InputError, warnings_to
 from glassformer.hub.folder import save_folder
 from glassformer.tasks.load import load, load_torch
 from glassformer.tokenizers import Tokenizer, train_tokenizer
@@ -268,7 +268,8 @@ def test_a_home_that_cannot_be_written_costs_time_alone(folder: Path, home: Path
     """The model is quantized in memory, and one sentence gives the reason why it was not kept."""
     home.mkdir(parents=True)
     home.chmod(stat.S_IRUSR | stat.S_IXUSR)
-    with collected_warnings() as messages:
+    messages: list[str] = []
+    with warnings_to(messages.append):
         engine = load(str(folder)).engine
     assert engine.logits(IDS).shape == (20, engine.vocab)
     assert "could not be kept" in messages[0]
@@ -278,7 +279,8 @@ def test_a_home_that_is_a_file_costs_time_alone(folder: Path, home: Path) -> Non
     """The same for a user who may write anywhere."""
     home.parent.mkdir(parents=True, exist_ok=True)
     home.write_text("not a folder")
-    with collected_warnings() as messages:
+    messages: list[str] = []
+    with warnings_to(messages.append):
         engine = load(str(folder)).engine
     assert engine.logits(IDS).shape == (20, engine.vocab)
     assert "could not be kept" in messages[0]

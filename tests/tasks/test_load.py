@@ -10,7 +10,7 @@ from small import small_model, small_tokenizer
 from toys import Encoder, Translating, add_family, toy_folder
 
 import glassformer as gf
-from glassformer.errors import InputError, collected_warnings
+from glassformer.errors import InputError, warnings_to
 from glassformer.generation.decode import generate
 from glassformer.generation.options import Options
 from glassformer.hub.folder import save_folder
@@ -47,7 +47,8 @@ def test_a_model_that_writes_is_a_language_model(tmp_path: Path) -> None:
 def test_a_model_that_only_reads_answers_what_it_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is a plain handle: what needs no generation is answered, and what it lacks is reported in a sentence."""
     add_family(monkeypatch, Encoder)
-    with collected_warnings() as messages:
+    messages: list[str] = []
+    with warnings_to(messages.append):
         lm: Model = gf.load(toy_folder(tmp_path / "toy", Encoder))
     assert type(lm) is Model
     assert len(messages) <= 1  # that torch is used, where there is a native engine

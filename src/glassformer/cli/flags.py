@@ -13,7 +13,8 @@ import click
 from click.core import ParameterSource
 
 from glassformer.cli import streams
-from glassformer.errors import InputError
+from glassformer.cli.printing import log
+from glassformer.errors import InputError, warnings_to
 from glassformer.files import MEGABYTE, read_bytes, read_stream
 
 if TYPE_CHECKING:
@@ -358,7 +359,8 @@ class Loading:
         from glassformer.tasks.load import load
 
         how = {key: value for key, value in vars(self).items() if key != "model"}
-        return load(self.model if name is None else name, **how)
+        with warnings_to(log):
+            return load(self.model if name is None else name, **how)
 
     def load_language_model(self) -> "LanguageModel":
         """The model, if it is one that continues text."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from glassformer import machine
 from glassformer.answers.answer import Progress, silent
 from glassformer.answers.verification import Check, Verification
-from glassformer.errors import InputError, collected_warnings
+from glassformer.errors import InputError, warnings_to
 from glassformer.hub.locate import locate
 from glassformer.hub.lora import is_adapter
 from glassformer.tasks.backends import TorchBackend, status
@@ -48,7 +48,8 @@ def verify(
     folder = locate(str(model), offline=not pull)
     if is_adapter(folder):
         raise InputError(f"{model} is a LoRA folder; merge it first, by gf.load({str(model)!r}).save(FOLDER)")
-    with collected_warnings() as notes:
+    notes: list[str] = []
+    with warnings_to(notes.append):
         lm = load(str(model), offline=not pull)
 
     with tempfile.TemporaryDirectory(prefix="glass-verify-") as work:
