@@ -166,6 +166,16 @@ def test_compensation_against_columns_on_their_own(inputs: int, rng: np.random.G
     assert (spoiled(weights, moments) == together).all()
 
 
+def test_moments_of_few_inputs(rng: np.random.Generator) -> None:
+    """Fewer rows than columns, and columns that are always 0: moments that have no inverse."""
+    x = rng.normal(size=(10, 64))
+    x[:, 5] = 0
+    weights = rng.normal(size=(30, 64)).astype(np.float32)
+    away = spoiled(weights, x.T @ x)
+    assert ((x @ away.T) ** 2).sum() < 0.2 * ((x @ spoiled(weights).T) ** 2).sum()
+    assert np.abs(away).max() < 1
+
+
 def test_uncorrelated_inputs_need_no_compensation(rng: np.random.Generator) -> None:
     """A diagonal of moments is importance."""
     weights = rng.normal(size=(50, 100))
