@@ -82,7 +82,7 @@ def ways(lm: LanguageModel, exact: dict[str, torch.Tensor]) -> dict[str, tuple[R
 
 def restored(weights: Array, given: Array | None, *, group: int = 32) -> Array:
     """The weights after a way through four bits."""
-    return dequantize4(*quantize4(weights, importance=given, group=group), group=group)
+    return dequantize4(quantize4(weights, importance=given, group=group), group=group)
 
 
 def eight(name: str, weights: Array) -> Array:

@@ -20,7 +20,7 @@ def plain(weights: Array, group: int = GROUP) -> Array:
 
 def spoiled(weights: Array, importance: Array | None = None) -> Array:
     """The error that four bits make."""
-    difference: Array = dequantize4(*quantize4(weights, importance=importance)) - weights
+    difference: Array = dequantize4(quantize4(weights, importance=importance)) - weights
     return difference
 
 
@@ -48,7 +48,7 @@ def test_a_representable_matrix_is_exact(rng: np.random.Generator) -> None:
     m = rng.integers(64, 128, size=(40, 3))
     m[:, 1] = 127
     scales = rng.uniform(0.001, 0.1, size=40).astype(np.float32)
-    made = quantize4(dequantize4(q.astype(np.int8), m.astype(np.uint8), scales))
+    made = quantize4(dequantize4((q.astype(np.int8), m.astype(np.uint8), scales)))
     assert (made[0] == q).all()
     assert (made[1] == m).all()
     np.testing.assert_allclose(made[2], scales, rtol=1e-6)
@@ -60,7 +60,7 @@ def test_the_error_is_bounded(inputs: int, rng: np.random.Generator) -> None:
     weights = rng.standard_t(3, size=(64, inputs)).astype(np.float32)
     q, m, scales = quantize4(weights)
     steps = np.repeat(m, GROUP, axis=1)[:, :inputs] * scales[:, None]
-    away = dequantize4(q, m, scales) - weights
+    away = dequantize4((q, m, scales)) - weights
     inside = (weights >= -8.5 * steps) & (weights <= 7.5 * steps)
     assert (np.abs(away)[inside] <= 0.5001 * steps[inside]).all()
     assert np.isin(q[~inside], (-8, 7)).all()
@@ -77,7 +77,7 @@ def test_zeros_stay_zeros(with_moments: bool, rng: np.random.Generator) -> None:
     for zeros in (q[1], q[2], q[3, :32], m[1], m[2], m[3, 0]):
         assert not zeros.any()
     assert m[3, 1] > 80
-    assert np.isfinite(dequantize4(q, m, scales)).all()
+    assert np.isfinite(dequantize4((q, m, scales))).all()
     assert quantize4(np.zeros((0, 8)))[0].shape == (0, 8)
 
 

@@ -56,8 +56,9 @@ def quantize4(
     return rounded, multipliers, scales
 
 
-def dequantize4(rounded: Array, multipliers: Array, scales: Array, *, group: int = GROUP) -> Array:
-    """The weights S · m · q, in float32."""
+def dequantize4(made: tuple[Array, Array, Array], *, group: int = GROUP) -> Array:
+    """The weights S · m · q, in float32, of what `quantize4` made."""
+    rounded, multipliers, scales = made
     steps = _steps(multipliers, group, rounded.shape[1])
     weights: Array = rounded * steps * np.asarray(scales, dtype=np.float32)[:, None]
     return weights
