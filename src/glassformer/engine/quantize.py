@@ -5,7 +5,7 @@ sixteen, and sixteen rows of a matrix lie together as a panel, (panels, columns 
 weights share a byte, and the columns of a row have a multiplier for each group: see four_bits.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -116,10 +116,7 @@ def panels4(rows: Array) -> Array:
 def matrix(
     name: str, weights: Array, *, bias: Array | None, bits: int = 8, importance: Array | None = None
 ) -> dict[str, Array]:
-    """All that the core needs of one matrix (outputs, inputs).
-
-    `importance` of each input is what four bits are chosen by; eight bits do not need it.
-    """
+    """All that the core needs of one matrix (outputs, inputs). Eight bits need no `importance`."""
     room = padded(len(weights))
     made = {}
     if bits == 4:
@@ -178,15 +175,25 @@ def _vector(weights: Mapping[str, Array], name: str, shape: tuple[int, ...]) -> 
     return values
 
 
-def pack(config: Mapping[str, Any], weights: Mapping[str, Array], *, bits: int = 8) -> dict[str, Array]:
-    """A model for the core: `weights` are its parameters under our names, matrices as (outputs, inputs)."""
+def pack(
+    config: Mapping[str, Any],
+    weights: Mapping[str, Array],
+    *,
+    bits: int = 8,
+    importance: Callable[[str], Array | None] = lambda name: None,
+) -> dict[str, Array]:
+    """A model for the core: `weights` are its parameters under our names, matrices as (outputs, inputs).
+
+    Four bits are chosen by the `importance` of the inputs of a matrix, asked for by its name, in the order of
+    the layers: see `quantize4`.
+    """
     check_config(config, bits=bits)
     made: dict[str, Array] = {}
     for name, shape in shape_of(config).items():
         biased = config["bias"] and name.startswith("blocks")
         bias = _vector(weights, f"{name}.bias", shape[:1]) if biased else None
         values = _parameter(weights, f"{name}.weight", shape)
-        made |= matrix(name, values, bias=bias, bits=bits, importance=_importance(config, weights, name))
+        made |= matrix(name, values, bias=bias, bits=bits, importance=importance(name))
     width = config["width"]
     room = padded(width)
     for name in norms_of(config):
@@ -195,16 +202,6 @@ def pack(config: Mapping[str, Any], weights: Mapping[str, Array], *, bits: int =
         made |= {f"{name}.gain": pad(gain, room), f"{name}.bias": pad(bias, room)}
     positions = _vector(weights, "positions.weight", (config["context"], width))
     return made | {"positions": pad(positions, len(positions), room)}
-
-
-def _importance(config: Mapping[str, Any], weights: Mapping[str, Array], name: str) -> Array | None:
-    """How much each input of a matrix counts, by the gain² of the norm before it; None behind no norm."""
-    block, _, part = name.rpartition(".attn." if ".attn." in name else ".mlp.")
-    norm = {"qkv": f"{block}.norm1", "up": f"{block}.norm2", "tokens": "norm", "head": "norm"}.get(part)
-    if norm is None:
-        return None
-    gain = _vector(weights, f"{norm}.weight", (config["width"],))
-    return gain * gain
 
 
 def bits_of(arrays: Mapping[str, Array]) -> int:

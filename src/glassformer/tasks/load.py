@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from glassformer import machine
 from glassformer.engine import native, store
-from glassformer.engine.quantize import pack
+from glassformer.engine.quantize import Array, pack
 from glassformer.errors import CheckpointError, GlassError, InputError, warn
 from glassformer.files import read_json
 from glassformer.generation.options import Options
@@ -131,10 +131,9 @@ def _quantize(
 ) -> tuple[store.Kept, Tokenizer | None]:
     """Quantize a model and keep the result for the next start."""
     if sum(size for size, _ in stamps.values()) > LARGE:
-        warn(f"{folder.name}: quantizing the weights to {bits} bits for the native engine, once")
-    config = asdict(loaded.model.config)
-    weights = {name: values.detach().numpy() for name, values in loaded.model.named_parameters()}
-    kept = store.Kept(config, pack(config, weights, bits=bits), about={"base": str(base.absolute())})
+        takes = " (this takes a minute or more)" if bits == 4 else ""
+        warn(f"{folder.name}: quantizing the weights to {bits} bits for the native engine, once{takes}")
+    kept = store.Kept(asdict(loaded.model.config), _pack(loaded, base, bits=bits), {"base": str(base.absolute())})
     try:
         store.keep(folder, kept, folders=[folder, base], stamps=stamps)
     except OSError as error:  # a home that is read-only or full: the next start takes as long
@@ -142,6 +141,20 @@ def _quantize(
     note = store.find(folder, bits=bits)
     reread = None if note is None else store.read(folder, note)  # into large pages, which are read faster
     return reread or kept, loaded.tokenizer
+
+
+def _pack(loaded: "Loaded", base: Path, *, bits: int) -> dict[str, Array]:
+    """The quantized weights of a model; four bits are rounded by what the model reads in texts of its own."""
+    config = asdict(loaded.model.config)
+    weights = {name: values.detach().numpy() for name, values in loaded.model.named_parameters()}
+    if bits == 8:
+        return pack(config, weights)
+    from glassformer.tasks.calibration import Calibration
+
+    _, ends = _generation(base)
+    start = min(ends, default=config["vocab"] - 1)  # GPT-2's own end of text is its last token
+    calibration = Calibration(loaded.model, native.Engine(config, pack(config, weights)), start=start)
+    return pack(config, weights, bits=bits, importance=calibration.moments)
 
 
 def load_torch(
