@@ -10,14 +10,13 @@
 namespace glass {
 
 constexpr int QUARTERS = 4, QUARTER = FOUR * LANES / QUARTERS;  // registers that hold four columns of a panel; bytes of each
-constexpr int STEPS = LANES / EIGHT;                            // in sixteen numbers of a row
 
 #if defined(__ARM_FEATURE_DOTPROD)
 constexpr const char* WAY = "dotprod";
 
 template <>
 struct Tile<8> {
-    static constexpr int PANELS = 1, ROWS = 6;  // 24 sums
+    static constexpr int PANELS = 1, ROWS = 5;  // 20 sums, five rows, and weights
     static constexpr int PANELS_ONE_ROW = 4;
     static constexpr int AT_ONCE = 4;  // quarters of a panel, if there is more than one row
 };
@@ -32,10 +31,9 @@ struct Tile<4> {
 using Sums = int32x4_t;  // of four rows
 using GroupSums = int32x4_t;
 
-// Add the products of eight columns: those of step I among the sixteen numbers of a row.
-template <int I>
-GLASS_INLINE Sums add_products(Sums sums, int8x16_t first, int8x16_t second, int8x16_t numbers) {
-    return vdotq_laneq_s32(vdotq_laneq_s32(sums, first, numbers, 2 * I), second, numbers, 2 * I + 1);
+// Add the products of eight columns: weights of the first four and of the second four.
+GLASS_INLINE Sums add_products(Sums sums, int8x16_t first, int8x16_t second, int8x8_t eight) {
+    return vdotq_lane_s32(vdotq_lane_s32(sums, first, eight, 0), second, eight, 1);
 }
 
 GLASS_INLINE int32x4_t total(Sums sums) { return sums; }
@@ -49,8 +47,8 @@ constexpr const char* WAY = "neon";
 
 template <>
 struct Tile<8> {
-    static constexpr int PANELS = 1, ROWS = 4;  // 16 registers of sums
-    static constexpr int PANELS_ONE_ROW = 2;
+    static constexpr int PANELS = 1, ROWS = 3;  // 12 registers of sums, three rows, and their broadcasts
+    static constexpr int PANELS_ONE_ROW = 1;
     static constexpr int AT_ONCE = 2;
 };
 
@@ -69,13 +67,13 @@ struct Sums {  // of two rows each; the two lanes of a row are added at the end
 };
 
 template <int I>
-GLASS_INLINE int8x16_t broadcast_four(int8x16_t numbers) {
-    return vreinterpretq_s8_s32(vdupq_laneq_s32(vreinterpretq_s32_s8(numbers), I));
+GLASS_INLINE int8x16_t broadcast_four(int8x8_t eight) {
+    return vreinterpretq_s8_s32(vdupq_lane_s32(vreinterpret_s32_s8(eight), I));
 }
 
-template <int I>
-GLASS_INLINE Sums add_products(Sums sums, int8x16_t first, int8x16_t second, int8x16_t numbers) {
-    const int8x16_t one = broadcast_four<2 * I>(numbers), two = broadcast_four<2 * I + 1>(numbers);
+// Add the products of eight columns: weights of the first four and of the second four.
+GLASS_INLINE Sums add_products(Sums sums, int8x16_t first, int8x16_t second, int8x8_t eight) {
+    const int8x16_t one = broadcast_four<0>(eight), two = broadcast_four<1>(eight);
     const int16x8_t low = vmlal_s8(vmull_s8(vget_low_s8(first), vget_low_s8(one)), vget_low_s8(second), vget_low_s8(two));
     const int16x8_t high = vmlal_high_s8(vmull_high_s8(first, one), second, two);
     return {vpadalq_s16(sums.low, low), vpadalq_s16(sums.high, high)};
@@ -90,9 +88,8 @@ struct GroupSums {  // of two rows each, four lanes a row
     int16x8_t low, high;
 };
 
-template <int I>
-GLASS_INLINE GroupSums add_products(GroupSums sums, int8x16_t first, int8x16_t second, int8x16_t numbers) {
-    const int8x16_t one = broadcast_four<2 * I>(numbers), two = broadcast_four<2 * I + 1>(numbers);
+GLASS_INLINE GroupSums add_products(GroupSums sums, int8x16_t first, int8x16_t second, int8x8_t eight) {
+    const int8x16_t one = broadcast_four<0>(eight), two = broadcast_four<1>(eight);
     const int16x8_t low = vmlal_s8(sums.low, vget_low_s8(first), vget_low_s8(one));
     const int16x8_t high = vmlal_high_s8(sums.high, first, one);
     return {vmlal_s8(low, vget_low_s8(second), vget_low_s8(two)), vmlal_high_s8(high, second, two)};
@@ -108,33 +105,29 @@ GLASS_INLINE int32x4_t end_group(GroupSums sums, std::int32_t start) {
 
 inline void prepare8(Rows&, int, int) {}
 
-template <int P, int T, int H>
-inline void some_dots8(const Panels& panels, const Rows& x, int row, int quarter, Ints (&out)[P][T]) {
-    const std::int8_t* w = panels.weights + quarter * QUARTER;
+// H quarters of a panel at a time.
+template <int P, int T, int H, int FIRST>
+inline void some_dots8(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
+    const std::int8_t* w = panels.weights + FIRST * QUARTER;
     const std::int8_t* numbers = x.numbers.data() + offset(row, panels.columns);
     const Size step = static_cast<Size>(panels.columns);
     Sums sums[P][T][H];
     unrolled<P>([&](auto p) { unrolled<T>([&](auto t) { unrolled<H>([&](auto h) { sums[p][t][h] = Sums{}; }); }); });
-    for (int k = 0; k < panels.columns; k += LANES, numbers += LANES) {
-        int8x16_t sixteen[T];
-        unrolled<T>([&](auto t) { sixteen[t] = vld1q_s8(numbers + t * step); });
-        unrolled<STEPS>([&](auto i) {
-            unrolled<P>([&](auto p) {
-                const std::int8_t* from = w + p * panels.step;
-                if (quarter == 0) __builtin_prefetch(from + AHEAD), __builtin_prefetch(from + AHEAD + FOUR * LANES);
-                unrolled<H>([&](auto h) {
-                    const int8x16_t first = vld1q_s8(from + h * QUARTER), second = vld1q_s8(from + FOUR * LANES + h * QUARTER);
-                    unrolled<T>([&](auto t) {
-                        sums[p][t][h] = add_products<decltype(i)::value>(sums[p][t][h], first, second, sixteen[t]);
-                    });
-                });
+    for (int k = 0; k < panels.columns; k += EIGHT, w += EIGHT * LANES, numbers += EIGHT) {
+        int8x8_t eight[T];
+        unrolled<T>([&](auto t) { eight[t] = vld1_s8(numbers + t * step); });
+        unrolled<P>([&](auto p) {
+            const std::int8_t* from = w + p * panels.step;
+            if constexpr (FIRST == 0) __builtin_prefetch(from + AHEAD), __builtin_prefetch(from + AHEAD + FOUR * LANES);
+            unrolled<H>([&](auto h) {
+                const int8x16_t first = vld1q_s8(from + h * QUARTER), second = vld1q_s8(from + FOUR * LANES + h * QUARTER);
+                unrolled<T>([&](auto t) { sums[p][t][h] = add_products(sums[p][t][h], first, second, eight[t]); });
             });
-            w += EIGHT * LANES;
         });
     }
     unrolled<P>([&](auto p) {
         unrolled<T>([&](auto t) {
-            unrolled<H>([&](auto h) { out[p][t].part[quarter + h] = reinterpret_cast<IntPart>(total(sums[p][t][h])); });
+            unrolled<H>([&](auto h) { out[p][t].part[FIRST + h] = reinterpret_cast<IntPart>(total(sums[p][t][h])); });
         });
     });
 }
@@ -142,7 +135,7 @@ inline void some_dots8(const Panels& panels, const Rows& x, int row, int quarter
 template <int P, int T>
 void dots8(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
     constexpr int H = T == 1 ? QUARTERS : Tile<8>::AT_ONCE;
-    for (int quarter = 0; quarter < QUARTERS; quarter += H) some_dots8<P, T, H>(panels, x, row, quarter, out);
+    unrolled<QUARTERS / H>([&](auto n) { some_dots8<P, T, H, decltype(n)::value * H>(panels, x, row, out); });
 }
 
 // Four bits. Weights are stored plus 8, so a group starts from -8 × the sum of its activations: less work than to subtract 8 from
@@ -161,9 +154,9 @@ GLASS_INLINE int32x4_t widened(const std::int8_t* four) {
     return vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_s32(vdup_n_s32(four_at(four))))));
 }
 
-template <int P, int T, int H>
-inline void some_dots4(const Panels& panels, const Rows& x, int row, int quarter, Ints (&out)[P][T]) {
-    const std::int8_t *w = panels.weights + quarter * QUARTER, *multipliers = panels.multipliers + quarter * WIDE;
+template <int P, int T, int H, int FIRST>
+inline void some_dots4(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
+    const std::int8_t *w = panels.weights + FIRST * QUARTER, *multipliers = panels.multipliers + FIRST * WIDE;
     const std::int8_t* numbers = x.numbers.data() + offset(row, panels.columns);
     const int groups = groups_of(panels.columns);
     const std::int32_t* starts = x.starts.data() + offset(row, groups);
@@ -175,23 +168,18 @@ inline void some_dots4(const Panels& panels, const Rows& x, int row, int quarter
         unrolled<P>([&](auto p) {
             unrolled<T>([&](auto t) { unrolled<H>([&](auto h) { part[p][t][h] = begin_group(starts[t * starts_step]); }); });
         });
-        for (const int end = std::min(panels.columns, k + GROUP); k < end; k += LANES, numbers += LANES) {
-            int8x16_t sixteen[T];
-            unrolled<T>([&](auto t) { sixteen[t] = vld1q_s8(numbers + t * step); });
-            unrolled<STEPS>([&](auto i) {
-                unrolled<P>([&](auto p) {
-                    const std::int8_t* from = w + p * panels.step;
-                    if (quarter == 0) __builtin_prefetch(from + AHEAD);
-                    unrolled<H>([&](auto h) {
-                        const uint8x16_t both = vreinterpretq_u8_s8(vld1q_s8(from + h * QUARTER));
-                        const int8x16_t first = vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(15)));
-                        const int8x16_t second = vreinterpretq_s8_u8(vshrq_n_u8(both, 4));
-                        unrolled<T>([&](auto t) {
-                            part[p][t][h] = add_products<decltype(i)::value>(part[p][t][h], first, second, sixteen[t]);
-                        });
-                    });
+        for (const int end = std::min(panels.columns, k + GROUP); k < end; k += EIGHT, w += FOUR * LANES, numbers += EIGHT) {
+            int8x8_t eight[T];
+            unrolled<T>([&](auto t) { eight[t] = vld1_s8(numbers + t * step); });
+            unrolled<P>([&](auto p) {
+                const std::int8_t* from = w + p * panels.step;
+                if constexpr (FIRST == 0) __builtin_prefetch(from + AHEAD);
+                unrolled<H>([&](auto h) {
+                    const uint8x16_t both = vreinterpretq_u8_s8(vld1q_s8(from + h * QUARTER));
+                    const int8x16_t first = vreinterpretq_s8_u8(vandq_u8(both, vdupq_n_u8(15)));
+                    const int8x16_t second = vreinterpretq_s8_u8(vshrq_n_u8(both, 4));
+                    unrolled<T>([&](auto t) { part[p][t][h] = add_products(part[p][t][h], first, second, eight[t]); });
                 });
-                w += FOUR * LANES;
             });
         }
         unrolled<P>([&](auto p) {
@@ -205,7 +193,7 @@ inline void some_dots4(const Panels& panels, const Rows& x, int row, int quarter
     }
     unrolled<P>([&](auto p) {
         unrolled<T>([&](auto t) {
-            unrolled<H>([&](auto h) { out[p][t].part[quarter + h] = reinterpret_cast<IntPart>(sums[p][t][h]); });
+            unrolled<H>([&](auto h) { out[p][t].part[FIRST + h] = reinterpret_cast<IntPart>(sums[p][t][h]); });
         });
     });
 }
@@ -213,7 +201,7 @@ inline void some_dots4(const Panels& panels, const Rows& x, int row, int quarter
 template <int P, int T>
 void dots4(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
     constexpr int H = T == 1 ? QUARTERS : Tile<4>::AT_ONCE;
-    for (int quarter = 0; quarter < QUARTERS; quarter += H) some_dots4<P, T, H>(panels, x, row, quarter, out);
+    unrolled<QUARTERS / H>([&](auto n) { some_dots4<P, T, H, decltype(n)::value * H>(panels, x, row, out); });
 }
 
 }  // namespace glass
