@@ -28,13 +28,10 @@ PROCESSORS = {
     "dotprod": "max",
 }  # the first two have no dot products
 KINDS = ("products", "quantized", "norm", "activations", "exponentials", "halves", "attention")
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not (shutil.which(CROSS) and shutil.which(EMULATOR)),
-        reason=f"needs {CROSS} and {EMULATOR}: apt-get install g++-aarch64-linux-gnu qemu-user",
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    not (shutil.which(CROSS) and shutil.which(EMULATOR)),
+    reason=f"needs {CROSS} and {EMULATOR}: apt-get install g++-aarch64-linux-gnu qemu-user",
+)
 each_way = pytest.mark.parametrize("way", build.ARM)
 
 
@@ -183,6 +180,7 @@ def hashes(tmp_path_factory: pytest.TempPathFactory) -> str:
     return done.stdout.partition("\n")[2]
 
 
+@pytest.mark.slow
 @each_way
 def test_a_model_on_arm_has_the_same_hashes(way: str, hashes: str, tmp_path: Path) -> None:
     program = compiled(CROSS, way, tmp_path / way, SAME, FORWARD)
@@ -191,6 +189,7 @@ def test_a_model_on_arm_has_the_same_hashes(way: str, hashes: str, tmp_path: Pat
     assert (done.returncode, done.stdout) == (0, f"{way}\n{hashes}")
 
 
+@pytest.mark.slow
 @each_way
 def test_every_kernel_on_arm_gives_the_same_bits(
     way: str, programs: dict[str, Path], calls: list[Call]
@@ -205,6 +204,7 @@ def test_every_kernel_on_arm_gives_the_same_bits(
             np.testing.assert_array_equal(np.frombuffer(one, np.float32), call.want.ravel(), call.name)
 
 
+@pytest.mark.slow
 def test_the_processor_says_what_it_has(programs: dict[str, Path]) -> None:
     """Dot products only where they are; a build that uses them does not run elsewhere."""
     for processor, has in (("cortex-a72", "plain neon"), ("max", "plain neon dotprod")):
