@@ -1,9 +1,10 @@
-// The products of NEON: signed bytes by signed bytes, so nothing is shifted and nothing is subtracted afterwards.
+// The products of NEON, signed bytes by signed bytes, eight columns at a time.
 //
-// A register holds four columns of four rows of a panel, or sixteen numbers of an activation row, of which four are used at a time.
+// A register holds four columns of four rows of a panel. With the dot products of ARMv8.2, `sdot` adds four products to each of four
+// sums of 32 bits, and takes the four numbers of an activation row from a part of a register: nothing is broadcast. Without them,
+// `smull` makes eight products of 16 bits, `smlal` adds eight others to them, and `sadalp` adds neighbors to sums of 32 bits.
 //
-// With the dot products of ARMv8.2, `sdot` adds four products to each of four sums of 32 bits. Without them, `smull` makes eight
-// products of 16 bits, `smlal` adds eight others to them, and `sadalp` adds neighbors to sums of 32 bits.
+// A loop of sixteen columns would load less, but compilers then load weights so early that sums no longer fit in the 32 registers.
 #pragma once
 #include "dots.hpp"
 
