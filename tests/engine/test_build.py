@@ -48,6 +48,32 @@ def test_a_compiler_that_fails_is_reported(
     assert list((tmp_path / "built").glob("*.so")) == []
 
 
+@pytest.mark.parametrize(
+    ("machine", "ways"),
+    [
+        ("x86_64", ["plain", "avx2", "avx512"]),
+        ("AMD64", ["plain", "avx2", "avx512"]),
+        ("aarch64", ["plain", "neon", "dotprod"]),
+        ("arm64", ["plain", "neon", "dotprod"]),
+        ("riscv64", ["plain"]),
+    ],
+)
+def test_each_machine_has_its_instruction_sets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, machine: str, ways: list[str]
+) -> None:
+    """Under the names that the package looks for."""
+    fake = tmp_path / "cxx"
+    fake.write_text('#!/bin/sh\nfor last; do :; done\necho "$@" > "$last"\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("CXX", str(fake))
+    monkeypatch.setattr(build.platform, "machine", lambda: machine)
+    assert build.build(tmp_path / "built") == ways
+    assert {path.name for path in (tmp_path / "built").iterdir()} == {f"core-{way}.so" for way in ways}
+    assert set(ways) <= set(native.WAYS)
+    for way in ways:
+        assert set(build.WAYS[way]) <= set((tmp_path / "built" / f"core-{way}.so").read_text().split())
+
+
 def test_floats_are_rounded_as_written_and_warnings_are_errors() -> None:
     """The same bits need the first, safety the second."""
     assert {"-ffp-contract=off", "-Werror", "-Wall", "-Wextra", "-Wconversion"} <= set(build.FLAGS)

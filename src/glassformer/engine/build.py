@@ -21,10 +21,14 @@ FLAGS = [
     "-Wall", "-Wextra", "-Wconversion", "-Werror", "-Wno-psabi",
 ]  # fmt: skip
 WAYS = {
-    "plain": [],
+    "plain": ["-DGLASS_PLAIN"],
     "avx2": ["-mavx2", "-mfma", "-mf16c"],
     "avx512": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni"],
+    "neon": [],  # part of every 64-bit ARM processor
+    "dotprod": ["-march=armv8.2-a+dotprod"],
 }
+X86, ARM = ("plain", "avx2", "avx512"), ("plain", "neon", "dotprod")
+MACHINES = {"x86_64": X86, "amd64": X86, "aarch64": ARM, "arm64": ARM}
 
 
 def compiler() -> str | None:
@@ -38,12 +42,11 @@ def build(folder: Path, *more: str, sources: Sequence[Path] = SOURCES, name: str
     cxx = compiler()
     if cxx is None:
         return []
-    ways = WAYS if platform.machine().lower() in ("x86_64", "amd64") else {"plain": WAYS["plain"]}
     folder.mkdir(exist_ok=True)
     built = []
-    for way, flags in ways.items():
+    for way in MACHINES.get(platform.machine().lower(), ("plain",)):
         target = folder / f"{name}-{way}.so"
-        command = [cxx, *FLAGS, *flags, *more, *map(str, sources), "-o", f"{target}.new"]
+        command = [cxx, *FLAGS, *WAYS[way], *more, *map(str, sources), "-o", f"{target}.new"]
         done = subprocess.run(command, capture_output=True, text=True)
         if done.returncode:
             print(f"the engine for {way} was not built: {done.stderr[-2000:]}", file=sys.stderr)

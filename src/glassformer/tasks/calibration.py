@@ -89,9 +89,7 @@ class Calibration:
 def _own_texts(engine: native.Engine, *, start: int) -> Array:
     """Ids (texts, length) that a model generates: drawn as it predicts them, beyond the ends of texts."""
     length = min(LENGTH, engine.context)
-    options = Options(
-        temperature=1.0, top_k=0, seed=0, max_new_tokens=length - 1, num_return_sequences=TEXTS
-    )
+    options = Options(temperature=1.0, top_k=0, seed=0, max_new_tokens=length - 1, num_return_sequences=TEXTS)
     ids = np.full((TEXTS, length), start, dtype=np.int64)
     for event in generate(engine, [[start]], options=options):
         if event.token is not None:
@@ -107,7 +105,7 @@ def _moments(x: "Tensor") -> Array:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Inside, torch computes with one thread: with several, sums may be rounded in another order each time."""
+    """Inside, torch computes with one thread: several may add up in another order each time."""
     import torch
 
     threads = torch.get_num_threads()

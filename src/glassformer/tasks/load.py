@@ -133,7 +133,9 @@ def _quantize(
     if sum(size for size, _ in stamps.values()) > LARGE:
         takes = " (this takes a minute or more)" if bits == 4 else ""
         warn(f"{folder.name}: quantizing the weights to {bits} bits for the native engine, once{takes}")
-    kept = store.Kept(asdict(loaded.model.config), _pack(loaded, base, bits=bits), {"base": str(base.absolute())})
+    kept = store.Kept(
+        asdict(loaded.model.config), _pack(loaded, base, bits=bits), {"base": str(base.absolute())}
+    )
     try:
         store.keep(folder, kept, folders=[folder, base], stamps=stamps)
     except OSError as error:  # a home that is read-only or full: the next start takes as long

@@ -24,7 +24,7 @@
 
 #if defined(__AVX2__)
 #include <immintrin.h>
-#elif defined(__ARM_NEON)
+#elif defined(GLASS_NEON)
 #include <arm_neon.h>
 #endif
 
@@ -91,6 +91,8 @@ inline std::int32_t four_at(const std::int8_t* x) {
 #include "dots_avx512.hpp"
 #elif defined(__AVX2__)
 #include "dots_avx2.hpp"
+#elif defined(GLASS_NEON)
+#include "dots_neon.hpp"
 #else
 #include "dots_plain.hpp"
 #endif

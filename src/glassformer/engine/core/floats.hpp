@@ -7,6 +7,9 @@
 
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__aarch64__) && !defined(GLASS_PLAIN)  // every such processor has NEON
+#define GLASS_NEON
+#include <arm_neon.h>
 #endif
 
 namespace glass {
@@ -73,6 +76,11 @@ GLASS_INLINE FloatPart multiply_add(FloatPart a, FloatPart b, FloatPart c) {
 GLASS_INLINE FloatPart multiply_add(FloatPart a, FloatPart b, FloatPart c) {
     return reinterpret_cast<FloatPart>(_mm256_fmadd_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), reinterpret_cast<__m256>(c)));
 }
+#elif defined(GLASS_NEON)
+GLASS_INLINE FloatPart multiply_add(FloatPart a, FloatPart b, FloatPart c) {
+    return reinterpret_cast<FloatPart>(
+        vfmaq_f32(reinterpret_cast<float32x4_t>(c), reinterpret_cast<float32x4_t>(a), reinterpret_cast<float32x4_t>(b)));
+}
 #else
 GLASS_INLINE FloatPart multiply_add(FloatPart a, FloatPart b, FloatPart c) {
     FloatPart sum;
@@ -124,6 +132,14 @@ GLASS_INLINE FloatPart part(const Half* from) {
 
 GLASS_INLINE void store_part(Half* to, FloatPart value) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm256_cvtps_ph(reinterpret_cast<__m256>(value), _MM_FROUND_TO_NEAREST_INT));
+}
+#elif defined(GLASS_NEON)
+GLASS_INLINE FloatPart part(const Half* from) {
+    return reinterpret_cast<FloatPart>(vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(from))));
+}
+
+GLASS_INLINE void store_part(Half* to, FloatPart value) {  // to the nearest, ties to even: the processor's rounding mode
+    vst1_u16(to, vreinterpret_u16_f16(vcvt_f16_f32(reinterpret_cast<float32x4_t>(value))));
 }
 #else
 GLASS_INLINE FloatPart part(const Half* from) {
