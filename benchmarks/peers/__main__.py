@@ -246,7 +246,9 @@ def main() -> None:
         "--write", type=Path, help="write speed.json, speed.md and its pictures into this folder"
     )
     parser.add_argument(
-        "--draw", action="store_true", help="measure nothing: write speed.md and its pictures of speed.json anew"
+        "--draw",
+        action="store_true",
+        help="measure nothing: write speed.md and its pictures of speed.json anew",
     )
     given = parser.parse_args()
     names = [OURS, *(name for name in given.only if name != OURS)]

@@ -19,7 +19,7 @@ from glassformer.generation.options import Options
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-TEXTS, LENGTH = 16, 256
+TEXTS, LENGTH = 32, 256
 SECONDS = 15  # between two messages
 
 
