@@ -36,7 +36,7 @@ inline Size offset(int row, int step) { return static_cast<Size>(row) * static_c
 
 constexpr int FOUR = 4, EIGHT = 8;
 constexpr int GROUP = 32;    // columns that share a multiplier
-constexpr int AHEAD = 2048;  // bytes of weights that are prefetched
+constexpr int AHEAD = 4096;  // bytes of weights that are prefetched
 
 inline int groups_of(int columns) { return (columns + GROUP - 1) / GROUP; }
 

@@ -15,7 +15,7 @@ struct Tile<8> {
 template <>
 struct Tile<4> {
     static constexpr int PANELS = 1, ROWS = 6;
-    static constexpr int PANELS_ONE_ROW = 2;
+    static constexpr int PANELS_ONE_ROW = 1;  // memory is read in its order; a group does not wait for the one before it
 };
 
 // Eight bits. Two products in 16 bits can saturate, so 128 is added to the weights and 128 × the sum of the activations is subtracted;

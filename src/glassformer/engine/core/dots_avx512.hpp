@@ -16,7 +16,7 @@ struct Tile<8> {
 template <>
 struct Tile<4> {
     static constexpr int PANELS = 1, ROWS = 12;  // 12 sums and 12 sums of a group
-    static constexpr int PANELS_ONE_ROW = 4;
+    static constexpr int PANELS_ONE_ROW = 1;  // memory is read in its order; a group does not wait for the one before it
 };
 
 // In assembly, because GCC copies the sum to another register before the intrinsic and back after it.
