@@ -1,6 +1,6 @@
-"""How far the native int8 engine is from torch: log-probabilities of the same tokens, by both.
+"""How far the native engine is from torch: log-probabilities of the same tokens, by both.
 
-    python benchmarks/engines.py [FILE …] [--model storyteller]
+    python benchmarks/engines.py [FILE …] [--model storyteller] [--quantize int8]
 
 The texts are those of the files, up to the model's context of each, and stories that the native engine
 generates (seeds 0 to 49). A difference is that of log p of one token, in nats; the two agree at a place where
@@ -26,8 +26,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compare the native engine with torch.")
     parser.add_argument("files", nargs="*", type=Path, help="texts, as for glass eval")
     parser.add_argument("--model", default="storyteller")
+    parser.add_argument("--quantize", default="int8", help="int8 or int4")
     asked = parser.parse_args()
-    native = gf.load(asked.model, engine="native")
+    native = gf.load(asked.model, engine="native", quantize=asked.quantize)
     exact = gf.load(asked.model, engine="torch")
 
     print("| texts | tokens | mean | 99 % below | largest | agreement |\n|---|---|---|---|---|---|")

@@ -211,7 +211,7 @@ def test_what_is_kept_at_home(home: Path, capsys: pytest.CaptureFixture[str]) ->
     assert kept["engine"]["size"] == 2_000_000
     assert run(["env"]) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if f"{home}/engine" in line)
-    assert "2.0 MB  may be deleted: int8 copies of models" in line
+    assert "2.0 MB  may be deleted: quantized copies of models" in line
 
 
 def test_the_version_is_known_in_python(capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,7 +45,7 @@ def home() -> Path:
 # What is kept at home: the folder, what is in it, and whether it may be deleted.
 HOME_FOLDERS = {
     "models": ("models that `glass convert` keeps; `glass rm NAME` removes one", False),
-    "engine": ("int8 copies of models, made again when they are needed", True),
+    "engine": ("quantized copies of models, made again when they are needed", True),
     "data": ("tokenized text of trainings, made again from its files", True),
 }
 

@@ -196,6 +196,8 @@ def test_rows_of_nothing_and_of_much(way: str) -> None:
     out = multiplied(way, weights, bias, x)
     np.testing.assert_array_equal(out, by_numpy(weights, bias, x))
     np.testing.assert_array_equal(out[0], bias)
+    x[0] = np.float32(1e-38)  # too small to divide by: as good as zeros
+    np.testing.assert_array_equal(multiplied(way, weights, bias, x)[0], bias)
 
 
 def test_weights_lie_in_panels() -> None:

@@ -74,7 +74,7 @@ def rm(model: str, yes: bool, as_json: bool) -> None:
     if not yes:
         if not sys.stdin.isatty():
             raise InputError("rm asks before it removes; without a terminal give --yes")
-        copy = ", with its int8 copy" if plan.with_quantized else ""
+        copy = ", with its quantized copy" if plan.with_quantized else ""
         if not click.confirm(f"Remove {model} ({size(plan.size)}{copy})?", err=True):
             raise GlassError("nothing removed")
     plan.delete()

@@ -55,7 +55,7 @@ def top(
     glass top -k 3 --json "The dragon"       three, as data
     glass top --top-p 0.9 "Once upon a time, there was a"    and those that would be cut off
     glass top -o top.svg "Once upon a"       a picture
-    glass top --engine torch "Once upon a"   exact: the native engine computes in int8
+    glass top --engine torch "Once upon a"   exact: the native engine is quantized
     glass top --interactive "One day"        pick a token by its number, go on, 0 to go back
 
     Probabilities are those of the engine that generates. `glass lens` and the other verbs that look inside

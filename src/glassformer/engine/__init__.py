@@ -1,1 +1,1 @@
-"""The native engine: int8 weights and int8 activations, a small C++ core, no torch."""
+"""The native engine: int8 or int4 weights, int8 activations, a small C++ core, no torch."""

@@ -164,7 +164,7 @@ def parse_dtype(name: str) -> torch.dtype:
     known |= {"auto": torch.float32, "fp32": torch.float32, "fp64": torch.float64}
     known |= {"bf16": torch.bfloat16, "fp16": torch.float16}
     if name not in known:
-        hint = "; the native engine computes in int8 (engine native)" if name == "int8" else ""
+        hint = "; the native engine computes in int8 (engine native, quantize int8)" if name == "int8" else ""
         raise InputError(f"dtype {name!r} is none of {', '.join(known)}{hint}")
     if known[name] is torch.bfloat16 and machine.bf16() == "crashes":
         raise InputError(f"dtype {name!r}: bf16 crashes on this machine (see `glass env`); use float32")

@@ -202,7 +202,7 @@ class Removal(NamedTuple):
 
     size: int
     delete: Callable[[], object]
-    with_quantized: bool = False  # whether its int8 copy goes too
+    with_quantized: bool = False  # whether its quantized copies go too
 
 
 def plan_removal(name: str) -> Removal:

@@ -18,7 +18,7 @@ inline float quantize(const float* from, int columns, std::int8_t* to) {
         most = max(most, max(value, -value));
     }
     const float top = horizontal_max(most);
-    const Floats by = splat(top > 0.0f ? 127.0f / top : 0.0f);
+    const Floats by = splat(top > 0x1p-120f ? 127.0f / top : 0.0f);  // below that, the quotient would be infinite
     for (int i = 0; i < columns; i += LANES) store(to + i, to_int(round_nearest(load(from + i) * by)));
     return top / 127.0f;
 }
