@@ -89,6 +89,7 @@ class Team {
     using Span = Clock::duration;
     static constexpr int PIECES = 4;    // for each thread
     static constexpr int SPINS = 4000;  // some tens of microseconds
+    static constexpr Span AWAKE = std::chrono::milliseconds(2);  // after its work: the next token's comes soon
     static constexpr Span LATE = std::chrono::milliseconds(1), LEAST = std::chrono::milliseconds(8), MOST = std::chrono::milliseconds(256);
 
     void stop() {
@@ -111,6 +112,8 @@ class Team {
         unsigned seen = 0;
         for (;;) {
             for (int tries = 0; tries < SPINS && epoch_.load(std::memory_order_acquire) == seen; tries++) pause();
+            const Time idle = Clock::now();
+            while (epoch_.load(std::memory_order_acquire) == seen && Clock::now() - idle < AWAKE) std::this_thread::yield();
             if (epoch_.load(std::memory_order_acquire) == seen) {
                 std::unique_lock<std::mutex> lock(mutex_);
                 wake_.wait(lock, [&] { return epoch_.load(std::memory_order_relaxed) != seen; });
