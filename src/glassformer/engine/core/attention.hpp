@@ -93,23 +93,32 @@ inline void score_groups(const Head& head, const float* query, Size row, int pos
         }
 }
 
+// As many groups as are left, up to G.
+template <int Q, int G>
+inline void score_some(const Head& head, const float* query, Size row, int position, int first, int left, float* weights, Size weights_row,
+                       Floats (&most)[Q]) {
+    if constexpr (G > 1) {
+        if (left < G) return score_some<Q, G - 1>(head, query, row, position, first, left, weights, weights_row, most);
+    }
+    score_groups<Q, G>(head, query, row, position, first, weights, weights_row, most);
+}
+
 // Q queries of one text, at consecutive positions: scores, softmax, weighted sum of the values. `weights` has space for Q rows of
 // all groups; positions after a query's own get the weight 0, which changes no bit of a sum.
 template <int Q>
 void attend(const Head& head, const float* query, Size row, int position, float* weights, Size weights_row, float* mix, Size mix_row) {
-    constexpr int G = Q == 1 ? 4 / PARTS : PARTS == 1 ? 2 : 1, V = Q == 1 ? 4 : PARTS == 1 ? 2 : 1;
+    constexpr int G = Q == 1 ? 8 / PARTS : PARTS == 1 ? 2 : 1, V = Q == 1 ? 4 : PARTS == 1 ? 2 : 1;
     const int count = position + Q, groups = padded(count) / LANES;
     Floats most[Q];
     for (Floats& one : most) one = splat(-INFINITY);
-    int group = 0;
-    for (; group + G <= groups; group += G) score_groups<Q, G>(head, query, row, position, group, weights, weights_row, most);
-    for (; group < groups; group++) score_groups<Q, 1>(head, query, row, position, group, weights, weights_row, most);
+    for (int group = 0; group < groups; group += G)
+        score_some<Q, G>(head, query, row, position, group, groups - group, weights, weights_row, most);
     float by[Q];
     for (int q = 0; q < Q; q++) {
         float* mine = weights + static_cast<Size>(q) * weights_row;
         const Floats top = splat(horizontal_max(most[q]));
         Floats total = zero();
-        for (group = 0; group < groups; group++) {
+        for (int group = 0; group < groups; group++) {
             const Floats weight = exponential(load(mine + group * LANES) - top);
             total += weight;
             store(mine + group * LANES, weight);
