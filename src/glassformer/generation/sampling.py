@@ -26,8 +26,7 @@ def log_softmax(logits: Row) -> Row:
 
 def restrict(logits: Row, *, known: int | None = None, forbidden: Collection[int] = ()) -> Row:
     """Mask what may not be chosen: ids from `known` on, which have no token, and `forbidden` ones."""
-    # NaN is the smallest and the largest of all; two reductions are faster than a mask of every token.
-    if not np.isfinite([logits.min(), logits.max()]).all():
+    if not np.isfinite(logits).all():
         raise GlassError(
             "the model's output holds NaN or infinite numbers;"
             " its weights are broken, or an edit is too strong"
