@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
 from engine.conftest import engine_of, random_model
+
 from glassformer.cli import run
 from glassformer.engine import native, store
 from glassformer.engine.quantize import shape_of
