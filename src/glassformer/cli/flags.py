@@ -252,7 +252,7 @@ def usage(ctx: click.Context) -> str:
 
 
 def missing(ctx: click.Context, one: Argument) -> InputError:
-    """An argument that is not there, and what it is."""
+    """The error for a missing argument, with what it is."""
     note = one.note.removesuffix(".")
     return InputError(f"{one.make_metavar(ctx).strip('[]')} is missing ({note}); usage: {usage(ctx)}")
 

@@ -129,8 +129,8 @@ class TrainingJob:
         lines = [f"# {name}", "", f"Trained by Glassformer. {about}"]
         lines += ["", "## Text", "", *self.describe_data()]
         # A default of today may be another one tomorrow, and readers of a card do not know it.
-        told = {"steps", "batch", "lr"} | ({"rank", "alpha", "targets"} if self.recipe.lora.rank else set())
-        recipe = _portable(self.recipe).to_toml(always=told)
+        listed = {"steps", "batch", "lr"} | ({"rank", "alpha", "targets"} if self.recipe.lora.rank else set())
+        recipe = _portable(self.recipe).to_toml(always=listed)
         lines += ["", "## Recipe", "", "```toml", recipe.rstrip(), "```", ""]
         return "\n".join(lines)
 
