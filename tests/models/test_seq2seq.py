@@ -86,7 +86,7 @@ MODEL, CELL = "models/seq2seq.py", "nn/recurrent.py"
 BOTH = {"bidirectional": True}
 MUTANTS: list[tuple[str, str, str, dict[str, Any]]] = [
     (CELL, "new + reset * from_new", "reset * (new + from_new)", {}),
-    (CELL, "torch.lerp(new, h, update)", "torch.lerp(h, new, update)", {}),
+    (CELL, "new + update * (h - new)", "h + update * (new - h)", {}),
     (CELL, "reset, update, new = x.chunk(3, -1)", "update, reset, new = x.chunk(3, -1)", {}),
     (CELL, "forget * c + let_in * new", "let_in * c + forget * new", {"cell": "lstm"}),
     (CELL, "let_out * torch.tanh(c), c", "let_out * c, c", {"cell": "lstm"}),

@@ -8,9 +8,11 @@ from counting import SHAPE, Counting
 
 from glassformer import machine
 from glassformer.models.gpt import GPT
+from glassformer.models.seq2seq import READS, SCORES, Config, Seq2Seq
+from glassformer.nn.recurrent import CELLS
 from glassformer.training.hyperparameters import Hyperparameters
 from glassformer.training.loop import Stepped, fit
-from glassformer.training.objectives import next_token
+from glassformer.training.objectives import next_token, target_token
 from glassformer.training.precision import autocast, choose_precision
 
 CPU = torch.device("cpu")
@@ -62,6 +64,26 @@ def test_bf16_products_in_a_float32_model() -> None:
     assert found["bf16"] != found["float32"]
     with autocast(Hyperparameters(), CPU):
         assert not torch.is_autocast_enabled("cpu")
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("reads", READS)
+@pytest.mark.parametrize("score", SCORES)
+def test_recurrent_networks_learn_in_bf16(cell: str, reads: str, score: str) -> None:
+    """Every cell and every way to read a source: products are in bf16, states and gradients are not."""
+    config = Config(cell=cell, reads=reads, score=score, width=8, decoder_width=8, vocab=11)
+    found = {}
+    for precision in ("float32", "bf16"):
+        net = Seq2Seq(config).initialize(0)
+        rows = torch.arange(2, 10).view(2, 4)
+        batch = {"source": rows, "target": rows, "mask": torch.ones(2, 3, dtype=torch.bool)}
+        with autocast(Hyperparameters(precision=precision), CPU):
+            loss = target_token(net, batch)
+        loss.backward()
+        assert {one.grad.dtype for one in net.parameters() if one.grad is not None} == {torch.float32}
+        found[precision] = loss.item()
+    assert found["bf16"] == pytest.approx(found["float32"], rel=0.02)
+    assert found["bf16"] != found["float32"]
 
 
 @pytest.mark.slow

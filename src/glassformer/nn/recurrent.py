@@ -57,7 +57,7 @@ class GRU(Cell):
         reset = self.tap("reset", torch.sigmoid(reset + from_reset))
         update = self.tap("update", torch.sigmoid(update + from_update))
         new = self.tap("new", torch.tanh(new + reset * from_new))
-        return (torch.lerp(new, h, update),)
+        return (new + update * (h - new),)
 
 
 class LSTM(Cell):

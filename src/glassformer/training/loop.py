@@ -252,7 +252,8 @@ class _Training:
         self._check_finite(total, norm)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        self.optimizer.step()
+        with autocast(self.hyperparameters, self.world.device):  # Muon's products too, which are as costly
+            self.optimizer.step()
 
         self.state.step += 1
         self.state.tokens += int(count)
