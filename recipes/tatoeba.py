@@ -2,10 +2,10 @@
 
     python recipes/tatoeba.py DATA runs/tatoeba
 
-DATA holds tatoeba_en_fr/eng-fra.txt.gz. What is written: train.tsv, dev.tsv and test.tsv. Sentences that share
-a translation, however many steps apart, are in one file, so that no sentence is in two. Some pairs of train.tsv
-are there a second time as people type them in haste: "je suis étudiant", without capital letter and full stop.
-Counts, leaks and hashes are printed.
+DATA holds tatoeba_en_fr/eng-fra.txt.gz. What is written: train, dev and test, each as .en and .fr, line by line. Sentences
+that share a translation, however many steps apart, are in one part, so that no sentence is in two. Some pairs
+to train on are there a second time as people type them in haste: "je suis étudiant", without capital letter and
+full stop. Counts, leaks and hashes are printed.
 """
 
 import argparse
@@ -38,14 +38,15 @@ def main() -> None:
 
     train = list(dict.fromkeys([*train, *in_haste(train)]))
 
-    files = {"train": train, "dev": dev, "test": test}
-    for name, part in files.items():
-        path = asked.out / f"{name}.tsv"
-        path.write_text("".join(f"{pair.source}\t{pair.target}\n" for pair in part), encoding="utf-8")
-        others = [pair for other, pairs in files.items() if other != name for pair in pairs]
+    parts = {"train": train, "dev": dev, "test": test}
+    for name, part in parts.items():
+        files = [asked.out / f"{name}.{language}" for language in ("en", "fr")]
+        for side, file in enumerate(files):
+            file.write_text("".join(f"{pair[side]}\n" for pair in part), encoding="utf-8")
+        others = [pair for other, pairs in parts.items() if other != name for pair in pairs]
+        hashes = " and ".join(hash_file(file)[:16] for file in files)
         print(
-            f"{len(part):7,} pairs, {leaks(part, others)} sentences also in another file,"
-            f" sha256 {hash_file(path)[:16]}  {path}"
+            f"{name}: {len(part):,} pairs, {leaks(part, others)} sentences also in another part, sha256 {hashes}"
         )
 
 
@@ -73,7 +74,7 @@ def hasty(sentence: str, inside: Counter[str]) -> str:
 
 
 def leaks(part: Sequence[Pair], others: Sequence[Pair]) -> int:
-    """How many sentences of one file are in the others, whatever their case."""
+    """How many sentences of one part are in the others, whatever their case."""
     return sum(
         len({pair[side].casefold() for pair in part} & {pair[side].casefold() for pair in others})
         for side in (0, 1)
