@@ -38,6 +38,7 @@ VERBS = {
     "train": Verb("train", "a model of your own, from text"),
     "finetune": Verb("train", "fine-tune an existing model, all of it or by LoRA"),
     "eval": Verb("evaluate", "how well a model knows a text: perplexity, bits per byte, LAMBADA", "evaluate"),
+    "serve": Verb("serve", "models over HTTP, for OpenAI's clients, with their insides where asked"),
     "models": Verb("models", "the models on this machine"),
     "show": Verb("show", "a model's parameters, counted from its file; its training"),
     "pull": Verb("models", "fetch a model from the hub"),
@@ -51,6 +52,7 @@ GROUPS = {  # the verbs as `glass --help` and docs/cli.md list them
     "Write": ("generate", "translate", "top"),
     "Look inside": ("tokenize", "attention", "lens", "saliency", "neurons", "edit", "diff"),
     "Train": ("train", "finetune", "eval"),
+    "Serve": ("serve",),
     "Models": ("models", "show", "pull", "rm", "convert"),
     "Machine": ("bench", "verify", "env"),
 }
@@ -62,7 +64,6 @@ HABITS = {
     **dict.fromkeys(("list", "ls", "ps"), "use `glass models`"),
     "info": "use `glass show`",
     **dict.fromkeys(("cp", "create", "quantize"), "use `glass convert`"),
-    "serve": "there is no server yet",
 }
 
 LONGEST_MESSAGE = 2000  # characters; a name that was typed may have any number
