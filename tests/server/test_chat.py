@@ -34,21 +34,21 @@ def test_the_transcript() -> None:
 
 def test_whole_raw_and_helper_agree(client: openai.OpenAI) -> None:
     """The text is the same, however it is asked for."""
-    whole = client.chat.completions.create(**ASK)
+    ask = ASK | {"stop": [" "], "max_tokens": 30}  # the helper takes an end by length for an error
+    whole = client.chat.completions.create(**ask)
     text = whole.choices[0].message.content
     assert text
     assert whole.usage is not None
-    assert whole.usage.completion_tokens == 10
 
-    raw = list(client.chat.completions.create(**ASK, stream=True, stream_options={"include_usage": True}))
+    raw = list(client.chat.completions.create(**ask, stream=True, stream_options={"include_usage": True}))
     assert "".join(chunk.choices[0].delta.content or "" for chunk in raw[:-1]) == text
     assert raw[0].choices[0].delta.role == "assistant"
-    assert raw[-2].choices[0].finish_reason == whole.choices[0].finish_reason == "length"
+    assert raw[-2].choices[0].finish_reason == whole.choices[0].finish_reason == "stop"
     assert raw[-1].usage is not None
     assert raw[-1].usage.total_tokens == whole.usage.total_tokens
     assert len({chunk.id for chunk in raw}) == 1
 
-    with client.chat.completions.stream(**ASK, stream_options={"include_usage": True}) as stream:
+    with client.chat.completions.stream(**ask, stream_options={"include_usage": True}) as stream:
         for _ in stream:
             pass
         final = stream.get_final_completion()
@@ -59,10 +59,11 @@ def test_whole_raw_and_helper_agree(client: openai.OpenAI) -> None:
 
 def test_several_choices_through_the_helper(client: openai.OpenAI) -> None:
     """First chunks come in order; with a seed the texts are the same again."""
-    whole = client.chat.completions.create(**ASK, n=3)
+    ask = ASK | {"stop": [" "], "max_tokens": 30}
+    whole = client.chat.completions.create(**ask, n=3)
     texts = [one.message.content for one in whole.choices]
     assert len(set(texts)) == 3
-    with client.chat.completions.stream(**ASK, n=3) as stream:
+    with client.chat.completions.stream(**ask, n=3) as stream:
         final = stream.get_final_completion()
     assert [one.message.content for one in final.choices] == texts
 
@@ -94,10 +95,13 @@ def test_log_probabilities_have_true_bytes(server: Running) -> None:
 
 def test_the_helper_adds_up_log_probabilities(client: openai.OpenAI) -> None:
     """And does not fall over them."""
-    with client.chat.completions.stream(**ASK, logprobs=True, top_logprobs=2) as stream:
+    ask = ASK | {"stop": [" "], "max_tokens": 30, "logprobs": True, "top_logprobs": 2}
+    with client.chat.completions.stream(**ask) as stream:
         final = stream.get_final_completion()
+    whole = client.chat.completions.create(**ask)
     assert final.choices[0].logprobs is not None
-    assert len(final.choices[0].logprobs.content or ()) == 10
+    assert whole.choices[0].logprobs is not None
+    assert final.choices[0].logprobs.content == whole.choices[0].logprobs.content
 
 
 def test_the_next_turn_is_not_written(server: Running) -> None:

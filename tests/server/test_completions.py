@@ -138,6 +138,33 @@ def test_offsets_are_places_in_the_text(server: Running) -> None:
         assert choice["text"][start:end] == token
 
 
+def test_echo_is_exact(server: Running) -> None:
+    """The very float that the engine gives for every token, in both lists: what a likelihood task sums up."""
+    lm = server.state.library.find("storyteller").model
+    text = "Once upon a time there was a dog who liked to run"
+    ids = lm.encode(text)
+    rows = lm.engine.logits(np.array([ids]))[0]
+    sums = lm.engine.log_sums(rows)
+    expected = [float(rows[at][id]) - sums[at] for at, id in enumerate(ids[1:])]
+    ask = {
+        "model": "storyteller",
+        "prompt": [ids] * 4,
+        "echo": True,
+        "logprobs": 1,
+        "max_tokens": 1,
+        "temperature": 0,
+    }
+    for choice in completion(server, **ask)["choices"]:
+        found = choice["logprobs"]
+        assert found["token_logprobs"][1 : len(ids)] == expected
+        for row, logprob, top in zip(
+            rows, found["token_logprobs"][1:], found["top_logprobs"][1:], strict=True
+        ):
+            assert (logprob == max(top.values())) == (
+                logprob == float(row.max()) - lm.engine.log_sums(row[None])[0]
+            )
+
+
 def test_no_half_characters(server: Running) -> None:
     """A model of bytes writes parts of characters: no U+FFFD in a stream that is not in the whole text, and the same end."""
     fields = {"prompt": "🙂 naïve 語", "max_tokens": 40, "logprobs": 3, "temperature": 1.5}

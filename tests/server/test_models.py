@@ -13,6 +13,8 @@ def test_models(server: Running) -> None:
     assert {"id", "object", "created", "owned_by"} <= one.keys()
     assert one["max_model_len"] == 64
     assert one["meta"]["chat_form"] == "turns"
+    assert (one["meta"]["n_layer"], one["meta"]["n_head"], one["meta"]["n_embd"]) == (2, 3, 24)
+    assert server.get("/v1/models/storyteller").json()["meta"]["engine"] == "native int8"
     assert {"attention", "lens", "saliency", "neurons", "top"} <= set(one["explain"]["questions"])
     assert not {"curve", "diff"} & set(one["explain"]["questions"])
 
@@ -22,6 +24,15 @@ def test_health_and_version(server: Running) -> None:
     assert server.get("/health").json() == {"status": "ok"}
     assert server.get("/v1/health").status_code == 200
     assert server.get("/version").json()["name"] == "glassformer"
+
+
+def test_made_up_paths_do_not_fill_the_metrics(server: Running) -> None:
+    """Requests are counted by route, not by path: anybody can make up any number of paths."""
+    for n in range(5):
+        server.get(f"/made-up-{n}")
+        server.get(f"/v1/models/made-up-{n}")
+        server.get(f"/made-up-{n}", headers={"Host": "evil.example"})
+    assert "made-up" not in server.get("/metrics").text
 
 
 def test_metrics(server: Running) -> None:
@@ -41,4 +52,5 @@ def test_metrics(server: Running) -> None:
         assert line.startswith(("# HELP glass_", "# TYPE glass_", "glass_"))
         if not line.startswith("#"):
             float(line.rpartition(" ")[2])
-    assert not any("/nothing" in line for line in lines)
+    counted = [line for line in lines if line.startswith("glass_requests_total")]
+    assert any('endpoint="/v1/completions",status="200"' in line for line in counted)

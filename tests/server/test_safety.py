@@ -353,8 +353,9 @@ def test_a_failure_inside_is_a_500_without_its_insides(
 
 def test_one_line_a_request_and_never_its_text(server: Running) -> None:
     """What was asked, how it went, how many tokens; not what was written."""
-    server.post("/v1/completions", {**BODY, "prompt": "a secret of the client"})
+    server.post("/v1/completions", {**BODY, "prompt": "a secret of the client", "next_month": 1})
     line = server.lines[-1]
+    assert line["unknown"] == ["next_month"]
     assert (line["method"], line["path"], line["status"]) == ("POST", "/v1/completions", 200)
     assert line["completion_tokens"] == 1
     assert "secret" not in json.dumps(line)

@@ -65,8 +65,8 @@ def make_app(settings: Settings, models: Mapping[str, Model], *, log: Log = lamb
     app.add_exception_handler(ClientGone, _gone)
 
     def done(about: dict[str, Any]) -> None:
-        endpoint = about["path"] if about["status"] != 404 else "unknown"
-        state.metrics.count("requests_total", endpoint=endpoint, status=str(about["status"]))
+        route = about.pop("route")
+        state.metrics.count("requests_total", endpoint=route, status=str(about["status"]))
         log(about)
 
     app.add_middleware(Safety, settings=settings, done=done, is_stopping=lambda: state.stopping)

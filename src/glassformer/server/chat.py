@@ -177,7 +177,7 @@ def router(state: State) -> APIRouter:
             include_usage=bool(options and options.include_usage),
             continuous=bool(options and options.continuous_usage_stats),
         )
-        return await respond(state, request, shape, stream=bool(body.stream))
+        return await respond(state, request, shape, body=body)
 
     return routes
 
@@ -214,5 +214,6 @@ def _prepare(state: State, served: Served, body: ChatRequest, *, prompt: tuple[i
         stops=(*stops_of(body), *own_stops(served)),
         stop_ids=frozenset(body.stop_token_ids or ()),
         scored=bool(body.logprobs),
+        top=body.top_logprobs or 0,
     )
     return prepare(state, body, served=served, prompts=[prompt], each=body.n or 1, ask=ask, form=form)

@@ -103,7 +103,7 @@ def router(state: State) -> APIRouter:
             include_usage=bool(options and options.include_usage),
             continuous=bool(options and options.continuous_usage_stats),
         )
-        return await respond(state, request, shape, stream=bool(body.stream))
+        return await respond(state, request, shape, body=body)
 
     return routes
 
@@ -147,6 +147,7 @@ def _prepare(state: State, body: CompletionRequest, prompts: list[tuple[int, ...
         stop_ids=frozenset(body.stop_token_ids or ()),
         echo=bool(body.echo),
         scored=scored,
+        top=body.logprobs or 0,
     )
     each = max(body.n or 1, body.best_of or 1)
     return prepare(state, body, served=served, prompts=prompts, each=each, ask=ask, form=form)

@@ -115,9 +115,10 @@ def api_error(error: Exception) -> ApiError:
         return ApiError(429, message, code="queue_full", headers={"Retry-After": "1"})
     if isinstance(error, InputError):
         return _of_input(str(error))
+    once = {"x-should-retry": "false"}  # the official clients would try twice more
     if isinstance(error, GlassError):
-        return ApiError(500, str(error))
-    return ApiError(500, "something went wrong inside the server; its log has the reason")
+        return ApiError(500, str(error), headers=once)
+    return ApiError(500, "something went wrong inside the server; its log has the reason", headers=once)
 
 
 def _of_input(message: str) -> ApiError:

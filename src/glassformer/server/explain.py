@@ -9,12 +9,12 @@ import inspect
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from glassformer.answers import QUESTIONS, ask, check
 from glassformer.answers.answer import Answer, Text, plain
@@ -67,7 +67,7 @@ MOST = {  # the largest values of options whose work grows with them
     "max_new_tokens": 256,
     "window": 1024,
 }
-STRICT = ConfigDict(strict=True, allow_inf_nan=False)
+MOST_CHARACTERS = 100_000  # of texts that a question searches
 Inside = Callable[[], AbstractContextManager[Any]]
 TORCH = "torch float32"
 
@@ -81,6 +81,16 @@ class Asked:
     max_bytes: int = MOST_BYTES
     recipe: bool = False
     timings: bool = False
+
+    @property
+    def live(self) -> int:
+        """How many of the likeliest tokens are asked for; a stream has them with each token."""
+        return int(self.questions["top"].get("k", 10)) if "top" in self.questions else 0
+
+    def without(self, name: str) -> "Asked":
+        """The same without one question."""
+        rest = {one: how for one, how in self.questions.items() if one != name}
+        return replace(self, questions=rest)
 
 
 def known(served: "Served") -> list[str]:
@@ -170,6 +180,8 @@ def _check_option(name: str, option: str, value: Any, *, takes: dict[str, tuple[
         TypeAdapter(kind).validate_python(value, strict=True)
     except ValidationError as error:
         raise invalid(where, error.errors(include_url=False)[0]["msg"]) from None
+    if option == "texts" and sum(map(len, value)) > MOST_CHARACTERS:
+        raise invalid(where, f"may have at most {MOST_CHARACTERS:,} characters together")
     numbers = value if isinstance(value, list) else [value]
     for number in numbers:
         bounded = isinstance(number, int) and not isinstance(number, bool)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
@@ -108,6 +109,10 @@ def prepare(
         raise invalid("prompt", f"prompts × n may be at most {MOST_CONTINUATIONS}, not {len(prompts) * each}")
     served.check_ids(body.stop_token_ids or (), param="stop_token_ids")
     asked = None if body.explain is None else parse(served, body.explain)
+    live = asked.live if asked is not None and body.stream else 0
+    if asked is not None and live:
+        asked = asked.without("top")
+        ask, form = replace(ask, top=max(ask.top, live)), replace(form, live=live)
     choices = choices_for(served, prompts, each=each, ask=ask, form=form)
     inside = _inside(served, body)
     explain = None
@@ -187,12 +192,20 @@ class Shape:
         yield DONE
 
 
-async def respond(state: State, request: Request, shape: Shape, *, stream: bool) -> Response:
+def notes_of(request: Request, body: Sampling, *, model: str) -> dict[str, Any]:
+    """What the log says of a request; fields that nothing here reads are named in it."""
+    notes: dict[str, Any] = request.scope["state"]["notes"]
+    notes["model"] = model
+    if body.unknown:
+        notes["unknown"] = [name[:40] for name in body.unknown[:20]]
+    return notes
+
+
+async def respond(state: State, request: Request, shape: Shape, *, body: Generation) -> Response:
     """The answer, streamed or whole."""
     settings, writing = state.settings, shape.writing
-    notes = request.scope["state"]["notes"]
-    notes["model"] = writing.served.id
-    if stream:
+    notes = notes_of(request, body, model=writing.served.id)
+    if body.stream:
         return EventStream(
             logged(shape.events(), writing, notes=notes),
             ping=settings.ping,

@@ -1,5 +1,6 @@
 """`/v1/models`, `/health`, `/version`, `/metrics`: what is served, and how it is."""
 
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter
@@ -55,7 +56,10 @@ def router(state: State) -> APIRouter:
 
 def _meta(served: Served) -> dict[str, Any]:
     model = served.model
-    return {
+    sizes = asdict(model.net.config) if model.engine is None else model.engine.config
+    names = {"n_layer": "layers", "n_head": "heads", "n_embd": "width"}
+    about = {key: sizes[name] for key, name in names.items() if name in sizes}
+    return about | {
         "task": model.task,
         "engine": model.backend.name if served.runner is None else served.runner.name,
         "n_vocab": served.vocab,

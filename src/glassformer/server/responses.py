@@ -12,7 +12,15 @@ from starlette.responses import JSONResponse, Response
 from glassformer.server import logprobs
 from glassformer.server.chat import content_of, own_stops, prompt_of
 from glassformer.server.errors import api_error, invalid
-from glassformer.server.generation import logged, note, options_of, prepare, rest_of_context
+from glassformer.server.generation import (
+    logged,
+    note,
+    notes_of,
+    options_of,
+    prepare,
+    rest_of_context,
+    stops_of,
+)
 from glassformer.server.runner import Ask
 from glassformer.server.schemas import Generation, ResponsesRequest
 from glassformer.server.sse import DONE, EventStream, event
@@ -153,8 +161,7 @@ def router(state: State) -> APIRouter:
         check(body)
         writing = await _prepare(state, body)
         made = Responses(writing, body)
-        notes, settings = request.scope["state"]["notes"], state.settings
-        notes["model"] = writing.served.id
+        notes, settings = notes_of(request, body, model=writing.served.id), state.settings
         if body.stream:
             events = logged(made.events(), writing, notes=notes)
             return EventStream(events, ping=settings.ping, close=writing.cancel)
@@ -195,12 +202,23 @@ async def _prepare(state: State, body: ResponsesRequest) -> Writing:
     scored = LOGPROBS in (body.include or ()) or body.top_logprobs is not None
     given = body.max_output_tokens
     max_tokens = rest_of_context(served, prompt) if given is None else given
-    names = ("model", "temperature", "top_p", "top_k", "min_p", "repetition_penalty", "seed", "explain")
+    names = (
+        "model",
+        "temperature",
+        "top_p",
+        "top_k",
+        "min_p",
+        "repetition_penalty",
+        "seed",
+        "stop",
+        "stream",
+        "explain",
+    )
     same = Generation(**{name: getattr(body, name) for name in names})
     ask = Ask(
         prompt=prompt,
         options=options_of(served, same, max_tokens=max_tokens),
         top=body.top_logprobs or 0,
     )
-    form = Form(stops=own_stops(served), scored=scored)
+    form = Form(stops=(*stops_of(same), *own_stops(served)), scored=scored, top=body.top_logprobs or 0)
     return prepare(state, same, served=served, prompts=[prompt], each=1, ask=ask, form=form)

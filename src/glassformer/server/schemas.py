@@ -153,6 +153,7 @@ class ResponsesRequest(Sampling):
     conversation: Any = None
     background: Bool | None = None
     prompt: Any = None
+    stop: Stops | None = None  # not OpenAI's here, and useful
     explain: dict[str, Any] | None = None
 
 
@@ -189,4 +190,4 @@ class TaskRequest(Request):
     """`POST /v1/tasks/{verb}`: the text, and options of the verb as fields beside it."""
 
     model: str | None = None
-    text: str = ""
+    text: Annotated[str, Field(max_length=1_000_000)] = ""

@@ -42,6 +42,8 @@ class Served:
             how = self.settings
             self.runner = Runner(self.model, slots=how.slots, queue=how.queue, budget=how.budget)
             await self.runner.start()
+            if self.model.tokenizer is not None:
+                assert self.most_bytes != 0  # looked up once, before a request waits for it
 
     async def close(self, grace: float) -> None:
         """Finish what is running, within a time."""

@@ -4,13 +4,14 @@ their log-probabilities, of one continuation or of several at once.
 
 import asyncio
 import codecs
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from glassformer.server.errors import ApiError, QueueFull
-from glassformer.server.logprobs import Entry
+from glassformer.server.logprobs import Entry, finite
 from glassformer.server.metrics import Metrics
 from glassformer.server.runner import Ask, Running, Token
 from glassformer.server.served import Served
@@ -41,7 +42,9 @@ class Form:
     stops: tuple[str, ...] = ()
     stop_ids: frozenset[int] = frozenset()
     echo: bool = False
-    scored: bool = False  # with log-probabilities
+    scored: bool = False  # with log-probabilities,
+    top: int = 0  # and those of the likeliest tokens
+    live: int = 0  # how many of the likeliest tokens a stream tells with each token
 
 
 class Choice:
@@ -64,7 +67,8 @@ class Choice:
         self._offset = 0  # characters before the next token
         self._waiting: list[Entry] = []  # of tokens whose text is held back
         self._begun = False
-        self._untold = 0  # how many ids the last part had
+        self._untold = 0  # how many ids were told so far
+        self._live: list[list[dict[str, Any]]] = []  # the likeliest tokens at each place, not yet told
 
     @property
     def mean_logprob(self) -> float:
@@ -88,6 +92,8 @@ class Choice:
         part = Part(self.index, text, entries, self.ids[self._untold :], finish or None)
         if part:
             self._untold = len(self.ids)
+            if self._live:
+                part.explain, self._live = {"top": self._live}, []
         return part
 
     def _take(self, token: Token) -> bool:
@@ -99,6 +105,8 @@ class Choice:
         if not ends:
             self.tokens.append(token.id)
             self.logprobs.append(token.logprob or 0.0)
+        if self.form.live:
+            self._live.append(self._candidates(token))
         if self.form.scored:
             entry = self._entry(token.id, token, after=self._after)
             self._waiting.append(entry)
@@ -125,13 +133,22 @@ class Choice:
         found, self._waiting = self._waiting[:count], self._waiting[count:]
         return found
 
+    def _candidates(self, token: Token) -> list[dict[str, Any]]:
+        """The likeliest tokens, as the question `top` has them."""
+        found = []
+        for id, logprob in token.top[: self.form.live]:
+            text = self.model.bytes_of(id, self._after).decode("utf-8", "replace")
+            about = {"token": id, "text": text, "probability": math.exp(logprob), "logprob": finite(logprob)}
+            found.append(about)
+        return found
+
     def _entry(self, id: int, scored: Any, *, after: int | None) -> Entry:
         """A token with its bytes, and those of the others that were scored."""
 
         def bytes_of(other: int) -> bytes:
             return self.model.bytes_of(other, after)
 
-        top = tuple((other, bytes_of(other), logprob) for other, logprob in scored.top)
+        top = tuple((other, bytes_of(other), logprob) for other, logprob in scored.top[: self.form.top])
         named = tuple(
             (other, bytes_of(other), logprob)
             for other, logprob in zip(self.ask.named, scored.named, strict=False)
@@ -231,13 +248,7 @@ class Writing:
         tokens = aiter(running)
         clock = self.metrics.clock(self.served.id)
         while not choice.finish:
-            try:
-                async with asyncio.timeout(self.deadline - time.monotonic()):
-                    token = await anext(tokens)
-            except TimeoutError:
-                limit = self.served.settings.longest
-                message = f"the request took longer than {limit:g} seconds"
-                raise ApiError(503, message, headers={"x-should-retry": "false"}) from None
+            token = await self._next(tokens, first=not choice.ids)
             self._phase = "decode"
             clock.token()
             part = choice.push(token)
@@ -247,9 +258,24 @@ class Writing:
                 clock.finish(running, prompt=len(choice.ask.prompt))
                 if self.explain is not None:
                     self._phase = "insides"
-                    choice.explain = part.explain = await self.explain(choice)
+                    choice.explain = await self.explain(choice)
+                    part.explain = (part.explain or {}) | choice.explain
             if part:
                 yield part
+
+    async def _next(self, tokens: AsyncIterator[Token], *, first: bool) -> Token:
+        """The next token, if it comes in time."""
+        settings = self.served.settings
+        left = self.deadline - time.monotonic()
+        try:
+            async with asyncio.timeout(min(left, settings.patience) if first else left):
+                return await anext(tokens)
+        except TimeoutError:
+            if first and left > settings.patience:
+                message = f"the request waited longer than {settings.patience:g} seconds for its turn"
+                raise ApiError(503, message, headers={"Retry-After": "5"}) from None
+            message = f"the request took longer than {settings.longest:g} seconds"
+            raise ApiError(503, message, headers={"x-should-retry": "false"}) from None
 
     async def _place(self, ask: Ask) -> Running:
         """Wait for a place in the queue: the request as a whole has one already."""
