@@ -34,8 +34,8 @@ def test_the_text_is_the_same_and_the_answer_that_of_python(server: Running) -> 
     out = gf.load("storyteller").generate("Once upon a time", max_new_tokens=5, seed=1)
     answers = found["explain"]
     assert np.allclose(
-        answers["attention"]["values"]["pattern"],
-        out.attention(**HEAD).to_dict()["values"]["pattern"],
+        answers["attention"]["values"]["weights"],
+        out.attention(**HEAD).to_dict()["values"]["weights"],
         atol=1e-5,
     )
     assert answers["lens"]["rows"] == json.loads(json.dumps(out.lens(2).to_dict()["rows"]))
@@ -161,7 +161,7 @@ def test_what_cannot_be_asked(server: Running, explain: Any, param: str) -> None
 
 def test_arrays_as_base64(server: Running) -> None:
     """Little-endian float32 with its shape: the same numbers in fewer bytes."""
-    plain = explained(server, {"attention": HEAD})["explain"]["attention"]["values"]["pattern"]
+    plain = explained(server, {"attention": HEAD})["explain"]["attention"]["values"]["weights"]
     packed = explained(server, {"attention": HEAD, "encoding": "base64"})["explain"]["attention"]["values"][
         "pattern"
     ]
@@ -177,12 +177,12 @@ def test_large_answers_are_fetched_in_pieces(server: Running) -> None:
     id = found["trace_id"]
     assert len(id) > 30
     whole = server.get(f"/v1/traces/{id}").json()
-    assert "pattern" in whole["answers"]["attention"]["values"]
+    assert "weights" in whole["answers"]["attention"]["values"]
     inline = explained(server, {"attention": HEAD})["explain"]["attention"]
     assert server.get(f"/v1/traces/{id}/attention").json()["attention"] == inline
-    rows = server.get(f"/v1/traces/{id}/attention/pattern?start=1&stop=3").json()
-    assert rows["value"] == inline["values"]["pattern"][1:3]
-    assert rows["total"] == len(inline["values"]["pattern"])
+    rows = server.get(f"/v1/traces/{id}/attention/weights?start=1&stop=3").json()
+    assert rows["value"] == inline["values"]["weights"][1:3]
+    assert rows["total"] == len(inline["values"]["weights"])
     missing = [server.get(f"/v1/traces/{bad}") for bad in ("trace_0", "../x", id[:-1] + "g", "%2e%2e")]
     assert {one.status_code for one in missing} == {404}
     assert server.get(f"/v1/traces/{id}/lens").status_code == 404

@@ -34,8 +34,8 @@ def test_verbs_follow_from_the_model() -> None:
     translator = small_translator()
     assert verbs_of(translator) == ["translate", "tokenize", "merges"]
     with serving({"translator": translator}) as running:
-        found = task(running, "translate", text="a b", max_new_tokens=4)
-        assert found == translator.translate("a b", max_new_tokens=4).to_dict()
+        found = task(running, "translate", text="a b", to="fr", max_new_tokens=4)
+        assert found == translator.translate("a b", to="fr", max_new_tokens=4).to_dict()
         wrong = running.post("/v1/completions", {"model": "translator", "prompt": "a"})
         assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "model")
         assert running.post("/v1/tasks/generate", {"text": "a"}).status_code == 404

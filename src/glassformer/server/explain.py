@@ -9,7 +9,7 @@ import inspect
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -298,7 +298,8 @@ class Explainer:
             self.metrics.count("insides_total", kind=name)
             self.metrics.observe("insides_seconds", time_taken, kind=name)
         if self.asked.timings and choice.running is not None:
-            about["timings"] = asdict(choice.running.timings)
+            phases = ("queue", "prefill", "decode")
+            about["timings"] = {one: getattr(choice.running.timings, one, None) for one in phases}
         size = len(dumps(found).encode())
         self.metrics.count("insides_bytes_total", size)
         if size <= self.asked.max_bytes:
