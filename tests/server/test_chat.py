@@ -1,7 +1,10 @@
 """`/v1/chat/completions`, by the official client: raw and through its helper, streamed and whole."""
 
 import json
+import shutil
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -228,6 +231,34 @@ def test_the_models_of_the_client(client: openai.OpenAI) -> None:
     assert client.models.retrieve("a/DialoGPT-tiny").id == "a/DialoGPT-tiny"
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("gpt-9")
+
+
+CLIENTS = Path(__file__).parents[1] / "clients"
+
+
+@pytest.mark.skipif(
+    shutil.which("node") is None or not (CLIENTS / "node_modules").is_dir(),
+    reason="OpenAI's client for JavaScript is not here: npm --prefix tests/clients ci",
+)
+def test_the_client_for_javascript(server: Running) -> None:
+    """Raw and through its helpers, with insides that it does not know: the same texts as everywhere."""
+    command = ["node", str(CLIENTS / "openai.mjs"), server.url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    ask = {"stop": [" "], "max_tokens": 30}
+    texts = [one["message"]["content"] for one in chat(server, **ask, n=2).json()["choices"]]
+    assert found["whole"] == found["raw"] == texts[0]
+    assert found["helper"] == texts
+    assert found["explained"] > 1
+    assert found["usage"] is True
+    assert found["completion"] == ", there was a"
+    assert (found["status"], bool(found["response"])) == ("completed", True)
+    assert found["width"] == server.get("/v1/models/storyteller").json()["meta"]["n_embd"]
+    assert (found["error"]["status"], found["error"]["code"]) == (404, "model_not_found")
+    assert found["error"]["id"].startswith("req_")
+    assert "is not served here" in found["error"]["message"]
+    assert "explain.steps" in found["late"]
 
 
 def test_an_engine_that_fails_on_its_way(

@@ -163,7 +163,7 @@ def test_arrays_as_base64(server: Running) -> None:
     """Little-endian float32 with its shape: the same numbers in fewer bytes."""
     plain = explained(server, {"attention": HEAD})["explain"]["attention"]["values"]["weights"]
     packed = explained(server, {"attention": HEAD, "encoding": "base64"})["explain"]["attention"]["values"][
-        "pattern"
+        "weights"
     ]
     numbers = np.frombuffer(base64.b64decode(packed["base64"]), dtype="<f4").reshape(packed["shape"])
     assert np.allclose(numbers, np.array(plain, dtype=float), atol=1e-7)

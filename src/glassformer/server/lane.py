@@ -4,6 +4,10 @@ Insides, embeddings and generations with edits go this way, one at a time.
 """
 
 import asyncio
+import contextlib
+import os
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from glassformer.tasks.backends import Backend
     from glassformer.tasks.complete import LanguageModel
 
+NICENESS = 10  # of 19
 Result = TypeVar("Result")
 
 
@@ -29,7 +34,7 @@ class Lane:
 
     def __init__(self, *, most: int) -> None:
         self.most, self.jobs = most, 0  # jobs that wait or run
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="glass-lane")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="glass-lane", initializer=_step_back)
 
     def put(self, work: Callable[[], Any]) -> "asyncio.Future[Any]":
         """Begin a job when those before it are done; refused if too many are waiting."""
@@ -66,6 +71,15 @@ class Lane:
     def close(self) -> None:
         """End the thread when its job is done."""
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _step_back() -> None:
+    """Let this thread, and those that torch starts from it, wait for the engine's where cores are scarce."""
+    if sys.platform != "linux":  # elsewhere it would be the whole process
+        return
+    thread = threading.get_native_id()
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, thread, max(NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))
 
 
 def written(model: "LanguageModel", backend: "Backend", *, ask: Ask, running: Running) -> Iterator[Token]:
