@@ -43,13 +43,15 @@ def write(batch: Batch, asks: Sequence[Ask]) -> list[tuple[list[tuple[int, float
 
 def drain(batch: Batch, writings: Sequence[Writing]) -> list[tuple[list[tuple[int, float]], str | None]]:
     found: dict[int, tuple[list[tuple[int, float]], list[str]]] = {id(one): ([], []) for one in writings}
-    while batch.waiting or batch.running:
+    for _ in range(2000):
         for told in batch.step():
             tokens, ends = found[id(told.of)]
             if told.token is not None:
                 tokens.append((told.token.id, told.token.logprob))
             if told.finish is not None:
                 ends.append(told.finish)
+        if not batch.waiting and not batch.running:
+            break
     assert all(len(ends) == 1 for _, ends in found.values())
     return [(tokens, ends[0]) for tokens, ends in found.values()]
 

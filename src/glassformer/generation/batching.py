@@ -157,7 +157,7 @@ class Batch:
             )
             free.remove(slot)
             # The last token is read again: its logits are what is needed next.
-            writing.slot, writing.read = slot, most
+            writing.slot, writing.read = slot, min(most, len(writing.ask.prompt) - 1)
             writing.cached = writing.read
             self.running.append(writing)
 
