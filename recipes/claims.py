@@ -24,6 +24,7 @@ from glassformer.data.pairs import Pair
 from glassformer.durable import replace_file
 from glassformer.tasks.evaluate_pairs import scorer
 from glassformer.tasks.translate import Translator
+from glassformer.tokenizers.tokenizer import source_tokenizer
 
 LENGTHS = ((1, 8), (9, 10), (11, 12), (13, 15), (16, 99))  # words of a source
 POSITIONS = 5  # equal parts of a source
@@ -119,8 +120,8 @@ class Lexicon:
                 targets += [numbers[1][word]] * len(ids)
                 places += [place] * len(ids)
                 place += 1
-        source, at = np.array(sources), np.array(places)
-        codes, links = np.unique(source * len(numbers[1]) + np.array(targets), return_inverse=True)
+        at = np.array(places)
+        codes, links = np.unique(np.array(sources) * len(numbers[1]) + np.array(targets), return_inverse=True)
         chance = np.ones(len(codes))
         from_source = codes // len(numbers[1])
         for _ in range(rounds):
@@ -229,9 +230,8 @@ def looks(model: Translator, pair: Pair, links: Sequence[tuple[int, int]]) -> It
 
 def owners(model: Translator, ids: Sequence[int], text: str, *, source_side: bool) -> list[int]:
     """For every token the number of the word that it begins or belongs to; -1 for tags and ends."""
-    tokenizer = model.tokenizer
-    if source_side and tokenizer.source is not None:
-        tokenizer = tokenizer.source
+    assert model.tokenizer is not None
+    tokenizer = source_tokenizer(model.tokenizer) if source_side else model.tokenizer
     special = set(tokenizer.special.values())
     spans = [[len(text[:end].encode()) for end in match.span()] for match in WORD.finditer(text)]
     found, at = [], 0

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from glassformer.engine import native
 from glassformer.engine.native import Engine
 from glassformer.errors import GlassError, InputError
-from glassformer.generation.batching import Ask, Batch, Writing
+from glassformer.generation.batching import Ask, Batch, OneByOne, Slots, Writing
 from glassformer.generation.decode import generate
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import log_softmax
@@ -77,7 +77,7 @@ def test_as_alone(seed: int, slots: int, budget: int, count: int) -> None:
     engine = engine_of(random_model(layers=2, heads=2, width=16, vocab=VOCAB, context=CONTEXT), threads=1)
     draw = random.Random(seed)
     asks = [some_ask(draw) for _ in range(count)]
-    batch = Batch(engine, slots=slots, budget=budget)
+    batch = Slots(engine, slots=slots, budget=budget)
     assert write(batch, asks) == [alone(engine, ask) for ask in asks]
 
 
@@ -86,7 +86,7 @@ def test_neighbors_that_come_and_go(engine: Engine) -> None:
     draw = random.Random(3)
     for _ in range(20):
         ask = some_ask(draw)
-        batch = Batch(engine, slots=3, budget=20)
+        batch = Slots(engine, slots=3, budget=20)
         mine, tokens, others = batch.add(ask), [], []
         while not mine.continuation.finished:
             if draw.random() < 0.4:
@@ -103,7 +103,7 @@ def test_neighbors_that_come_and_go(engine: Engine) -> None:
 
 def test_what_was_read_is_not_read_again(engine: Engine) -> None:
     """A text that goes on from another one takes its slot; the numbers are those of a cold start."""
-    batch = Batch(engine, slots=2, budget=64)
+    batch = Slots(engine, slots=2, budget=64)
     options = Options(max_new_tokens=4, temperature=0.0, prompt_lookup_num_tokens=0)
     first = Ask(prompt=list(range(20)), options=options)
     ((tokens, _),) = write(batch, [first])
@@ -123,7 +123,7 @@ def test_scores_of_the_prompt(engine: Engine) -> None:
     """Every token of the prompt behind those before it, also when it was read before and in chunks."""
     prompt = [3, 9, 27, 20, 60, 58, 52, 34, 41, 1, 3]
     options = Options(max_new_tokens=2, temperature=0.0, prompt_lookup_num_tokens=0)
-    batch = Batch(engine, slots=1, budget=4)
+    batch = Slots(engine, slots=1, budget=4)
     write(batch, [Ask(prompt=prompt, options=options)])
     writing = batch.add(Ask(prompt=prompt, options=options, score_prompt=True, top=3, named=[11]))
     drain(batch, [writing])
@@ -137,9 +137,32 @@ def test_scores_of_the_prompt(engine: Engine) -> None:
         assert dict(one.top).get(one.id, one.logprob) == one.logprob  # the same float in both places
 
 
+def test_the_end_token_is_told(engine: Engine) -> None:
+    """It is not part of the text, but whoever counts every choice needs its log-probability."""
+    options = Options(max_new_tokens=3, temperature=0.0, logit_bias={9: 100.0}, prompt_lookup_num_tokens=0)
+    batch = Slots(engine, slots=1, budget=8)
+    batch.add(Ask(prompt=[1, 2], options=options, ends=[9], top=1))
+    (told,) = batch.step()
+    row = log_softmax(engine.logits(np.array([1, 2]))[-1])
+    assert (told.token, told.finish) == (None, "stop")
+    assert told.end is not None
+    assert (told.end.id, told.end.logprob) == (9, pytest.approx(row[9], abs=1e-5))
+    assert told.end.top[0][0] == row.argmax()
+
+
+def test_one_by_one(engine: Engine) -> None:
+    """A model without slots: one after the other, the same texts and scores."""
+    draw = random.Random(5)
+    asks = [some_ask(draw, score_prompt=True, top=2) for _ in range(6)]
+    batch, slots = OneByOne(engine), Slots(engine, slots=3, budget=10)
+    ours, theirs = ([one.add(ask) for ask in asks] for one in (batch, slots))
+    assert drain(batch, ours) == drain(slots, theirs) == [alone(engine, ask) for ask in asks]
+    assert [one.prompt_scores for one in ours] == [one.prompt_scores for one in theirs]
+
+
 def test_only_the_scores_of_the_prompt(engine: Engine) -> None:
     """No new token: the prompt is scored, and that is the end."""
-    batch = Batch(engine, slots=1, budget=64)
+    batch = Slots(engine, slots=1, budget=64)
     options = Options(max_new_tokens=0, prompt_lookup_num_tokens=0)
     writing = batch.add(Ask(prompt=[1, 2, 3], options=options, score_prompt=True))
     assert drain(batch, [writing]) == [([], "length")]
@@ -150,7 +173,7 @@ def test_a_cancelled_text_frees_its_slot_at_the_next_step(engine: Engine) -> Non
     """Waiting, reading or writing."""
     options = Options(max_new_tokens=20, temperature=0.0, prompt_lookup_num_tokens=0)
     for steps in (0, 1, 3):
-        batch = Batch(engine, slots=1, budget=8)
+        batch = Slots(engine, slots=1, budget=8)
         writing = batch.add(Ask(prompt=list(range(20)), options=options))
         for _ in range(steps):
             batch.step()
@@ -164,7 +187,7 @@ def test_a_cancelled_text_frees_its_slot_at_the_next_step(engine: Engine) -> Non
 def test_first_come_first_served(engine: Engine) -> None:
     """A short text that came later does not overtake a long one, and a long prompt keeps nobody waiting."""
     options = Options(max_new_tokens=8, temperature=0.0, prompt_lookup_num_tokens=0)
-    batch = Batch(engine, slots=2, budget=4)
+    batch = Slots(engine, slots=2, budget=4)
     writer = batch.add(Ask(prompt=[1], options=options))
     batch.step()
     reader, third = (batch.add(Ask(prompt=list(range(30)), options=options)) for _ in range(2))
@@ -176,7 +199,7 @@ def test_first_come_first_served(engine: Engine) -> None:
 
 def test_a_text_that_fails_hurts_nobody(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Logits that are no numbers in one row: that text ends with an error, the others are as alone."""
-    batch = Batch(engine, slots=3, budget=64)
+    batch = Slots(engine, slots=3, budget=64)
     asks = [
         Ask(prompt=[n, n + 1], options=Options(max_new_tokens=6, seed=n, prompt_lookup_num_tokens=0))
         for n in range(3)
@@ -208,7 +231,7 @@ def test_a_text_that_fails_hurts_nobody(engine: Engine, monkeypatch: pytest.Monk
 
 def test_what_a_batch_refuses(engine: Engine) -> None:
     """A prompt that does not fit, beams, and a context that slides."""
-    batch = Batch(engine, slots=1, budget=8)
+    batch = Slots(engine, slots=1, budget=8)
     for prompt, options, what in (
         ([], Options(), "empty"),
         ([VOCAB], Options(), "not a token id"),

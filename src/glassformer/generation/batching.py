@@ -17,7 +17,7 @@ from glassformer.errors import GlassError, InputError
 from glassformer.generation.decode import Chooser, Continuation, check_prompts, end_of_room
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import Rules, best
-from glassformer.generation.stepper import Logits, Piece, SlottedStepper
+from glassformer.generation.stepper import Logits, Piece, Scorer, SlottedStepper, Stepper
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +43,20 @@ class Scored(NamedTuple):
     named: tuple[float, ...] = ()
 
 
+class Scores(NamedTuple):
+    """The logits (N, V) of tokens that were read, the last ones of a text, and log Σ exp of each row."""
+
+    logits: Logits
+    totals: Sequence[float]
+
+
 class Told(NamedTuple):
     """What a step says about one text: its next token, its end, or what is wrong with it."""
 
     of: "Writing"
     token: Scored | None = None
     finish: str | None = None  # "stop", "length", "context" or "cancelled"
+    end: Scored | None = None  # the end token, which is not part of the text
     error: GlassError | None = None
 
 
@@ -83,26 +91,17 @@ class Writing:
 class Batch:
     """Texts that are written together, first come, first served. One thread uses it."""
 
-    def __init__(self, model: SlottedStepper, *, slots: int, budget: int) -> None:
-        """`budget` is the most tokens that a step reads: a long prompt must not keep the others waiting."""
-        assert model.context is not None, "a model without a context has no cache to share"
-        self.model, self.budget = model, max(budget, slots)
-        self.cache: Any = model.new_cache(slots, model.context)
-        self.kept: list[list[int]] = [[] for _ in range(slots)]  # the tokens in every slot
+    def __init__(self, model: Stepper, *, slots: int) -> None:
+        self.model, self.slots = model, slots
         self.waiting: deque[Writing] = deque()
         self.running: list[Writing] = []
 
     def add(self, ask: Ask) -> Writing:
         """Take a text on; one that the model cannot continue is refused."""
-        check_prompts(self.model, [ask.prompt], options=ask.options)
-        if ask.options.num_beams > 1 or ask.options.overflow != "stop":
-            raise InputError(
-                "texts of a batch are written token by token, and stop at the end of the context"
-            )
+        check_ask(self.model, ask)
         rules = Rules(ask.options, frozenset(ask.ends), ask.known)
-        writing = Writing(
-            ask, Chooser(self.model.context, rules), Continuation(0, ask.choice, list(ask.prompt))
-        )
+        chooser = Chooser(self.model.context, rules)
+        writing = Writing(ask, chooser, Continuation(0, ask.choice, list(ask.prompt)))
         self.waiting.append(writing)
         return writing
 
@@ -110,24 +109,28 @@ class Batch:
         """One step of all texts in the batch; what there is to tell about each."""
         told = self._drop_cancelled()
         self._admit()
-        pieces, writers = self._plan()
-        if not pieces:
-            return told
-        logits = self.model.step_pieces(pieces, self.cache)
-        totals = self.model.log_sums(logits) if len(logits) else []
-        first = 0
-        for piece, writing in zip(pieces, writers, strict=True):
-            rows = slice(first, first + piece.scored)
-            first += piece.scored
-            self.kept[piece.row][piece.start :] = piece.ids
-            writing.read += len(piece.ids)
+        for writing, logits in self._read():
             try:
-                told += self._tell(writing, logits[rows], totals[rows])
+                told += self._tell(writing, logits)
             except GlassError as error:  # of this text alone: the others go on
                 told.append(Told(writing, error=error))
                 writing.continuation.stop()
         self._free([one for one in self.running if one.continuation.finished])
         return told
+
+    def fail(self, error: GlassError) -> list[Told]:
+        """Let go of all texts in the batch, after a step that failed; those who wait may still be served."""
+        failed = [Told(one, error=error) for one in self.running]
+        self._free(list(self.running))
+        return failed
+
+    def _admit(self) -> None:
+        """Give free slots to those who wait."""
+        raise NotImplementedError
+
+    def _read(self) -> list[tuple[Writing, Scores]]:
+        """Let the model read, and the scores that each text gets from it."""
+        raise NotImplementedError
 
     def _drop_cancelled(self) -> list[Told]:
         gone = [one for one in (*self.running, *self.waiting) if one.cancelled]
@@ -139,6 +142,42 @@ class Batch:
         for one in writings:
             one.slot = None
             self.running.remove(one)
+
+    def _tell(self, writing: Writing, found: Scores) -> list[Told]:
+        """The log-probabilities of the prompt's tokens that were read; the next token, if all are read."""
+        one, ask = writing.continuation, writing.ask
+        if ask.score_prompt and not one.tokens:
+            begin = writing.read - len(found.logits)
+            following = ask.prompt[begin + 1 : writing.read + 1]
+            for id, raw, total in zip(following, found.logits, found.totals, strict=False):
+                writing.prompt_scores.append(scored(id, raw, total, ask))
+        if writing.unread:
+            return []
+        if not writing.chooser.room(one):
+            one.stop()
+            return [Told(writing, finish=end_of_room(0, ask.options))]
+        raw, total = found.logits[-1], found.totals[-1]
+        event = writing.chooser.advance(one, raw, total)
+        token, end = (None if id is None else scored(id, raw, total, ask) for id in (event.token, event.end))
+        return [Told(writing, token, event.finish, end)]
+
+
+class Slots(Batch):
+    """A batch on a model that reads pieces of several rows at once."""
+
+    def __init__(self, model: SlottedStepper, *, slots: int, budget: int) -> None:
+        """`budget` is the most tokens that a step reads: a long prompt must not keep the others waiting."""
+        super().__init__(model, slots=slots)
+        assert model.context is not None, "a model without a context has no cache to share"
+        self.slotted, self.budget = model, max(budget, slots)
+        self.cache: Any = model.new_cache(slots, model.context)
+        self.kept: list[list[int]] = [[] for _ in range(slots)]  # the tokens in every slot
+
+    def fail(self, error: GlassError) -> list[Told]:
+        """What their slots hold after a step that failed is not known."""
+        for one in self.running:
+            self.kept[one.slot or 0] = []
+        return super().fail(error)
 
     def _admit(self) -> None:
         """Give free slots to those who wait, each the one in which most of its prompt was read already."""
@@ -180,23 +219,56 @@ class Batch:
             writers.append(one)
         return pieces, writers
 
-    def _tell(self, writing: Writing, logits: Logits, totals: Sequence[float]) -> list[Told]:
-        """The log-probabilities of the prompt's tokens that were read; the next token, if all are read."""
-        one, ask = writing.continuation, writing.ask
-        if ask.score_prompt and not one.tokens:
-            begin = writing.read - len(logits)
-            following = ask.prompt[begin + 1 : writing.read + 1]
-            for id, raw, total in zip(following, logits, totals, strict=False):
-                writing.prompt_scores.append(scored(id, raw, total, ask))
-        if writing.unread:
+    def _read(self) -> list[tuple[Writing, Scores]]:
+        pieces, writers = self._plan()
+        if not pieces:
             return []
-        if not writing.chooser.room(one):
-            one.stop()
-            return [Told(writing, finish=end_of_room(0, ask.options))]
-        raw, total = logits[-1], totals[-1]
-        event = writing.chooser.advance(one, raw, total)
-        token = None if event.token is None else scored(event.token, raw, total, ask)
-        return [Told(writing, token, event.finish)]
+        logits = self.slotted.step_pieces(pieces, self.cache)
+        totals = self.model.log_sums(logits) if len(logits) else []
+        found, first = [], 0
+        for piece, writing in zip(pieces, writers, strict=True):
+            rows = slice(first, first + piece.scored)
+            first += piece.scored
+            self.kept[piece.row][piece.start :] = piece.ids
+            writing.read += len(piece.ids)
+            found.append((writing, Scores(logits[rows], totals[rows])))
+        return found
+
+
+class OneByOne(Batch):
+    """A batch of one, on any model: the others wait until it is written."""
+
+    def __init__(self, model: Scorer) -> None:
+        super().__init__(model, slots=1)
+        self.scorer = model
+        self.cache: Any = None
+
+    def _admit(self) -> None:
+        if self.waiting and not self.running:
+            writing = self.waiting.popleft()
+            writing.slot, self.cache = 0, None
+            self.running.append(writing)
+
+    def _read(self) -> list[tuple[Writing, Scores]]:
+        found = []
+        for one in self.running:
+            ids = np.array([one.tokens[one.read :]], dtype=np.int64)
+            if self.cache is None:
+                room = one.continuation.length + one.chooser.room(one.continuation)
+                self.cache = self.model.new_cache(1, room)
+            every = one.ask.score_prompt and not one.continuation.tokens
+            last = self.model.step(ids, self.cache)
+            logits = self.scorer.logits(ids)[0] if every else last
+            one.read += ids.shape[1]
+            found.append((one, Scores(logits, self.model.log_sums(logits))))
+        return found
+
+
+def check_ask(model: Stepper, ask: Ask) -> None:
+    """Refuse a text that the model cannot continue, or not in a batch."""
+    check_prompts(model, [ask.prompt], options=ask.options)
+    if ask.options.num_beams > 1 or ask.options.overflow != "stop":
+        raise InputError("texts of a batch are written token by token, and stop at the end of the context")
 
 
 def scored(id: int, raw: Logits, log_total: float, ask: Ask) -> Scored:

@@ -50,6 +50,7 @@ class Event(NamedTuple):
     token: int | None = None
     logprob: float | None = None  # of the model itself, before temperature and filters
     finish: str | None = None  # "stop", "length" (max_new_tokens), "context" (it is full) or "cancelled"
+    end: int | None = None  # the end token that was chosen, which is not part of the continuation
 
     @property
     def prompt(self) -> int:
@@ -134,7 +135,7 @@ class Chooser:
             one.stop()
             # The end token was the last for which there was room, if it was forced.
             edge = end_of_room(len(one.tokens) + 1, options)
-            return Event(one, finish=edge if self.rules.forces_end(room) else "stop")
+            return Event(one, finish=edge if self.rules.forces_end(room) else "stop", end=token)
         one.tokens.append(token)
         finish = None
         if room == 1:

@@ -46,6 +46,13 @@ class Stepper(Protocol):
         """For each row of logits (B, V), log Σ exp(logit): a logit minus this is a log-probability."""
 
 
+class Scorer(Stepper, Protocol):
+    """A `Stepper` that also scores every position of a text."""
+
+    def logits(self, ids: Ids) -> Logits:
+        """Scores of the next token after every position: (B, T) -> (B, T, V)."""
+
+
 class RewindableCache(Cache, Protocol):
     """A cache that can go back."""
 
@@ -85,3 +92,8 @@ class SlottedStepper(PiecewiseStepper, Protocol):
 
     def step_pieces(self, pieces: Sequence[Piece], cache: Any) -> Logits:
         """Read pieces of different rows; float32 logits (N, V) of their scored tokens, in order."""
+
+
+def has_slots(model: Stepper) -> TypeGuard[SlottedStepper]:
+    """Whether a model makes the promise of a `SlottedStepper`."""
+    return hasattr(model, "step_pieces")

@@ -12,8 +12,8 @@ import numpy as np
 
 from glassformer.answers import ask
 from glassformer.errors import GlassError, InputError, warn
-from glassformer.generation.stepper import Logits
-from glassformer.tasks.backends import Backend, Scorer, TorchBackend, fingerprint, is_observed
+from glassformer.generation.stepper import Logits, Scorer
+from glassformer.tasks.backends import Backend, TorchBackend, fingerprint, is_observed
 from glassformer.tokenizers import Tokenizer, pieces
 
 if TYPE_CHECKING:
