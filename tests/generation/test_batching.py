@@ -119,6 +119,17 @@ def test_what_was_read_is_not_read_again(engine: Engine) -> None:
     assert other.cached == 0
 
 
+def test_what_was_overwritten_is_read_again(engine: Engine) -> None:
+    """A slot forgets a text whose place another one took."""
+    options = Options(max_new_tokens=3, temperature=0.0, prompt_lookup_num_tokens=0)
+    batch = Slots(engine, slots=1, budget=64)
+    first, second = (Ask(prompt=list(range(n, n + 9)), options=options) for n in (0, 30))
+    for ask in (first, second, first):
+        writing = batch.add(ask)
+        assert drain(batch, [writing]) == [alone(engine, ask)]
+        assert writing.cached == 0
+
+
 def test_scores_of_the_prompt(engine: Engine) -> None:
     """Every token of the prompt behind those before it, also when it was read before and in chunks."""
     prompt = [3, 9, 27, 20, 60, 58, 52, 34, 41, 1, 3]
