@@ -144,6 +144,7 @@ def test_scores_of_the_prompt(engine: Engine) -> None:
     for one, row in zip(writing.prompt_scores, expected, strict=False):
         assert one.logprob == pytest.approx(row[one.id], abs=1e-5)
         assert [id for id, _ in one.top] == np.argsort(-row, kind="stable")[:3].tolist()
+        assert [value for _, value in one.top] == pytest.approx(np.sort(row)[:-4:-1], abs=1e-5)
         assert one.named == (pytest.approx(row[11], abs=1e-5),)
         assert dict(one.top).get(one.id, one.logprob) == one.logprob  # the same float in both places
 
