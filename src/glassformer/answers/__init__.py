@@ -81,6 +81,7 @@ QUESTIONS: dict[str, Question] = {
     "edit": Question(
         "edits", "change heads, neurons or layers, and compare what the model predicts", CAUSAL | WRITES
     ),
+    "edited": Question("edited", "a translation, with edits and without", CAUSAL | SOURCE),
     "sweep": Question("edits", "activation patching: where two texts differ inside", CAUSAL),
     "diff": Question("diff", "two models on one text, token by token", CAUSAL | LAYERS),
     "cache": Question("cache", "what each step computes and finds in the KV cache", WRITES | ATTENDS),
