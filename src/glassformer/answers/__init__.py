@@ -83,6 +83,7 @@ QUESTIONS: dict[str, Question] = {
     ),
     "edited": Question("edited", "a translation, with edits and without", CAUSAL | SOURCE),
     "sweep": Question("edits", "activation patching: where two texts differ inside", CAUSAL),
+    "head_ablation": Question("ablation", "the score of a model without each of its heads", ATTENDS),
     "diff": Question("diff", "two models on one text, token by token", CAUSAL | LAYERS),
     "cache": Question("cache", "what each step computes and finds in the KV cache", WRITES | ATTENDS),
     "parameters": Question("model", "where a model's parameters are"),

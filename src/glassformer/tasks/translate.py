@@ -18,7 +18,10 @@ from glassformer.tokenizers.tokenizer import source_tokenizer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from glassformer.answers.ablation import HeadAblation
+    from glassformer.answers.answer import Progress
     from glassformer.answers.edits import Edits
+    from glassformer.data.pairs import Pair
     from glassformer.explain.edits import EditSession
     from glassformer.explain.reading import Reading
 
@@ -119,6 +122,25 @@ class Translator(Model):
                     for tokens, score, finish in answers
                 ]
         return found
+
+    def ablate_heads(
+        self,
+        pairs: "Iterable[Pair | tuple[str, str]]",
+        *,
+        metric: str = "bleu",
+        to: str | None = None,
+        lowercase: bool = False,
+        progress: "Progress" = lambda done, total: None,
+        **options: Any,
+    ) -> "HeadAblation":
+        """BLEU (or chrF) of the translations of pairs without each head of encoder and decoder, one at a time.
+
+        Options are those of `translate`; by default a translation takes the likeliest token in each step.
+        """
+        from glassformer.tasks.evaluate_pairs import ablate_heads  # there are sacrebleu and the pairs
+
+        how = {"to": to, "lowercase": lowercase, "num_beams": 1, **options}
+        return ablate_heads(self, pairs, metric=metric, progress=progress, **how)
 
     def options(self, **given: Any) -> Options:
         """The options of a translation: what is given, else the model's own, else 4 beams."""
