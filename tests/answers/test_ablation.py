@@ -87,9 +87,7 @@ def test_what_cannot_be_measured(model: Translator) -> None:
         small_translator("seq2seq").ablate_heads([("a", "b")], to="fr")
 
 
-def test_glass_eval(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_glass_eval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """BLEU by default; the same numbers as in Python, and a picture."""
     from glassformer.cli import run
 

@@ -67,6 +67,7 @@ QUESTIONS: dict[str, Question] = {
     "unroll": Question(
         "unroll", "a recurrent network reads state by state, and writes word by word", SOURCE | RECURRENT
     ),
+    "shapes": Question("shapes", "the shapes of recurrent networks: one to many, many to one, many to many"),
     "journey": Question(
         "journey", "one written word, through encoder and decoder", CAUSAL | SOURCE | ATTENDS | LAYERS
     ),

@@ -55,7 +55,9 @@ translations = flags.group(
     switch("--reverse", help="Translate the targets of the pairs back into their sources."),
     option("--num-beams", type=int, help="Beams of the translations; none: the model's own, or 4."),
     switch("--drift", help="Also the loss when the model reads its own tokens instead of the true ones."),
-    switch("--ablate-heads", help="The metric (bleu) without each attention head, one at a time, as a table."),
+    switch(
+        "--ablate-heads", help="The metric (bleu) without each attention head, one at a time, as a table."
+    ),
 )
 
 

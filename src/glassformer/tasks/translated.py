@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from glassformer.answers.edits import Edits
     from glassformer.answers.journey import Journey
     from glassformer.answers.positions import Positions
+    from glassformer.answers.shapes import Shapes
     from glassformer.answers.targets import Targets
     from glassformer.answers.unroll import Unroll
     from glassformer.explain.edits import EditSession
@@ -96,6 +97,25 @@ class Translated(Explained):
         """A recurrent network step by step: states, context vectors, and the words that it writes."""
         found: Unroll = self._ask("unroll", then=self._then)
         return found
+
+    def shape(self) -> "Shapes":
+        """A recurrent network unrolled over the source and this translation; `unroll` has its numbers."""
+        from glassformer.answers.shapes import Example
+
+        text = self._text()
+        source, written = (
+            text.source_text(),
+            text.generated if self._then is None else [*text.generated, self._then],
+        )
+        example = Example(
+            self.model.net,
+            "the source is read, then the translation written",
+            [source.ids, [*text.ids[:1], *written[:-1]]],
+            source.labels,
+            replace(text, ids=written, source=None).labels,
+        )
+        with self.model.lock:
+            return cast("Shapes", ask("shapes", [example], model=self.model.name))
 
     def journey(self, number: int = 0) -> "Journey":
         """How the token of this number came about: through the encoder, then through the decoder."""
