@@ -61,7 +61,7 @@ def show(loading: Loading, picture: Picture, which: Which) -> None:
     glass show --curve runs/mine  how a training went; with -o as a picture
     glass show --training-rows "A robot must obey"    features and label, as training sees a text
     glass show --update "The cat sat. The cat"        one update: predict, error, weights, predict again
-    glass show --shapes           one to many, many to one, many to many: how recurrent networks read and write
+    glass show --shapes           one to many, many to one, many to many: shapes of recurrent networks
     """
     from glassformer.tasks import library
 

@@ -1,4 +1,4 @@
-"""A recurrent network, unrolled: a column for every step, what goes in below it and what comes out above it."""
+"""A recurrent network, unrolled: a column for every step, its input below and its output above."""
 
 from glassformer.figures.labels import cut
 from glassformer.figures.marks import SMALL, Point, Sheet, Spec, width_of

@@ -80,7 +80,7 @@ def ablate_heads(
     progress: Progress = lambda done, total: None,
     **how: Any,
 ) -> "HeadAblation":
-    """A metric of the translations without each head, one at a time; how: as `evaluate_translations` has it."""
+    """A metric without each head, one at a time; how: the options of `evaluate_translations`."""
     chosen = [one if isinstance(one, Pair) else Pair(*one) for one in pairs]
     if not chosen:
         raise InputError("pairs: there is none to translate")

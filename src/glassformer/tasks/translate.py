@@ -133,7 +133,7 @@ class Translator(Model):
         progress: "Progress" = lambda done, total: None,
         **options: Any,
     ) -> "HeadAblation":
-        """BLEU (or chrF) of the translations of pairs without each head of encoder and decoder, one at a time.
+        """BLEU (or chrF) of pairs without each head of encoder and decoder, one at a time.
 
         Options are those of `translate`; by default a translation takes the likeliest token in each step.
         """
