@@ -103,9 +103,7 @@ def evaluate(what: tuple[str, ...], loading: Loading, picture: Picture, **how: A
         raise InputError("eval reads files, not stdin; give a file instead of '-'")
     flags.at_least("--documents", how["documents"], least=0)
     ablates = how["translations"].ablate_heads
-    if not ablates:
-        flags.refuse("output", "dark", "width", "png_scale", why="is for the picture of --ablate-heads")
-    picture.check()
+    check_picture(picture, ablates)
     if Path(loading.model).is_file() and Path(what[0]).is_dir():
         raise InputError(f"{loading.model} is a text; the model comes first: glass eval MODEL TEXT")
     model = loading.load()
@@ -129,6 +127,13 @@ def evaluate(what: tuple[str, ...], loading: Loading, picture: Picture, **how: A
         return
     for one in found:
         out(*describe(one))
+
+
+def check_picture(picture: Picture, ablates: bool) -> None:
+    """Refuse a picture where there is none."""
+    if not ablates:
+        flags.refuse("output", "dark", "width", "png_scale", why="is for the picture of --ablate-heads")
+    picture.check()
 
 
 def _texts(

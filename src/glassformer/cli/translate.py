@@ -64,7 +64,6 @@ def translate(
     translate, has lost none of them. An empty line stays an empty line. With edits, the translation is shown
     beside the edited one; a question is then about the edited one.
     """
-    from glassformer.cli.progress import progress_bar
     from glassformer.tasks.translate import Translator
 
     which = which.placed()
@@ -88,11 +87,20 @@ def translate(
         return
 
     where = "" if one_text else f"{'stdin' if file is None else file}, line "
+    _print_lines(model, lines, where=where, options=options, as_json=picture.as_json)
+
+
+def _print_lines(
+    model: "Translator", lines: list[str], *, where: str, options: dict[str, Any], as_json: bool
+) -> None:
+    """The translation of every line, as soon as it is done."""
+    from glassformer.cli.progress import progress_bar
+
     cut = 0
     with progress_bar("translating") as progress:
         for found in _translated(model, lines, where=where, options=options, progress=progress):
             cut += any(one.finish_reason == "length" for one in found)
-            _print(found, picture.as_json)
+            _print(found, as_json)
     if cut:
         log(f"{counted(cut, 'translation')} unfinished at the limit of tokens; -n allows more")
 
@@ -103,12 +111,14 @@ def _answer(
     """A question about one translation, which may be an edited one; or both side by side."""
     edits = changes.edits(text, model) if changes.any() else None
     if which.asked is None and edits is not None:
-        found = model.translate(text, **options).edited(edits)
+        found: Answer = model.translate(text, **options).edited(edits)
+    else:
+        best = model.translate(text, edits=edits, **options)
+        log(best.text)
+        found = which.answer(best, num_beams=options.get("num_beams"))
+    if edits is not None:
         changes.save_as_file(edits)
-        return found
-    best = model.translate(text, edits=edits, **options)
-    log(best.text)
-    return which.answer(best, num_beams=options.get("num_beams"))
+    return found
 
 
 def _translated(

@@ -1,5 +1,7 @@
 """A recurrent network, unrolled: a column for every step, its input below and its output above."""
 
+from dataclasses import dataclass
+
 from glassformer.figures.labels import cut
 from glassformer.figures.marks import SMALL, Point, Sheet, Spec, width_of
 
@@ -7,119 +9,179 @@ SIZE = 12.0  # of a label
 LONGEST = 10  # columns of a label
 HIGH = 22.0  # of a box
 RISE = 30.0  # between a box and the one above it
-GAP = 34.0  # between two columns
+FLOOR = HIGH + RISE  # from one row of boxes to the next
+GAP, LEAST = 34.0, 20.0  # between two columns, and where there is little room
 NARROWEST = 30.0  # box
 TIP = 4.0  # of an arrow
 SPACE = 2.0  # between a tip and its box
 STROKE = 1.2
 LAP = 26.0  # between the laps of a network that is too long for one line
-BRACKET = 24.0  # below the inputs: which network the columns belong to
+KEYS = ("input", "state", "output")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """How wide a column is, how far the next one is from it, and how many are in a line."""
+
+    wide: float
+    gap: float
+    count: int
+
+    def x(self, at: int) -> float:
+        """Where a column of a line begins."""
+        return at * (self.wide + self.gap)
 
 
 def unrolled(view: Spec, room: float) -> Sheet:
     """Every step; where there is no room for all beside each other, the rest follows in further laps."""
-    sheet, steps = Sheet(), view["steps"]
-    labels = [step[key] for step in steps for key in ("input", "state", "output") if step[key]]
-    widest = max((width_of(cut(label, LONGEST), SIZE) for label in labels), default=0.0) + 10
-    wide = min(max(NARROWEST, widest), room - 2 * GAP)
-    fits = max(1, int((room - GAP / 2) / (wide + GAP)))
-    count = min(fits, len(steps)) or 1
+    sheet = Sheet()
+    steps = view["steps"]
+    columns = _columns(steps, room)
     y = 4.0
-    for start in range(0, len(steps), count):
-        lap = range(start, min(start + count, len(steps)))
-        _lap(sheet, view, lap, corner=(GAP / 2 if start else 0.0, y), wide=wide)
+    for start in range(0, len(steps), columns.count):
+        end = min(start + columns.count, len(steps))
+        left = GAP / 2 if start else 0.0
+        _lap(sheet, steps, range(start, end), corner=(left, y), columns=columns)
         y = sheet.height + LAP
     if view.get("note"):
-        sheet.note(0, sheet.height + SMALL + 8, text=view["note"])
+        y = sheet.height + SMALL + 8
+        sheet.note(0, y, text=view["note"])
     return sheet
 
 
-def _lap(sheet: Sheet, view: Spec, lap: range, *, corner: Point, wide: float) -> None:
+def _columns(steps: list[Spec], room: float) -> Columns:
+    """All steps in one line, if need be a little closer; else as many as fit."""
+    labels = [cut(step[key] or "", LONGEST) for step in steps for key in KEYS]
+    widest = max((width_of(label, SIZE) for label in labels), default=0.0)
+    wide = min(max(NARROWEST, widest + 10), room - 2 * GAP)
+    count = max(1, len(steps))
+    between = (room - count * wide) / max(1, count - 1)
+    if between >= LEAST:
+        return Columns(wide, min(between, GAP), count)
+    fits = int(room / (wide + GAP))
+    return Columns(wide, GAP, max(1, fits))
+
+
+def _lap(sheet: Sheet, steps: list[Spec], lap: range, *, corner: Point, columns: Columns) -> None:
     """Some steps beside each other."""
-    steps, (left, top) = view["steps"], corner
+    left, top = corner
     if all(steps[at]["output"] is None for at in lap):
-        top -= HIGH + RISE  # no row above the states
-    middle = top + HIGH + RISE  # of the states' upper edge
-    bottom = middle + HIGH + RISE
+        top -= FLOOR  # no row above the states
+    center = top + FLOOR + HIGH / 2  # of the states
     if lap.start:
-        _arrow(sheet, (left - GAP / 2, middle + HIGH / 2), (left, middle + HIGH / 2))
+        _arrow(sheet, (left - GAP / 2, center), (left, center))
+
     for at in lap:
-        x, step = left + (at - lap.start) * (wide + GAP), steps[at]
-        center = x + wide / 2
-        key = [f"t{at}"]
-        if at + 1 < len(steps):
-            _onward(sheet, steps, at, start=(x + wide, middle), last=at == lap[-1])
-        if step["output"] is not None:
-            _arrow(sheet, (center, middle), (center, top + HIGH))
-            _box(sheet, (x, top), step["output"], wide=wide, hue="k", keys=key)
-        _box(sheet, (x, middle), step["state"], wide=wide, hue="v", keys=key)
-        if step["input"] is not None:
-            _arrow(sheet, (center, bottom), (center, middle + HIGH), dash=bool(step.get("own")))
-            _box(sheet, (x, bottom), step["input"], wide=wide, keys=key, own=bool(step.get("own")))
-    _brackets(sheet, steps, lap, corner=(left, bottom + HIGH + 8), wide=wide)
+        x = left + columns.x(at - lap.start)
+        ahead = steps[at + 1 : at + 2]
+        if ahead and at == lap[-1]:
+            _onward(sheet, steps[at], start=(x + columns.wide, center), gap=columns.gap / 2)
+        elif ahead:
+            _onward(sheet, steps[at], start=(x + columns.wide, center), gap=columns.gap)
+            if ahead[0].get("own"):
+                _feed(sheet, start=(x + columns.wide, center), gap=columns.gap)
+        _step(sheet, steps[at], corner=(x, top), wide=columns.wide, key=f"t{at}")
+    _brackets(sheet, steps, lap, corner=(left, top + 2 * FLOOR + HIGH + 8), columns=columns)
 
 
-def _onward(sheet: Sheet, steps: list[Spec], at: int, *, start: Point, last: bool) -> None:
-    """From a state to the next one, and from an output to the input that it becomes."""
-    x, y = start
-    center = y + HIGH / 2
-    end = x + (GAP / 2 if last else GAP)
-    if steps[at].get("both_ways"):
-        _arrow(sheet, (x, center - 5), (end, center - 5))
-        _arrow(sheet, (end, center + 5), (x, center + 5))
-    else:
-        _arrow(sheet, (x, center), (end, center))
-    if not steps[at + 1].get("own") or last:
+def _step(sheet: Sheet, step: Spec, *, corner: Point, wide: float, key: str) -> None:
+    """One column: the output, the state, the input, and arrows up."""
+    x, top = corner
+    center = x + wide / 2
+    state = top + FLOOR
+    below = state + FLOOR
+    if step["output"] is not None:
+        _arrow(sheet, (center, state), (center, top + HIGH))
+        _box(sheet, step["output"], corner=(x, top), wide=wide, key=key, hue="k")
+    _box(sheet, step["state"], corner=(x, state), wide=wide, key=key, hue="v")
+    if step["input"] is None:
         return
-    bend, above, below = x + GAP / 2, y - RISE - HIGH / 2, y + HIGH + RISE + HIGH / 2
-    way = [[x, above], [bend, above], [bend, below], [x + GAP - SPACE, below]]
+    own = bool(step.get("own"))
+    _arrow(sheet, (center, below), (center, state + HIGH), dash=own)
+    if own:
+        _own_box(sheet, step["input"], corner=(x, below), wide=wide, key=key)
+    else:
+        _box(sheet, step["input"], corner=(x, below), wide=wide, key=key)
+
+
+def _onward(sheet: Sheet, step: Spec, *, start: Point, gap: float) -> None:
+    """From a state to the next one; both ways where it is also read backwards."""
+    x, y = start
+    if not step.get("both_ways"):
+        _arrow(sheet, start, (x + gap, y))
+        return
+    _arrow(sheet, (x, y - 5), (x + gap, y - 5))
+    _arrow(sheet, (x + gap, y + 5), (x, y + 5))
+
+
+def _feed(sheet: Sheet, *, start: Point, gap: float) -> None:
+    """From an output to the input of the next step, which it becomes."""
+    x, y = start
+    bend = x + gap / 2
+    end = x + gap - SPACE
+    above, below = y - FLOOR, y + FLOOR
+    way = [[x, above], [bend, above], [bend, below], [end, below]]
     sheet.line(way, "soft", width=STROKE, dash=True)
     _tip(sheet, way[-1], (1.0, 0.0))
 
 
 def _arrow(sheet: Sheet, start: Point, end: Point, *, dash: bool = False) -> None:
     """A straight arrow, across or upright."""
-    (x, y), (right, low) = start, end
+    x, y = start
+    right, low = end
     long = abs(right - x) + abs(low - y)
-    across, down = (right - x) / long, (low - y) / long
+    across = (right - x) / long
+    down = (low - y) / long
     reached = (right - SPACE * across, low - SPACE * down)
-    sheet.line([start, reached], "soft", width=STROKE, **({"dash": True} if dash else {}))
+    more = {"dash": True} if dash else {}
+    sheet.line([start, reached], "soft", width=STROKE, **more)
     _tip(sheet, reached, (across, down))
 
 
 def _tip(sheet: Sheet, end: Point, way: tuple[float, float]) -> None:
     """The tip of an arrow that goes some way."""
-    (x, y), (across, down) = end, way
-    back, side = (x - TIP * across, y - TIP * down), (TIP * down, TIP * across)
-    points = [
-        [back[0] - side[0], back[1] - side[1]],
-        [x, y],
-        [back[0] + side[0], back[1] + side[1]],
-    ]
-    sheet.line(points, "soft", width=STROKE)
+    x, y = end
+    across, down = TIP * way[0], TIP * way[1]
+    one = [x - across - down, y - down - across]
+    other = [x - across + down, y - down + across]
+    sheet.line([one, [x, y], other], "soft", width=STROKE)
 
 
-def _box(
-    sheet: Sheet, corner: Point, label: str, *, wide: float, keys: list[str], hue: str = "", own: bool = False
-) -> None:
-    """A box with a label in its middle; what the network reads of its own output has a dashed edge."""
-    (x, y), shown = corner, cut(label, min(LONGEST, int((wide - 4) / width_of("x", SIZE))))
-    edge = "none" if own else "line" if hue else "soft"
-    sheet.rect(x, y, size=(wide, HIGH), fill=hue or "paper", stroke=edge, tip=label, keys=keys)
-    if own:
-        around = [[x, y], [x + wide, y], [x + wide, y + HIGH], [x, y + HIGH], [x, y]]
-        sheet.line(around, "soft", dash=True, keys=keys)
-    ink = "black" if hue else "soft" if own else "ink"
-    more = {"mono": True, "anchor": "middle", "fill": ink, "keys": keys}
+def _box(sheet: Sheet, label: str, *, corner: Point, wide: float, key: str, hue: str = "") -> None:
+    """A box with a label; states and outputs have a color."""
+    x, y = corner
+    edge = "line" if hue else "soft"
+    sheet.rect(x, y, size=(wide, HIGH), fill=hue or "paper", stroke=edge, tip=label, keys=[key])
+    _label(sheet, label, corner=corner, wide=wide, key=key, ink="black" if hue else "ink")
+
+
+def _own_box(sheet: Sheet, label: str, *, corner: Point, wide: float, key: str) -> None:
+    """What a network reads of its own output: with a dashed edge."""
+    x, y = corner
+    right, low = x + wide, y + HIGH
+    sheet.rect(x, y, size=(wide, HIGH), fill="paper", tip=label, keys=[key])
+    edge = [[x, y], [right, y], [right, low], [x, low], [x, y]]
+    sheet.line(edge, "soft", dash=True, keys=[key])
+    _label(sheet, label, corner=corner, wide=wide, key=key, ink="soft")
+
+
+def _label(sheet: Sheet, label: str, *, corner: Point, wide: float, key: str, ink: str) -> None:
+    """A label in the middle of its box."""
+    x, y = corner
+    fits = int((wide - 4) / width_of("x", SIZE))
+    shown = cut(label, min(LONGEST, fits))
+    more = {"mono": True, "anchor": "middle", "fill": ink, "keys": [key]}
     sheet.text(x + wide / 2, y + 15, text=shown, size=SIZE, **more)
 
 
-def _brackets(sheet: Sheet, steps: list[Spec], lap: range, *, corner: Point, wide: float) -> None:
+def _brackets(sheet: Sheet, steps: list[Spec], lap: range, *, corner: Point, columns: Columns) -> None:
     """Below the inputs: which network the columns belong to."""
     left, y = corner
-    names = dict.fromkeys(steps[at].get("network", "") for at in lap)
-    for name in filter(None, names):
-        own = [at - lap.start for at in lap if steps[at].get("network") == name]
-        start, end = left + own[0] * (wide + GAP), left + own[-1] * (wide + GAP) + wide
-        sheet.line([[start, y], [start, y + 4], [end, y + 4], [end, y]], "soft", width=1.0)
-        sheet.note((start + end) / 2, y + BRACKET - 6, text=name, anchor="middle")
+    low = y + 4
+    networks = [steps[at].get("network", "") for at in lap]
+    for name in filter(None, dict.fromkeys(networks)):
+        own = [at for at, network in enumerate(networks) if network == name]
+        start = left + columns.x(own[0])
+        end = left + columns.x(own[-1]) + columns.wide
+        sheet.line([[start, y], [start, low], [end, low], [end, y]], "soft", width=1.0)
+        sheet.note((start + end) / 2, y + 18, text=name, anchor="middle")
