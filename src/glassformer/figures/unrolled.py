@@ -120,7 +120,12 @@ def _feed(sheet: Sheet, *, start: Point, gap: float) -> None:
     bend = x + gap / 2
     end = x + gap - SPACE
     above, below = y - FLOOR, y + FLOOR
-    way = [[x, above], [bend, above], [bend, below], [end, below]]
+    way = [
+        [x, above],
+        [bend, above],
+        [bend, below],
+        [end, below],
+    ]
     sheet.line(way, "soft", width=STROKE, dash=True)
     _tip(sheet, way[-1], (1.0, 0.0))
 
@@ -160,7 +165,13 @@ def _own_box(sheet: Sheet, label: str, *, corner: Point, wide: float, key: str) 
     x, y = corner
     right, low = x + wide, y + HIGH
     sheet.rect(x, y, size=(wide, HIGH), fill="paper", tip=label, keys=[key])
-    edge = [[x, y], [right, y], [right, low], [x, low], [x, y]]
+    edge = [
+        [x, y],
+        [right, y],
+        [right, low],
+        [x, low],
+        [x, y],
+    ]
     sheet.line(edge, "soft", dash=True, keys=[key])
     _label(sheet, label, corner=corner, wide=wide, key=key, ink="soft")
 
@@ -183,5 +194,11 @@ def _brackets(sheet: Sheet, steps: list[Spec], lap: range, *, corner: Point, col
         own = [at for at, network in enumerate(networks) if network == name]
         start = left + columns.x(own[0])
         end = left + columns.x(own[-1]) + columns.wide
-        sheet.line([[start, y], [start, low], [end, low], [end, y]], "soft", width=1.0)
+        edge = [
+            [start, y],
+            [start, low],
+            [end, low],
+            [end, y],
+        ]
+        sheet.line(edge, "soft", width=1.0)
         sheet.note((start + end) / 2, y + 18, text=name, anchor="middle")
