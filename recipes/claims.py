@@ -1,10 +1,11 @@
 """What the articles say about translation, measured on the models of recipes/multi30k.py.
 
-    python recipes/claims.py DATA runs/multi30k [--write docs]
+    python recipes/claims.py DATA runs/multi30k -o docs/multi30k.json
 
 The three test sets of Multi30k are pooled. Intervals hold 95 %: of BLEU by drawing sentences again (1,000 times),
 of shares by Wilson's formula. Words are linked by a lexicon that is learned from the training pairs (IBM model
-1): a link is a German word whose likeliest English word is in the reference. Written: claims.json.
+1): a link is a German word whose likeliest English word is in the reference. The file also has the runs' own
+figures; docs/multi30k.py makes a page of it.
 """
 
 import argparse
@@ -17,19 +18,21 @@ from typing import Any
 
 import numpy as np
 import torch
-from multi30k import TESTS, VARIANTS, loaded, read
+from multi30k import TESTS, VARIANTS, loaded, read, table
 
 import glassformer as gf
 from glassformer.data.pairs import Pair
 from glassformer.durable import replace_file
-from glassformer.tasks.evaluate_pairs import scorer
+from glassformer.tasks.evaluate_pairs import scorer, target_loss
 from glassformer.tasks.translate import Translator
+from glassformer.tokenizers.tokenizer import source_tokenizer
 
 LENGTHS = ((1, 8), (9, 10), (11, 12), (13, 15), (16, 99))  # words of a source
 POSITIONS = 5  # equal parts of a source
 SURE, OFTEN = 0.4, 5  # the least probability of a link, and how often its German word must occur
 FAR = 0.2  # of a sentence's length: what lies further from the diagonal is off it
 DRAWN = 1000
+DRIFT = ("additive-before", "scheduled", "parallel", "professor", "last", "transformer")
 WORD = re.compile(r"\w+")
 
 
@@ -37,7 +40,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure what the articles claim.")
     parser.add_argument("data", type=Path, help="the folder that holds multi30k")
     parser.add_argument("runs", type=Path, help="the folder of the runs")
-    parser.add_argument("--write", type=Path, help="write claims.json into this folder")
+    parser.add_argument("-o", "--output", type=Path, required=True, help="the file to write")
     asked = parser.parse_args()
     pairs = [pair for test in TESTS for pair in read(asked.data, test)]
     lexicon = Lexicon(read(asked.data, "train"))
@@ -45,7 +48,9 @@ def main() -> None:
     found = {name: lines for name, lines in found.items() if lines}
 
     claims = {
+        "table": table(asked.runs),
         "pairs": len(pairs),
+        "links": sum(len(lexicon.links(pair)) for pair in pairs),
         "lengths": {name: by_length(lines, pairs) for name, lines in found.items()},
         "recall": {name: by_position(lines, pairs, lexicon) for name, lines in found.items()},
         "diagonal": {
@@ -53,12 +58,13 @@ def main() -> None:
             for name in found
             if VARIANTS[name].changes.get("reads") not in ("last", "mean")
         },
-        "longer": {name: longer_than_trained(lines, pairs, asked.runs) for name, lines in found.items()},
+        "drift": {name: drift(loaded(asked.runs / f"{name}-1"), pairs) for name in DRIFT if name in found},
     }
-    text = json.dumps(claims, indent=1, ensure_ascii=False)
-    print(text)
-    if asked.write:
-        replace_file(asked.write / "claims.json", text + "\n")
+    if "short-transformer" in found:
+        claims["longer"] = {
+            name: longer_than_trained(lines, pairs, asked.runs) for name, lines in found.items()
+        }
+    replace_file(asked.output, json.dumps(claims, indent=1, ensure_ascii=False) + "\n")
 
 
 def written(folder: Path) -> list[str]:
@@ -100,6 +106,12 @@ def bleu(lines: Sequence[str], pairs: Sequence[Pair], chosen: Sequence[int]) -> 
     return {"sentences": len(chosen), "bleu": round(score.score, 2), "interval": round(score._ci, 2)}
 
 
+def drift(model: Translator, pairs: Sequence[Pair]) -> dict[str, float]:
+    """The loss behind the true tokens, and behind the model's own: what teacher forcing does not train for."""
+    found = [target_loss(model, pairs, name="pooled", own=own).loss for own in (False, True)]
+    return {"true": round(found[0], 4), "own": round(found[1], 4)}
+
+
 class Lexicon:
     """The likeliest English word of German words, learned from pairs by IBM model 1."""
 
@@ -119,8 +131,8 @@ class Lexicon:
                 targets += [numbers[1][word]] * len(ids)
                 places += [place] * len(ids)
                 place += 1
-        source, at = np.array(sources), np.array(places)
-        codes, links = np.unique(source * len(numbers[1]) + np.array(targets), return_inverse=True)
+        at = np.array(places)
+        codes, links = np.unique(np.array(sources) * len(numbers[1]) + np.array(targets), return_inverse=True)
         chance = np.ones(len(codes))
         from_source = codes // len(numbers[1])
         for _ in range(rounds):
@@ -229,9 +241,8 @@ def looks(model: Translator, pair: Pair, links: Sequence[tuple[int, int]]) -> It
 
 def owners(model: Translator, ids: Sequence[int], text: str, *, source_side: bool) -> list[int]:
     """For every token the number of the word that it begins or belongs to; -1 for tags and ends."""
-    tokenizer = model.tokenizer
-    if source_side and tokenizer.source is not None:
-        tokenizer = tokenizer.source
+    assert model.tokenizer is not None
+    tokenizer = source_tokenizer(model.tokenizer) if source_side else model.tokenizer
     special = set(tokenizer.special.values())
     spans = [[len(text[:end].encode()) for end in match.span()] for match in WORD.finditer(text)]
     found, at = [], 0

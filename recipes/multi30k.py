@@ -1,7 +1,6 @@
 """German to English on Multi30k: every way a decoder may read the source, trained alike, and the Transformer.
 
     python recipes/multi30k.py DATA runs/multi30k [--only NAME …] [--threads 1]
-    python recipes/multi30k.py DATA runs/multi30k --table docs
 
 DATA holds multi30k. Every run is a folder NAME-SEED: the model, figures.json (BLEU by sacrebleu, lower-cased,
 tokenized by 13a; seconds; BLEU on 500 validation pairs as the training went on) and what it wrote for the
@@ -76,11 +75,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS), help="these variants")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="these seeds")
     parser.add_argument("--threads", type=int, default=1, help="threads of a training")
-    parser.add_argument("--table", type=Path, help="train nothing; write multi30k.json into this folder")
     asked = parser.parse_args()
-    if asked.table:
-        replace_file(asked.table / "multi30k.json", json.dumps(table(asked.out), indent=1) + "\n")
-        return
     torch.set_num_threads(asked.threads)
     for name in asked.only:
         for seed in asked.seeds[: VARIANTS[name].seeds]:
@@ -116,7 +111,8 @@ def training(variant: Variant, seed: int, *, data: Path, folder: Path) -> dict[s
     noted, shown = folder / "curve.json", read(data, "val")[:SHOWN]
     curve = json.loads(noted.read_text()) if noted.is_file() else []
     seconds = curve[-1]["seconds"] if curve else 0.0
-    facts, exported, begun = {}, None, time.perf_counter()
+    facts: dict[str, Any] = {"tokens": learned(folder)}
+    exported, begun = None, time.perf_counter()
     for event in train(recipe.changed(**found), folder):
         if isinstance(event, Stepped):
             seconds += time.perf_counter() - begun
@@ -139,6 +135,13 @@ def training(variant: Variant, seed: int, *, data: Path, folder: Path) -> dict[s
         "tokens_per_second": round(facts["tokens"] / seconds, 1),
         "curve": curve,
     }
+
+
+def learned(folder: Path) -> int:
+    """The target tokens that a run has learned from so far."""
+    file = folder / "metrics.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
+    return max((line.get("tokens", 0) for line in lines), default=0)
 
 
 def loaded(folder: Path) -> Translator:

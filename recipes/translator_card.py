@@ -107,10 +107,11 @@ def it(model: Translator) -> Iterator[str]:
         places = {
             word: [n for n, one in enumerate(words) if one and word.startswith(one)] for word in (meant, last)
         }
-        rows = []
+        rows: list[tuple[int, int, float, float]] = []
         for layer, pattern in enumerate(seen.values()):
             for head, weights in enumerate(pattern[0, :, from_it]):
-                rows.append((layer, head, *(float(weights[places[word]].sum()) for word in (meant, last))))
+                to_noun, to_adjective = (float(weights[places[word]].sum()) for word in (meant, last))
+                rows.append((layer, head, to_noun, to_adjective))
         yield f"{SENTENCE.format(last)} Tokens: {' '.join(words)}. An even share is {1 / len(ids):.1%} a token.\n"
         yield f"| layer.head | it → {meant} | it → {last} |\n|---|---|---|"
         for layer, head, noun, adjective in sorted(rows, key=lambda row: -max(row[2:]))[:STRONG]:

@@ -10,6 +10,7 @@ from glassformer.answers import QUESTIONS, ask
 from glassformer.answers.answer import Answer, Text
 from glassformer.tasks import library
 from glassformer.tasks.complete import LanguageModel
+from glassformer.tasks.shapes import shapes
 
 
 class Swept(NamedTuple):
@@ -98,4 +99,15 @@ def _of_translation(name: str, text: str) -> list[Answer]:
     source = " ".join(text.split()[:12])
     out = small_translator(name=name, context=1200).translate(source, to="fr", max_new_tokens=4)
     steps = small_translator("seq2seq", name=name).translate(source, to="fr", max_new_tokens=4)
-    return [out.alignment(), out.journey(), out.targets(), steps.unroll()]
+    off = [{"site": "decoder.attn.context", "do": "zero"}]
+    model = small_translator(name=name, layers=1)
+    ablated = model.ablate_heads([("She liked", "a park")], to="fr", max_new_tokens=2)
+    return [
+        out.alignment(),
+        out.journey(),
+        out.targets(),
+        steps.unroll(),
+        steps.edited(off),
+        ablated,
+        shapes(),
+    ]

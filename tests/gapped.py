@@ -23,6 +23,8 @@ def with_gaps() -> list[dict[str, Any]]:
         {"kind": "boxes", "rows": []},
         {"kind": "tree", "nodes": [], "scale": scale},
         {"kind": "tree", "nodes": [{"parent": None, "label": "", "value": None, "note": ""}], "scale": scale},
+        {"kind": "unrolled", "steps": []},
+        {"kind": "unrolled", "steps": [{"input": None, "state": "", "output": None}]},
         {"kind": "panels", "panels": []},
         {"kind": "matrix", "rows": ["a"], "columns": ["b"], "values": [[None]], "scale": scale, "void": "–"},
     ]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from glassformer.tasks.complete import complete as generate
     from glassformer.tasks.completion import Completion as Completion
     from glassformer.tasks.load import load as load
+    from glassformer.tasks.shapes import shapes as shapes
     from glassformer.tokenizers import Tokenizer as Tokenizer
     from glassformer.tokenizers import train_tokenizer as train_tokenizer
     from glassformer.trace import trace as trace
@@ -39,6 +40,7 @@ _HOMES = {
     "fit": ("glassformer.training.loop", "fit"),
     "generate": ("glassformer.tasks.complete", "complete"),
     "load": ("glassformer.tasks.load", "load"),
+    "shapes": ("glassformer.tasks.shapes", "shapes"),
     "trace": ("glassformer.trace", "trace"),
     "train_tokenizer": ("glassformer.tokenizers", "train_tokenizer"),
     "verify": ("glassformer.verification.verify", "verify"),
@@ -52,6 +54,7 @@ __all__ = [
     "fit",
     "generate",
     "load",
+    "shapes",
     "trace",
     "train_tokenizer",
     "verify",

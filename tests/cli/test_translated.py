@@ -102,3 +102,61 @@ def test_other_verbs_say_where_to_ask(printed, folder: str) -> None:
     assert "writes from a source: ask about a translation, as in glass translate --attention" in words
     assert "sinusoidal positions, width 128" in printed("attention", "--positions")
     assert "TEXT does not go with --positions" in printed("attention", "--positions", "a", code=2)
+
+
+def edited(folder: str, *flags: str) -> list[str]:
+    return ["translate", "-m", folder, "--to", "fr", "-n", "6", *flags, SOURCE]
+
+
+def test_edits_side_by_side(printed, recurrent: str, tmp_path: Path) -> None:
+    """The same edits as flags, as JSON and as a file give the answer that Python gives."""
+    kept = tmp_path / "edits.json"
+    flags = ["--patch", "decoder.attn.context", "--from", "Lily was a girl.", "--scale", "decoder.out=-3"]
+    found = json.loads(printed(*edited(recurrent, *flags, "--save", str(kept), "--json")))
+    listed = [
+        {"site": "decoder.out", "do": "scale", "by": -3},
+        {"site": "decoder.attn.context", "do": "patch", "from": "Lily was a girl."},
+    ]
+    assert json.loads(kept.read_text()) == listed
+    assert found["kind"] == "edited"
+    assert found["values"]["text"] != found["values"]["edited"]
+    for given in (str(kept), json.dumps(listed)):
+        assert json.loads(printed(*edited(recurrent, "--edit", given, "--json"))) == found
+
+    single = printed(*edited(recurrent, "--edit", json.dumps(listed[0]), "--json"))
+    assert "decoder.attn" not in json.loads(single)["caption"]
+
+    model = gf.load(recurrent)
+    assert isinstance(model, Translator)
+    right = model.translate(SOURCE, to="fr", max_new_tokens=6, edits=listed)
+    assert found["values"]["edited"] == right.text.strip()
+    shown = printed(*edited(recurrent, "--edit", str(kept)))
+    assert "\nplain: " in shown
+    assert "\nedited: " in shown
+
+
+def test_a_question_about_an_edited_translation(printed, folder: str, tmp_path: Path) -> None:
+    """It is replayed with its edits; without a question both are drawn."""
+    flags = ["--zero", "decoder.blocks.1.cross.scores", "--at", "1"]
+    found = json.loads(printed(*edited(folder, *flags, "--alignment", "--head", "1.2", "--json")))
+    weights = np.array(found["values"]["weights"])
+    np.testing.assert_allclose(weights[1], 1 / weights.shape[1], atol=1e-6)
+    picture = tmp_path / "edited.svg"
+    assert printed(*edited(folder, "--zero", "encoder.blocks.0.attn.mix[1]", "-o", str(picture))) == ""
+    assert "the same tokens, with the edits" in picture.read_text()
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--patch", "embed"], "--patch needs --from"),
+        (["--from", "x"], "--from needs --patch"),
+        (["--save", "x.json"], "--save needs an edit"),
+        (["--edit", "[{]"], "--edit: is not JSON"),
+        (["--zero", "encoder.blocks.0.attn", "--split"], "an edit is about one text, without --split"),
+        (["--zero", "encoder.blocks.9.attn"], "no site matches 'encoder.blocks.9.attn'"),
+    ],
+)
+def test_edits_that_do_not_fit(printed, folder: str, flags: list[str], words: str) -> None:
+    """Exit code 2, one sentence."""
+    assert words in printed(*edited(folder, *flags), code=2)

@@ -355,3 +355,22 @@ def test_an_edit_of_both_stacks(translation: Reading) -> None:
             seen = translation.run("encoder.blocks.0.mlp.out", "decoder.blocks.0.mlp.out")
             assert not seen["decoder.blocks.0.mlp.out"][0, at].any()
             assert mistaken or not seen["encoder.blocks.0.mlp.out"][0, at].any()
+
+
+def test_keys_are_hidden(pair: Pair) -> None:
+    """Attention knockout: far below 0, a score is a mask; at once, behind a cache, and in a padded row."""
+    net, ids, hidden = pair.ours, [5, 17, 60, 2, 9, 33], 2
+    edits = [Edit("blocks.*.attn.scores", "add", value=np.array(-1e9), keys=(hidden,), at=(4, 5))]
+    mask = torch.zeros(6, 6)
+    mask[4:, hidden] = -1e9
+    by_hand = {"blocks.*.attn.scores": lambda scores: scores + mask}
+    right = reading(pair, ids).run("logits", last=False, edits=by_hand)["logits"][0]
+    with module.edited(net, edits):
+        found = all_logits(reading(pair, ids))
+        cache = net.new_cache(2, 9, padding=np.array([0, 2]))
+        rows = np.array([[1, 2, *ids[:4]], [0, 0, *ids[:4]]])
+        net.step(rows, cache)
+        stepped = [net.step(np.array([[token]] * 2), cache)[1] for token in ids[4:]]
+    torch.testing.assert_close(found, right, rtol=0, atol=1e-9)
+    assert not torch.allclose(found, all_logits(reading(pair, ids)))
+    np.testing.assert_allclose(np.stack(stepped), right[4:].numpy(), atol=1e-4)

@@ -67,6 +67,16 @@ def test_it_learns_to_read_backwards(data: str, tmp_path: Path) -> None:
     assert 'kind = "transformer"' in card
 
 
+def test_pairs_that_are_gone_when_the_model_is_saved(data: str, tmp_path: Path) -> None:
+    """What was read is known: the training goes on, and the card names it."""
+    events = train(Recipe().changed(data=[data], **FLAGS | SHORT), tmp_path / "run")
+    next(one for one in events if isinstance(one, Started))
+    digits = hashlib.sha256(Path(data).read_bytes()).hexdigest()[:16]
+    Path(data).unlink()
+    assert any(isinstance(one, Finished) for one in events)
+    assert f"`pairs.tsv` (sha256 {digits} …)" in (tmp_path / "run" / "model" / "card.md").read_text()
+
+
 def test_killed_and_resumed(data: str, tmp_path: Path) -> None:
     """Every loss, evaluation and preview, and the bytes of the model, are those of a run that was not killed."""
     how: dict[str, Any] = {

@@ -67,6 +67,7 @@ QUESTIONS: dict[str, Question] = {
     "unroll": Question(
         "unroll", "a recurrent network reads state by state, and writes word by word", SOURCE | RECURRENT
     ),
+    "shapes": Question("shapes", "the shapes of recurrent networks: one to many, many to one, many to many"),
     "journey": Question(
         "journey", "one written word, through encoder and decoder", CAUSAL | SOURCE | ATTENDS | LAYERS
     ),
@@ -81,7 +82,9 @@ QUESTIONS: dict[str, Question] = {
     "edit": Question(
         "edits", "change heads, neurons or layers, and compare what the model predicts", CAUSAL | WRITES
     ),
+    "edited": Question("edited", "a translation, with edits and without", CAUSAL | SOURCE),
     "sweep": Question("edits", "activation patching: where two texts differ inside", CAUSAL),
+    "head_ablation": Question("ablation", "the score of a model without each of its heads", ATTENDS),
     "diff": Question("diff", "two models on one text, token by token", CAUSAL | LAYERS),
     "cache": Question("cache", "what each step computes and finds in the KV cache", WRITES | ATTENDS),
     "parameters": Question("model", "where a model's parameters are"),

@@ -4,13 +4,16 @@
      {"site": "blocks.*.mlp", "do": "mean", "over": ["Once upon a time", "The dog ran"]},
      {"site": "blocks.3.mlp.neurons[17]", "do": "scale", "by": 3},
      {"site": "blocks.2.out", "do": "patch", "from": "The boy lost", "at": [1]},
-     {"site": "blocks.3.out", "do": "add", "by": 4, "pairs": [["I am happy", "I am sad"]]}]
+     {"site": "blocks.3.out", "do": "add", "by": 4, "pairs": [["I am happy", "I am sad"]]},
+     {"site": "decoder.blocks.*.cross.scores", "do": "add", "value": -1e9, "keys": [2]}]
 
-Instead of `over`, `from` and `pairs` there may be a `value`: numbers.
+Instead of `over`, `from` and `pairs` there may be a `value`: numbers. Texts of a model that reads a source
+are sources; what its decoder computes is that of its own translation of them.
 """
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -45,6 +48,7 @@ from glassformer.files import MEGABYTE, parse_value, read_text
 from glassformer.generation.sampling import log_softmax
 
 if TYPE_CHECKING:
+    from glassformer.explain.reading import Reading
     from glassformer.trace import Tracer
 
 Edits = str | Path | Sequence[Mapping[str, Any]]
@@ -53,7 +57,7 @@ LARGEST_FILE = 64 * MEGABYTE  # values for a long text of a large model
 LARGEST = sys.float_info.max
 FARTHEST = 1 << 40  # a position, counted from either end; no text is longer
 
-# What each edit takes beside `site`, `do` and `at`; the first name is that of a value made of texts.
+# What each edit takes beside `site`, `do`, `at` and `keys`; the first name is that of a value made of texts.
 KNOWN = {
     "zero": (),
     "scale": ("by",),
@@ -80,20 +84,26 @@ def _sites(lm: Reader) -> "Tracer":
         return editing.sites(lm.net)
 
 
-def read_edits(lm: Reader, given: Edits, *, progress: Progress = silent) -> list[editing.Edit]:
-    """The edits of a list, or of a file that holds one."""
+def read_edits(
+    lm: Reader,
+    given: Edits,
+    *,
+    read: "Callable[[str], Reading] | None" = None,
+    progress: Progress = silent,
+) -> list[editing.Edit]:
+    """The edits of a list, or of a file that holds one; `read` reads the texts that they name."""
+    reading = cache(read or lm.reading_of)  # a glob of many sites names one text
     listed = read_file(Path(given)) if isinstance(given, str | Path) else _list(given, "edits")
     sites = _sites(lm)
     found = []
     for n, one in enumerate(listed):
         checked = _check(one, f"edit {n}")
-        at = checked.get("at")
+        at, keys = (None if one is None else tuple(one) for one in (checked.get("at"), checked.get("keys")))
         lm.check_sites([checked["site"]])
         for site in sites.addresses(checked["site"]):  # a glob is each of its sites
-            value = _value(lm, checked, site, where=f"edit {n}", progress=progress)
-            positions = None if at is None else tuple(at)
+            value = _value(reading, checked, site, where=f"edit {n}", progress=progress)
             by = float(checked.get("by", 1.0))
-            found.append(editing.Edit(site, checked["do"], by, positions, value))
+            found.append(editing.Edit(site, checked["do"], by, at, value, keys))
     return found
 
 
@@ -122,7 +132,7 @@ def _check(given: Any, where: str) -> Mapping[str, Any]:
     do = given["do"]
     if do not in KNOWN:
         raise InputError(f"{where}: do {do!r} is none of {', '.join(KNOWN)}")
-    takes = ("site", "do", "at", *KNOWN[do])
+    takes = ("site", "do", "at", "keys", *KNOWN[do])
     for key in given:
         if key not in takes:
             raise InputError(f"{where}: {do} takes no {key!r}; it takes {', '.join(takes)}")
@@ -135,6 +145,9 @@ def _check(given: Any, where: str) -> Mapping[str, Any]:
     at = given.get("at")
     if at is not None and not _is_positions(at):
         raise InputError(f"{where}: 'at' must be a list of positions, as in [0, -1], not {_shown(at)}")
+    keys = given.get("keys")
+    if keys is not None and (not _is_positions(keys) or min(keys) < 0):
+        raise InputError(f"{where}: 'keys' must be a list of positions from 0 on, not {_shown(keys)}")
     return given
 
 
@@ -158,7 +171,7 @@ def _shown(value: Any) -> str:
 
 
 def _value(
-    lm: Reader, given: Mapping[str, Any], site: str, *, where: str, progress: Progress
+    read: "Callable[[str], Reading]", given: Mapping[str, Any], site: str, *, where: str, progress: Progress
 ) -> Array | None:
     """The numbers that are given, or what the model computes at the site on the texts that are."""
     do = given["do"]
@@ -174,7 +187,7 @@ def _value(
     if source == "from":
         if not isinstance(texts, str):
             raise InputError(f"{where}: 'from' must be a text")
-        found = editing.values_at(lm.reading(lm.encode(texts)), [site])
+        found = editing.values_at(read(texts), [site])
         return numbers(found[site])
 
     if not isinstance(texts, list | tuple):
@@ -182,13 +195,11 @@ def _value(
     if source == "over":
         if not all(isinstance(text, str) for text in texts):
             raise InputError(f"{where}: 'over' must be a list of texts")
-        readings = [lm.reading(lm.encode(text)) for text in texts]
-        return editing.mean_over(readings, site, progress=progress)
+        return editing.mean_over([read(text) for text in texts], site, progress=progress)
 
     if not all(_is_pair(pair) for pair in texts):
         raise InputError(f"{where}: 'pairs' must be a list of two texts each: toward which, away from which")
-    pairs = [(lm.reading(lm.encode(one)), lm.reading(lm.encode(other))) for one, other in texts]
-    return editing.direction(pairs, site)
+    return editing.direction([(read(one), read(other)) for one, other in texts], site)
 
 
 def _numbers(value: Any, where: str) -> Array:
@@ -270,7 +281,7 @@ def edit(
     best = _likeliest(before, after, k)
     divergence = max(0.0, float((np.exp(before) * (before - after)).sum()))  # rounding can make 0 negative
     caption = (
-        f"{text.name}: the next token before and after {_described(listed)} "
+        f"{text.name}: the next token before and after {described(listed)} "
         f"(KL divergence {divergence:.3f} nats)"
     )
     if max_new_tokens:
@@ -313,7 +324,8 @@ def _likeliest(before: Array, after: Array, k: int) -> list[int]:
     return sorted(dict.fromkeys(both), key=lambda id: -max(before[id], after[id]))
 
 
-def _described(edits: Sequence[Mapping[str, Any]]) -> str:
+def described(edits: Sequence[Mapping[str, Any]]) -> str:
+    """What edits do, in one line."""
     words = [
         f"{NAMES[one['do']]} {one['site']}" + (f" by {one['by']:g}" if "by" in one else "") for one in edits
     ]

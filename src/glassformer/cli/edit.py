@@ -14,8 +14,14 @@ from glassformer.errors import InputError
 
 if TYPE_CHECKING:
     from glassformer.answers.answer import Answer
+    from glassformer.tasks.model import Model
 
 ADDRESS = "blocks.2.attn.mix[1] (a head), blocks.3.mlp.neurons[17], blocks.2.attn, blocks.*.mlp"
+STEERED = "Where to steer; None: the end of the middle block."
+SWEPT = (
+    " With --sweep, what to patch: blocks.*.attn.mix[*] is every head;"
+    " None: the end of every block, blocks.*.out."
+)
 Edit = dict[str, Any]
 
 
@@ -23,7 +29,7 @@ Edit = dict[str, Any]
 class Changes:
     """The edits that a command line names."""
 
-    file_of_edits: Path | None
+    listed: Path | list[Edit] | None
     zero: tuple[str, ...]
     mean: tuple[str, ...]
     scale: tuple[str, ...]
@@ -34,18 +40,19 @@ class Changes:
     away: str | None
     by: float
     site: str
+    save: Path | None
 
     def any(self) -> bool:
         """Whether an edit is named."""
-        edits = (self.file_of_edits, self.zero, self.mean, self.scale, self.patch, self.toward)
+        edits = (self.listed is not None, self.zero, self.mean, self.scale, self.patch, self.toward)
         return any(edits)
 
-    def check(self) -> None:
-        """Refuse flags that do not go together, before anything is loaded."""
+    def check(self, *, sweep: bool = False) -> None:
+        """Refuse flags that do not go together, before anything is loaded; `sweep`: the verb has one."""
         if self.source is not None and not self.patch:
-            raise InputError("--from needs --patch or --sweep")
+            raise InputError(f"--from needs --patch{' or --sweep' * sweep}")
         if self.site and self.toward is None:
-            raise InputError("--site needs --toward and --away, or --sweep")
+            raise InputError(f"--site needs --toward and --away{', or --sweep' * sweep}")
         if self.patch and self.source is None:
             raise InputError("--patch needs --from, the text to take it from")
         if (self.toward is None) != (self.away is None):
@@ -53,32 +60,48 @@ class Changes:
         if self.toward is None:
             flags.refuse("by", why="needs --toward and --away")
         if not self.any():
-            raise InputError(
-                "name an edit: --zero, --mean, --scale, --patch, --toward and --away, or --edit FILE"
-            )
-        if not (self.zero or self.mean or self.scale or self.patch or self.toward):
+            flags.refuse("save", "at", why="needs an edit: --zero, --mean, --scale, --patch or --edit")
+        elif not (self.zero or self.mean or self.scale or self.patch or self.toward):
             flags.refuse("at", why="is for the edits of flags; those of a file have an 'at' of their own")
 
-    def edits(self, request: Request) -> list[Edit]:
-        """The edits of the file, then those of the flags."""
+    def edits(self, prompt: str, model: "Model") -> list[Edit]:
+        """The edits of --edit, then those of the flags."""
         edits: list[Edit] = [{"site": one, "do": "zero"} for one in self.zero]
-        edits += [{"site": one, "do": "mean", "over": [request.prompt]} for one in self.mean]
+        edits += [{"site": one, "do": "mean", "over": [prompt]} for one in self.mean]
         edits += [parse_scale(one) for one in self.scale]
         edits += [{"site": one, "do": "patch", "from": self.source} for one in self.patch]
         if self.toward is not None:
-            stack = request.lm.net.stacks[-1]
-            site = self.site or stack.site(stack.layers // 2, "out")
-            edits.append({"site": site, "do": "add", "by": self.by, "pairs": [[self.toward, self.away]]})
+            site, pairs = self._steered(model), [[self.toward, self.away]]
+            edits.append({"site": site, "do": "add", "by": self.by, "pairs": pairs})
         if self.at:
             edits = [one | {"at": list(self.at)} for one in edits]
         return [*self._read(), *edits]
 
+    def save_as_file(self, edits: list[Edit]) -> None:
+        """Write them to the file of --save, if there is one."""
+        if self.save is None:
+            return
+        from glassformer.figures.view import write
+
+        write(self.save, (json.dumps(edits, ensure_ascii=False, indent=2) + "\n").encode())
+        log(str(self.save))
+
+    def _steered(self, model: "Model") -> str:
+        """Where to steer: as typed, or the end of the middle block."""
+        if self.site:
+            return self.site
+        if not model.net.stacks:
+            raise InputError(f"--toward needs --site: {model.name} has no blocks")
+        stack = model.net.stacks[-1]
+        middle: str = stack.site(stack.layers // 2, "out")
+        return middle
+
     def _read(self) -> list[Edit]:
-        if self.file_of_edits is None:
+        if self.listed is None:
             return []
         from glassformer.answers.edits import read_file
 
-        return read_file(self.file_of_edits)
+        return self.listed if isinstance(self.listed, list) else read_file(self.listed)
 
 
 def parse_scale(given: str) -> Edit:
@@ -88,6 +111,27 @@ def parse_scale(given: str) -> Edit:
         return {"site": address, "do": "scale", "by": flags.parse_number(number)}
     except ValueError:
         raise InputError(f"--scale {given[:100]!r} is not ADDRESS=NUMBER, as in blocks.2.attn=0.5") from None
+
+
+def changes_flags(addresses: str, *, sweep: bool = False) -> flags.Decorator:
+    """The flags of edits, of a verb that has a sweep or not."""
+    again = "may be given several times."
+    return flags.group(
+        Changes,
+        "changes",
+        option("--edit", "listed", type=flags.EDITS, help=flags.EDIT),
+        option("--zero", multiple=True, help=f"Switch off: {addresses}; {again}"),
+        option("--mean", multiple=True, help=f"Put its mean over the text in its place; {again}"),
+        option("--scale", multiple=True, help=f"ADDRESS=NUMBER: times a number; {again}"),
+        option("--patch", multiple=True, help=f"Put in what it is on the text of --from; {again}"),
+        option("--from", "source", type=TEXT, help=f"The other text, for --patch{' and --sweep' * sweep}."),
+        option("--at", multiple=True, type=int, help=f"Only at this position (-1: the last); {again}"),
+        option("--toward", type=TEXT, help="Steer: toward what this text ends in …"),
+        option("--away", type=TEXT, help="… and away from what that one ends in, at --site."),
+        option("--by", default=1.0, help="How strongly to steer."),
+        option("--site", default="", show_default=False, help=STEERED + (SWEPT if sweep else "")),
+        option("--save", type=PATH, help="Also write the edits to a file, for --edit."),
+    )
 
 
 @dataclass(frozen=True)
@@ -115,25 +159,7 @@ class Comparison:
 
 
 @flags.verb
-@option("--edit", "file_of_edits", type=PATH, help="A file of edits: a list in JSON.")
-@option("--zero", multiple=True, help=f"Switch off: {ADDRESS}; may be given several times.")
-@option("--mean", multiple=True, help="Put its mean over the text in its place; may be given several times.")
-@option("--scale", multiple=True, help="ADDRESS=NUMBER: times a number; may be given several times.")
-@option("--patch", multiple=True, help="Put in what it is on the text of --from; may be given several times.")
-@option("--from", "source", type=TEXT, help="The other text, for --patch and --sweep.")
-@option(
-    "--at", multiple=True, type=int, help="Only at this position (-1: the last); may be given several times."
-)
-@option("--toward", type=TEXT, help="Steer: toward what this text ends in …")
-@option("--away", type=TEXT, help="… and away from what that one ends in, at --site.")
-@option("--by", default=1.0, help="How strongly to steer.")
-@option(
-    "--site",
-    default="",
-    show_default=False,
-    help="Where to steer; None: the end of the middle block. With --sweep, what to patch:"
-    " blocks.*.attn.mix[*] is every head; None: the end of every block, blocks.*.out.",
-)
+@changes_flags(ADDRESS, sweep=True)
 @switch("--sweep", help="Patch each site and position from --from, one at a time.")
 @option("--answer", type=TEXT, help="Sweep: the token that --from makes likelier …")
 @option("--not", "foil", type=TEXT, help="… than this one, which the text makes likely.")
@@ -141,14 +167,10 @@ class Comparison:
 @flags.temperature
 @flags.seed
 @option("-k", default=5, help="Compare the k likeliest next tokens.")
-@option("--save", type=PATH, help="Also write the edits to a file, for --edit.")
 @question
-@flags.collect(Changes, "changes")
 @flags.collect(Sweep, "sweep")
 @flags.collect(Comparison, "comparison")
-def edit(
-    request: Request, changes: Changes, sweep: Sweep, comparison: Comparison, save: Path | None
-) -> "Answer":
+def edit(request: Request, changes: Changes, sweep: Sweep, comparison: Comparison) -> "Answer":
     """Change heads, neurons or layers, and compare what the model predicts.
 
     \b
@@ -173,16 +195,14 @@ def edit(
         return run_sweep(request, changes, sweep=sweep)
 
     flags.only("an edit", "is no --sweep", others={"--answer": sweep.answer, "--not": sweep.foil})
-    changes.check()
-    edits = changes.edits(request)
+    changes.check(sweep=True)
+    if not changes.any():
+        raise InputError("name an edit: --zero, --mean, --scale, --patch, --toward and --away, or --edit")
     about = request.about  # before the bar: loading has messages of its own
+    edits = changes.edits(request.prompt, request.lm)
     with progress_bar("preparing the edits") as progress:
         found = ask("edit", about, edits=edits, progress=progress, **vars(comparison))
-    if save is not None:
-        from glassformer.figures.view import write
-
-        write(save, (json.dumps(edits, ensure_ascii=False, indent=2) + "\n").encode())
-        log(str(save))
+    changes.save_as_file(edits)
     return found
 
 

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glassformer.cli import flags
-from glassformer.cli.flags import Loading, argument, option, switch
-from glassformer.cli.printing import log, out, print_json
+from glassformer.cli.flags import Loading, Picture, argument, option, switch
+from glassformer.cli.printing import log, out, print_answer, print_json
 from glassformer.errors import InputError, counted
 
 if TYPE_CHECKING:
+    from glassformer.answers.ablation import HeadAblation
     from glassformer.cli.progress import Advance
     from glassformer.tasks.evaluate import Measurement
     from glassformer.tasks.evaluate_pairs import Metric
@@ -35,6 +36,7 @@ class Translations:
     reverse: bool = False
     num_beams: int | None = None
     drift: bool = False
+    ablate_heads: bool = False
 
 
 texts = flags.group(
@@ -53,6 +55,9 @@ translations = flags.group(
     switch("--reverse", help="Translate the targets of the pairs back into their sources."),
     option("--num-beams", type=int, help="Beams of the translations; none: the model's own, or 4."),
     switch("--drift", help="Also the loss when the model reads its own tokens instead of the true ones."),
+    switch(
+        "--ablate-heads", help="The metric (bleu) without each attention head, one at a time, as a table."
+    ),
 )
 
 
@@ -71,8 +76,8 @@ translations = flags.group(
 @translations
 @option("--engine", default="torch", help=flags.ENGINE)
 @flags.loading(flags.quantize, flags.revision, flags.device, flags.dtype, flags.offline)
-@flags.as_json
-def evaluate(what: tuple[str, ...], loading: Loading, as_json: bool, **how: Any) -> None:
+@flags.picture(flags.output, flags.dark, flags.width, flags.png_scale, flags.as_json)
+def evaluate(what: tuple[str, ...], loading: Loading, picture: Picture, **how: Any) -> None:
     """How well a model knows a text that it has not seen, or how well it translates.
 
     \b
@@ -82,6 +87,7 @@ def evaluate(what: tuple[str, ...], loading: Loading, as_json: bool, **how: Any)
     glass eval gpt2 wikitext2 --engine native    what eight bits cost; with --quantize int4, what four cost
     glass eval runs/de-en test.tsv --metric bleu --metric chrf    sacrebleu, with its signature
     glass eval runs/de-en test.de test.en    the loss of every token of the targets
+    glass eval runs/de-en test.tsv --ablate-heads --documents 100 -o heads.svg    BLEU without each head
 
     Windows are as long as the model's context, first without overlap, then moving by a stride of half a
     window, so that nearly every token is predicted from at least half a window. Bits per byte divide by the
@@ -96,6 +102,8 @@ def evaluate(what: tuple[str, ...], loading: Loading, as_json: bool, **how: Any)
     if "-" in what:
         raise InputError("eval reads files, not stdin; give a file instead of '-'")
     flags.at_least("--documents", how["documents"], least=0)
+    ablates = how["translations"].ablate_heads
+    check_picture(picture, ablates)
     if Path(loading.model).is_file() and Path(what[0]).is_dir():
         raise InputError(f"{loading.model} is a text; the model comes first: glass eval MODEL TEXT")
     model = loading.load()
@@ -105,15 +113,27 @@ def evaluate(what: tuple[str, ...], loading: Loading, as_json: bool, **how: Any)
         log(f"{loading.model} was trained on {text}: the figures do not say how well it predicts new text.")
     found: list[Measurement] | list[Metric]
     with progress_bar(what[0]) as progress:
-        if isinstance(model, Translator):
+        if ablates:
+            answer = _heads(model.expect(Translator), what, progress=progress, **how)
+        elif isinstance(model, Translator):
             found = _pairs(model, what, progress=progress, **how)
         else:
             found = _texts(model, what, progress=progress, **how)
-    if as_json:
+    if ablates:
+        print_answer(answer, picture)
+        return
+    if picture.as_json:
         print_json([one.to_dict() for one in found])
         return
     for one in found:
         out(*describe(one))
+
+
+def check_picture(picture: Picture, ablates: bool) -> None:
+    """Refuse a picture where there is none."""
+    if not ablates:
+        flags.refuse("output", "dark", "width", "png_scale", why="is for the picture of --ablate-heads")
+    picture.check()
 
 
 def _texts(
@@ -162,6 +182,28 @@ def _pairs(
         progress=progress,
         **options,
     )
+
+
+def _heads(
+    model: "Translator",
+    what: tuple[str, ...],
+    *,
+    documents: int,
+    translations: Translations,
+    progress: "Advance",
+    **_: Any,
+) -> "HeadAblation":
+    """A metric of the translations, without each head."""
+    from glassformer.tasks.evaluate_pairs import read_test_set
+
+    if len(translations.metric) > 1:
+        raise InputError("--ablate-heads is for one metric at a time")
+    flags.refuse("drift", "stride", "characters", "field", why="does not go with --ablate-heads")
+    pairs = read_test_set(what, first=documents, reverse=translations.reverse)
+    metric = translations.metric[0] if translations.metric else "bleu"
+    beams = {} if translations.num_beams is None else {"num_beams": translations.num_beams}
+    how = {"to": translations.to, "lowercase": translations.lowercase, **beams}
+    return model.ablate_heads(pairs, metric=metric, progress=progress, **how)
 
 
 def describe(one: "Measurement | Metric") -> list[str]:

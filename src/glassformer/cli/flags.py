@@ -2,6 +2,7 @@
 
 import difflib
 import functools
+import json
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -236,8 +237,26 @@ class Text(click.types.StringParamType):
         return whole.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
+class EditsType(click.types.StringParamType):
+    """A list of edits as JSON, or the path of a file that holds one."""
+
+    name = "json or file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """A list, or a path."""
+        if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
+            return Path(value)
+        try:
+            given = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"--edit: is not JSON ({error})") from None
+        return given if isinstance(given, list) else [given]
+
+
 TEXT = Text()
 PATH = click.Path(path_type=Path)
+EDITS = EditsType()
+EDIT = "Edits: a list in JSON, or a file that holds one; see `glass edit --save`."
 
 
 def verb(function: Function, kind: type[Command] = Command) -> click.Command:

@@ -124,7 +124,7 @@ class Prompts:
 @switch("--slide", help="At the end of the context continue with its last half.")
 @switch("--special", help="Read <|endoftext|> in the prompt as the token.")
 @option("--examples", type=PATH, help="A file of examples of the task, put before the prompt (few-shot).")
-@option("--edit", type=PATH, help="A file of edits to make to the model first; see glass edit.")
+@option("--edit", type=flags.EDITS, help=flags.EDIT)
 @switch("-i", "--interactive", help="Ask for prompt after prompt.")
 @switch("--lines", help="Every line of a file (-f) or a pipe is a prompt; one line each, in order.")
 @switch("--no-echo", help="Print only what is new, without the prompt.")

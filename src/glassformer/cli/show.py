@@ -33,6 +33,7 @@ class Which:
     window: int
     update: str | None
     lr: float
+    shapes: bool
 
 
 @flags.verb
@@ -44,6 +45,7 @@ class Which:
 @option("--window", default=8, help="With --training-rows: at most N tokens before each label.")
 @option("--update", type=TEXT, help="Instead: one training step toward this text's last token, in numbers.")
 @option("--lr", default=0.001, help="With --update: the learning rate.")
+@switch("--shapes", help="Instead, of no model: the four shapes of recurrent networks, unrolled.")
 @flags.loading(flags.revision, flags.offline)
 @flags.picture(flags.output, flags.dark, flags.width, flags.png_scale, flags.as_json)
 @flags.collect(Which, "which")
@@ -59,6 +61,7 @@ def show(loading: Loading, picture: Picture, which: Which) -> None:
     glass show --curve runs/mine  how a training went; with -o as a picture
     glass show --training-rows "A robot must obey"    features and label, as training sees a text
     glass show --update "The cat sat. The cat"        one update: predict, error, weights, predict again
+    glass show --shapes           one to many, many to one, many to many: shapes of recurrent networks
     """
     from glassformer.tasks import library
 
@@ -67,9 +70,10 @@ def show(loading: Loading, picture: Picture, which: Which) -> None:
         flags.refuse("window", why="needs --training-rows")
     if which.update is None:
         flags.refuse("lr", why="needs --update")
-    flags.one_question(
-        {"--curve": which.curve, "--training-rows": which.training_rows, "--update": which.update}
-    )
+    questions = {"--curve": which.curve, "--training-rows": which.training_rows, "--update": which.update}
+    flags.one_question(questions | {"--shapes": which.shapes})
+    if which.shapes:
+        flags.refuse("model", "model_flag", why="does not go with --shapes, which needs no model")
     answer = about_training(loading, which)
     if answer is not None:
         print_answer(answer, picture)
@@ -90,7 +94,11 @@ def show(loading: Loading, picture: Picture, which: Which) -> None:
 
 
 def about_training(loading: Loading, which: Which) -> "Answer | None":
-    """The answer to a question about training, if one is asked."""
+    """The answer to a question about training, or to that of shapes, if one is asked."""
+    if which.shapes:
+        from glassformer.tasks.shapes import shapes
+
+        return shapes()
     if which.curve:
         return ask("curve", [metrics_of(loading.model)])
     if which.training_rows is not None:

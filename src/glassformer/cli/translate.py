@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glassformer.cli import flags
+from glassformer.cli.edit import Changes, changes_flags
 from glassformer.cli.flags import PATH, TEXT, Loading, Picture, option, switch
 from glassformer.cli.lines import located, on_one_line, split_lines
 from glassformer.cli.printing import log, print_answer
@@ -14,9 +15,11 @@ from glassformer.cli.translated import Which, questions
 from glassformer.errors import InputError, counted
 
 if TYPE_CHECKING:
+    from glassformer.answers.answer import Answer
     from glassformer.tasks.translate import Translator
     from glassformer.tasks.translated import Translated
 
+ADDRESS = "encoder.blocks.2.attn.mix[1] (a head), decoder.blocks.0.cross; of an RNN decoder.attn.context"
 GROUP = 64  # lines that are translated together: none is lost once its group is printed
 
 
@@ -33,10 +36,17 @@ GROUP = 64  # lines that are translated together: none is lost once its group is
 @option("-n", "--max-new-tokens", type=int, help="At most N tokens. [128]")
 @switch("--split", help="Translate a text that is too long for the model sentence by sentence.")
 @questions
+@changes_flags(ADDRESS)
 @flags.loading(flags.device, flags.dtype, flags.revision, flags.offline)
 @flags.picture_of_any_drawing
 def translate(
-    text: str | None, file: Path | None, loading: Loading, which: Which, picture: Picture, **given: Any
+    text: str | None,
+    file: Path | None,
+    loading: Loading,
+    which: Which,
+    changes: Changes,
+    picture: Picture,
+    **given: Any,
 ) -> None:
     """Translate a text, or a file line by line.
 
@@ -46,15 +56,19 @@ def translate(
     glass translate -m runs/fr-en/model --num-return-sequences 3 --json "merci"    with their scores
     glass translate -m runs/fr-en/model --alignment -o alignment.svg "je suis étudiant"    a picture
     glass translate -m runs/fr-en/model --beams "je suis étudiant"  the tree of the search
+    glass translate -m runs/fr-en/model --zero "decoder.blocks.0.cross.mix[1]" "merci"    without one head
+    glass translate -m runs/rnn/model --patch decoder.attn.context --from "bonjour" "merci"
+    glass translate -m runs/rnn/model --zero encoder.states --at 1 "je suis étudiant"    without a word
 
     Lines that are done are printed at once: a run that is stopped, or that meets a line that it cannot
-    translate, has lost none of them. An empty line stays an empty line.
+    translate, has lost none of them. An empty line stays an empty line. With edits, the translation is shown
+    beside the edited one; a question is then about the edited one.
     """
-    from glassformer.cli.progress import progress_bar
     from glassformer.tasks.translate import Translator
 
     which = which.placed()
-    which.check()
+    which.check(edited=changes.any())
+    changes.check()
     picture.check()
     options = {name: value for name, value in given.items() if value is not None}
     one_text = text is not None and text != "-" and file is None
@@ -62,31 +76,49 @@ def translate(
     lines = [given_text] if one_text else split_lines(given_text)
     if not any(line.strip() for line in lines):
         raise InputError("there is nothing to translate: the text is empty")
-    if which.asked and (len(lines) != 1 or options["split"]):
-        raise InputError(f"{which.asked} is about one text{', without --split' if options['split'] else ''}")
+    asked = which.asked or ("an edit" if changes.any() else None)
+    if asked and (len(lines) != 1 or options["split"]):
+        raise InputError(f"{asked} is about one text{', without --split' if options['split'] else ''}")
     model = loading.load().expect(Translator)
     model.direction(options.get("to"))  # an unknown language is no fault of a line
-    if which.asked:
-        _answer(model, lines[0], which=which, picture=picture, options=options)
+    if asked:
+        answer = _answer(model, lines[0], which=which, changes=changes, options=options)
+        print_answer(answer, picture)
         return
 
     where = "" if one_text else f"{'stdin' if file is None else file}, line "
+    _print_lines(model, lines, where=where, options=options, as_json=picture.as_json)
+
+
+def _print_lines(
+    model: "Translator", lines: list[str], *, where: str, options: dict[str, Any], as_json: bool
+) -> None:
+    """The translation of every line, as soon as it is done."""
+    from glassformer.cli.progress import progress_bar
+
     cut = 0
     with progress_bar("translating") as progress:
         for found in _translated(model, lines, where=where, options=options, progress=progress):
             cut += any(one.finish_reason == "length" for one in found)
-            _print(found, picture.as_json)
+            _print(found, as_json)
     if cut:
         log(f"{counted(cut, 'translation')} unfinished at the limit of tokens; -n allows more")
 
 
 def _answer(
-    model: "Translator", text: str, *, which: Which, picture: Picture, options: dict[str, Any]
-) -> None:
-    """A question about one translation."""
-    best = model.translate(text, **options)
-    log(best.text)
-    print_answer(which.answer(best, num_beams=options.get("num_beams")), picture)
+    model: "Translator", text: str, *, which: Which, changes: Changes, options: dict[str, Any]
+) -> "Answer":
+    """A question about one translation, which may be an edited one; or both side by side."""
+    edits = changes.edits(text, model) if changes.any() else None
+    if which.asked is None and edits is not None:
+        found: Answer = model.translate(text, **options).edited(edits)
+    else:
+        best = model.translate(text, edits=edits, **options)
+        log(best.text)
+        found = which.answer(best, num_beams=options.get("num_beams"))
+    if edits is not None:
+        changes.save_as_file(edits)
+    return found
 
 
 def _translated(

@@ -66,13 +66,13 @@ class Which:
         layer, head = flags.parse_head(self.layer, self.head)
         return replace(self, layer=layer, head=head)
 
-    def check(self) -> None:
-        """Refuse flags that do not go together, before anything is loaded."""
+    def check(self, *, edited: bool) -> None:
+        """Refuse flags that do not go together, before anything is loaded; `edited`: there are edits."""
         flags.one_question(self.questions)
         for parameters, known in GOES_WITH.items():
             if self.asked not in known:
                 flags.refuse(*parameters, why=f"goes with {' or '.join(known)}")
-        if self.asked is None:
+        if self.asked is None and not edited:
             pictures = ("output", "drawing", "dark", "width", "png_scale")
             flags.refuse(*pictures, why="is for the answer to a question, such as --alignment or --beams")
         if self.asked == "--steps" and (self.layer is None or self.head is None):

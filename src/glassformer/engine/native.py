@@ -41,6 +41,7 @@ HALF = np.dtype(np.float16)
 # their first step, 1,024 took 5 s, and the time grows with the square.
 MOST_THREADS = 256
 Pointer = ctypes.c_void_p
+Piece = tuple[int, int, Sequence[int], int]  # row, start, ids, scored: `Piece` of generation/stepper.py
 
 
 class _Matrix(ctypes.Structure):
@@ -375,11 +376,39 @@ class Engine:
         logits = self._read(ids, cache, every=True)
         return logits.reshape(cache.rows, -1, self._vocab)
 
+    def step_pieces(self, pieces: Sequence[Piece], cache: KVCache) -> Array:
+        """Read pieces of different rows, each from its own position on; logits (N, V) of the scored tokens.
+
+        Whoever calls this keeps the lengths of the rows: `cache.length`, which is one for all, stays as it
+        is.
+        """
+        self._check_cache(cache)
+        if not pieces or len({row for row, *_ in pieces}) < len(pieces):
+            raise InputError("pieces must be at least one, each of another row")
+        ids, rows, positions, scored, done = [], [], [], [], 0
+        for row, start, tokens, last in pieces:
+            count = len(tokens)
+            check_count("row", row, least=0, most=cache.rows - 1)
+            check_count("start", start, least=0, most=cache.capacity)
+            check_count("tokens of a piece", count)
+            check_count("scored", last, least=0, most=count)
+            ids.append(_numbers("ids", tokens))
+            rows.append(np.full(count, row, dtype=np.int32))
+            positions.append(np.arange(start, start + count))
+            scored.append(np.arange(done + count - last, done + count))
+            done += count
+        joined, of, places, which = map(np.concatenate, (ids, rows, positions, scored))
+        with cache._one_user:
+            return self._forward(joined, cache, rows=of, positions=places, scored=which)
+
+    def _check_cache(self, cache: KVCache) -> None:
+        if not isinstance(cache, KVCache) or cache._sizes != self._cache_sizes:
+            raise InputError("the cache was not made by an engine of this model's sizes")
+
     def _read(self, ids: Array, cache: KVCache, *, every: bool) -> Array:
         """The logits after the last token of each row, or after every token of all rows."""
         ids = _numbers("ids", ids)
-        if not isinstance(cache, KVCache) or cache._sizes != self._cache_sizes:
-            raise InputError("the cache was not made by an engine of this model's sizes")
+        self._check_cache(cache)
         if ids.ndim != 2 or ids.shape[0] != cache.rows or ids.shape[1] == 0:
             raise InputError(f"ids must be ({cache.rows} rows, at least 1 token), not {ids.shape}")
         with cache._one_user:

@@ -4,15 +4,16 @@ An edit says where (an address), what to do, and at which positions of the text,
 
     {"site": "blocks.5.attn.mix[1]", "do": "zero"}
 
+Of attention scores and patterns it can name the keys, too: the positions that are attended to.
 It is plain data; inside `with edited(net, edits):` the model runs with them.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -20,15 +21,19 @@ from torch import Tensor, nn
 
 from glassformer.errors import InputError
 from glassformer.explain.reading import (
+    SCORED,
     Array,
     Readable,
     Reading,
+    attends_to_source,
     holds_source,
     module_of,
     numbers,
     prompt_length,
     reads_source,
+    stepped_sites,
 )
+from glassformer.nn.recurrent import is_backward
 from glassformer.trace import Tracer, parse_address, sites_of
 
 DOINGS = ("zero", "mean", "scale", "add", "patch")
@@ -45,12 +50,38 @@ class Edit:
     by: float = 1.0
     at: tuple[int, ...] | None = None  # positions of the text, also of those still to be generated; None: all
     value: Array | None = None
+    keys: tuple[int, ...] | None = None  # of scores and patterns: the attended positions, from 0; None: all
 
     def __post_init__(self) -> None:
         if self.do not in DOINGS:
             raise InputError(f"{self.site}: do {self.do!r} is none of {', '.join(DOINGS)}")
         if self.do in ("mean", "add", "patch") and self.value is None:
             raise InputError(f"{self.site}: {self.do} needs a value")
+        if self.keys is not None and not parse_address(self.site)[0].endswith(SCORED):
+            raise InputError(f"{self.site}: only {' and '.join(SCORED)} of attention have keys")
+
+
+@dataclass(eq=False)
+class Place:
+    """What the positions of a site are, and which of them have been met."""
+
+    source: bool = False  # of the source text
+    keys_source: bool = False  # so are those that are attended to
+    stepped: bool = False  # a recurrent network, which meets the site once for every position …
+    backward: bool = False  # … from the last to the first
+    met: int = 0  # how often in this pass
+    most_keys: int = 0  # the most keys that there were
+
+    @classmethod
+    def of(cls, net: Readable, address: str, *, stepped: Collection[str]) -> Self:
+        """The place of an address; `stepped` are the sites that are met once for every position."""
+        site, _ = parse_address(address)
+        return cls(
+            source=holds_source(net, address),
+            keys_source=attends_to_source(net, address),
+            stepped=site in stepped,
+            backward=site in stepped and is_backward(site),
+        )
 
 
 class Positions:
@@ -65,10 +96,22 @@ class Positions:
         self.now = torch.zeros(0, 0)  # (B or 1, T); padding lies below 0
         # (B or 1, 1) where prompts end; None in the steps of a generation, which lie behind its prompt.
         self.ends: Tensor | None = None
+        self.sources = torch.zeros(
+            0, 0
+        )  # (B, 1) where sources end, and the length that they are filled up to
+        self.filled = 0
+        self.places: list[Place] = []
         self.longest = {False: 0, True: 0}  # the most positions that a text had, and that a source had
 
     def __call__(self, module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        ids = [one for one in given if isinstance(one, Tensor)][-1]  # a source, if there is one, comes first
+        texts = [one for one in given if isinstance(one, Tensor)]
+        ids = texts[-1]  # a source, if there is one, comes first
+        if len(texts) > 1:
+            self.filled = texts[0].shape[1]
+            pad = getattr(cast(Any, module).config, "pad", -1)  # -1 is no token: nothing is filled up
+            self.sources = (texts[0] != pad).sum(1, keepdim=True)
+        for place in self.places:
+            place.met = 0
         others = [one for one in given if not isinstance(one, Tensor)]
         cache = others[0] if others else named.get("cache")
         start = 0 if cache is None else cache.length
@@ -86,14 +129,27 @@ class Positions:
         else:
             self.ends = length
 
-    def of(self, value: Tensor, axis: int, *, source: bool) -> tuple[Tensor, Tensor | None]:
-        """The positions (B or 1, T) that a value has on an axis, and where their prompts end."""
-        size = value.shape[axis]
-        if not source:
-            return self.now[:, -size:], self.ends  # `final` may hold the last position alone
-        self.longest[True] = max(self.longest[True], size)
-        here = torch.arange(size, device=value.device)[None]
-        return here, torch.full_like(here[:, :1], size)
+    def of(self, size: int, place: Place) -> tuple[Tensor, Tensor | None]:
+        """The `size` positions (B or 1, T) that a value has, and where their prompts end."""
+        if place.source:
+            here = torch.arange(self.filled, device=self.sources.device).expand(len(self.sources), -1)
+            ends: Tensor | None = self.sources
+            self.longest[True] = max(self.longest[True], int(self.sources.max()))
+        else:
+            here, ends = self.now, self.ends
+        if not place.stepped:
+            return here[:, -size:], ends  # `final` may hold the last position alone
+        step = here.shape[1] - 1 - place.met if place.backward else place.met
+        place.met += 1
+        return here[:, step : step + 1], ends
+
+    def keys(self, size: int, place: Place) -> Tensor:
+        """The positions (B or 1, S) that are attended to."""
+        place.most_keys = max(place.most_keys, size)
+        every = torch.arange(size, device=self.now.device)[None]
+        if place.keys_source:
+            return every
+        return every + (self.now[:, -1:] + 1 - size)  # the last query is the last key
 
 
 class EditSession:
@@ -107,14 +163,15 @@ class EditSession:
         self.net, self.edits = net, list(edits)
         self.positions = Positions()
         known = sites(net) if self.edits else None
+        stepped = stepped_sites(net) if self.edits else frozenset()
         self.resolved = [
-            (edit, address, holds_source(net, address))
+            (edit, address, Place.of(net, address, stepped=stepped))
             for edit in self.edits
             for address in (known.addresses(edit.site) if known is not None else ())
         ]
+        self.positions.places = [place for _, _, place in self.resolved]
         hooks = [
-            (address, partial(_apply, edit, self.positions, source))
-            for edit, address, source in self.resolved
+            (address, partial(_apply, edit, self.positions, place)) for edit, address, place in self.resolved
         ]
         # One tracer for all runs: to find the sites of a model anew would cost a tenth of a generation's
         # step.
@@ -143,15 +200,22 @@ class EditSession:
 
     def finish(self) -> None:
         """Raise if an edit's positions never occurred: it was a mistake, and changed nothing."""
-        for edit, _, source in self.resolved:
-            longest = self.positions.longest[source]
-            if not longest or edit.at is None:  # the model never ran, or the edit is for every position
-                continue
-            if not any(-longest <= position < longest for position in edit.at):
-                text = "source text" if source else "text"
-                raise InputError(
-                    f"{edit.site}: no {text} had a position {edit.at[0]}; the longest had 0 to {longest - 1}"
-                )
+        for edit, _, place in self.resolved:
+            longest = self.positions.longest[place.source]
+            # Where it is 0, the model never ran.
+            if longest and edit.at is not None:
+                _check_met(edit, edit.at, longest, text="source text" if place.source else "text")
+            if place.most_keys and edit.keys is not None:
+                text = "source text" if place.keys_source else "text"
+                _check_met(edit, edit.keys, place.most_keys, text=text)
+
+
+def _check_met(edit: Edit, wanted: Sequence[int], longest: int, *, text: str) -> None:
+    """Refuse positions of which no text had any."""
+    if not any(-longest <= position < longest for position in wanted):
+        raise InputError(
+            f"{edit.site}: no {text} had a position {wanted[0]}; the longest had 0 to {longest - 1}"
+        )
 
 
 @contextmanager
@@ -172,10 +236,12 @@ def sites(net: Readable) -> Tracer:
     return sites_of(module_of(net), *[one, one] if reads_source(net) else [one])
 
 
-def _apply(edit: Edit, positions: Positions, source: bool, value: Tensor) -> Tensor:
+def _apply(edit: Edit, positions: Positions, place: Place, value: Tensor) -> Tensor:
     """The new value of a site, (B, T, …), or (B, H, T, …) where all heads are meant."""
+    if place.stepped and value.dim() == 2:  # (B, D) of one position
+        return _apply(edit, positions, place, value[:, None])[:, 0]
     axis = max(1, value.dim() - 2)  # of the positions: before the last axis, except where one neuron is meant
-    here, ends = positions.of(value, axis, source=source)
+    here, ends = positions.of(value.shape[axis], place)
     given = None
     if edit.value is not None:
         given = torch.as_tensor(edit.value, dtype=value.dtype, device=value.device)
@@ -191,6 +257,10 @@ def _apply(edit: Edit, positions: Positions, source: bool, value: Tensor) -> Ten
     elif given is not None and given.dim() == value.dim() - 2:
         given = given.unsqueeze(axis - 1)
     new = _changed(edit, value, given)
+    if edit.keys is not None:
+        keys = positions.keys(value.shape[-1], place)  # (B or 1, S)
+        named = torch.isin(keys, torch.tensor(edit.keys, device=keys.device))
+        new = torch.where(named.view(len(keys), *[1] * (value.dim() - 2), -1), new, value)
     if chosen.all():
         return new
 
@@ -243,7 +313,24 @@ def values_at(reading: Reading, sites: Sequence[str]) -> dict[str, Tensor]:
     """What some sites hold on a text: (T, …), or (H, T, K), without the batch."""
     last = not any(parse_address(site)[0] in ENDS for site in sites)
     seen = reading.run(*sites, last=last)
-    return {site: seen[site][0] for site in sites}
+    stepped = stepped_sites(reading.net)
+    return {
+        site: _joined(seen, site) if parse_address(site)[0] in stepped else seen[site][0] for site in sites
+    }
+
+
+def _joined(seen: Tracer, address: str) -> Tensor:
+    """The values of a site that was met once for every position, in the order of positions: (T, …)."""
+    steps = [value[0] for value in seen.each(address)]
+    if is_backward(parse_address(address)[0]):
+        steps.reverse()
+    return torch.stack(steps) if steps[0].dim() == 1 else torch.cat(steps, -2)
+
+
+@torch.inference_mode()
+def log_probabilities(reading: Reading) -> Array:
+    """(T, V): of the token that follows each position, with the edits that are in force."""
+    return numbers(reading.run("logits", last=False)["logits"][0].log_softmax(-1))
 
 
 def direction(pairs: Sequence[tuple[Reading, Reading]], site: str) -> Array:
@@ -320,6 +407,10 @@ def sweep(
         raise InputError(f"the texts must have as many tokens as each other, not {len(clean.ids)} and {size}")
     for token in (answer, foil):
         corrupted.check_token(token)
+    stepped = stepped_sites(corrupted.net)
+    for site in sites:
+        if parse_address(site)[0] in stepped:
+            raise InputError(f"{site}: is met step by step; a sweep patches sites that hold every position")
 
     def lead(seen: Tracer) -> Array:
         logits = seen["logits"][:, -1]  # (B, V)

@@ -19,9 +19,10 @@ from torch import Tensor, nn
 
 from glassformer.errors import InputError, check_position
 from glassformer.nn.stack import Part, Stack
-from glassformer.trace import Edits, Tracer, muted, parse_address, trace
+from glassformer.trace import Edits, Tracer, muted, parse_address, sites_of, trace
 
 Array = np.ndarray[Any, Any]
+SCORED = ("scores", "pattern")  # sites of attention with an axis of keys, the last
 
 # The length of the prompt while a reading runs; 0 outside of one. Edits need it: they count positions below 0
 # from the end of the prompt, and a text that is read at once does not show where its prompt ended.
@@ -250,11 +251,36 @@ def reads_source(net: Readable) -> bool:
 def holds_source(net: Readable, address: str) -> bool:
     """Whether the positions of a site are those of the source text."""
     site, _ = parse_address(address)
+    if not net.stacks:  # a recurrent network
+        return reads_source(net) and site.startswith("encoder.")
     if any(stack.source and site.startswith(stack.prefix) for stack in net.stacks):
         return True
     # A query of cross-attention is a position of the text, its keys and values are those of the source.
-    crossing = [part.name for stack in net.stacks for part in stack.parts if part.source]
-    return site.endswith(tuple(f".{name}.{value}" for name in crossing for value in "kv"))
+    return site.endswith(tuple(f".{name}.{value}" for name in _crossing(net) for value in "kv"))
+
+
+def attends_to_source(net: Readable, address: str) -> bool:
+    """Whether the keys of attention scores, or of a pattern, are positions of the source text."""
+    if holds_source(net, address):
+        return True
+    if not net.stacks:  # a recurrent network attends to the states of its encoder
+        return reads_source(net)
+    site, _ = parse_address(address)
+    return site.endswith(tuple(f".{name}.{value}" for name in _crossing(net) for value in SCORED))
+
+
+def _crossing(net: Readable) -> list[str]:
+    """The parts of blocks that attend to the source."""
+    return [part.name for stack in net.stacks for part in stack.parts if part.source]
+
+
+def stepped_sites(net: Readable) -> frozenset[str]:
+    """The sites that a recurrent network meets once for every token, each time without an axis for it."""
+    if "recurrent" not in net.capabilities:
+        return frozenset()
+    two = torch.zeros(1, 2, dtype=torch.long, device=net.device)
+    seen = sites_of(module_of(net), *[two, two] if reads_source(net) else [two])
+    return frozenset(site for site in seen if len(seen.each(site)) > 1)
 
 
 def layer_sites(stack: Stack, name: str, *, layers: Iterable[int] | None = None) -> list[str]:

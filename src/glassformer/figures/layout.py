@@ -10,6 +10,7 @@ from glassformer.figures.marks import SMALL, Mark, Sheet, Spec, shade, width_of
 from glassformer.figures.packing import short
 from glassformer.figures.strips import arcs, bars, boxes, tokens
 from glassformer.figures.trees import tree
+from glassformer.figures.unrolled import unrolled
 
 ROOM = 960.0  # the width that a picture may take
 ROOMS = (ROOM, 640.0, 360.0)  # of the layouts that a page chooses from
@@ -179,5 +180,6 @@ KINDS: dict[str, Callable[[Spec, float], Sheet]] = {
     "sparks": sparks,
     "boxes": boxes,
     "tree": tree,
+    "unrolled": unrolled,
     "panels": panels,
 }

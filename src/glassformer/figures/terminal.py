@@ -20,6 +20,7 @@ BLOCKS, EIGHTHS = "▁▂▃▄▅▆▇█", " ▏▎▍▌▋▊▉"
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 FAINT = 0.02  # of a scale: too little to color
 LABEL, TEXT = 16, 9  # columns of a label and of a cell's text, at most
+STATES = 2  # the row of the states, between outputs and inputs, where a network is unrolled
 TALL = 48  # rows of cells
 
 
@@ -429,6 +430,51 @@ def tree(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
         yield line.append(note, style="dim")
 
 
+def unrolled(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
+    """Outputs, states and inputs, one below the other; what is too long for one line follows below it."""
+    steps = view["steps"]
+    labels = [label for step in steps for label in (_own(step), step["state"], step["output"] or "")]
+    wide = min(TEXT, _widest(labels))
+    count = max(1, (width - 2) // (wide + 3))
+    for start in range(0, len(steps), count):
+        lap = steps[start : start + count]
+        rows = [
+            [_middle(step["output"] or "", wide) for step in lap],
+            [_middle("↑" if step["output"] is not None else "", wide) for step in lap],
+            [_middle(step["state"], wide) for step in lap],
+            [_middle("↑" if step["input"] is not None else "", wide) for step in lap],
+            [_middle(_own(step), wide) for step in lap],
+        ]
+        arrows = ["⇄" if step.get("both_ways") else "→" for step in lap]
+        if start + count >= len(steps):
+            arrows[-1] = ""
+        for n, row in enumerate(rows):
+            is_state = n == STATES
+            after = arrows if is_state else [" "] * len(row)
+            line = " ".join(f"{piece} {arrow}" for piece, arrow in zip(row, after, strict=True))
+            if line.strip():
+                yield Text(line, style="cyan" if is_state else "dark_orange" if n < STATES else "")
+        names = dict.fromkeys(step.get("network", "") for step in lap)
+        if any(names):
+            yield Text(", then ".join(filter(None, names)), style="dim")
+    if view.get("note"):
+        for text in wrap(view["note"], width):
+            yield Text(text, style="dim")
+
+
+def _own(step: Spec) -> str:
+    """An input; one that was an output before is in brackets."""
+    given = step["input"] or ""
+    return f"({given})" if step.get("own") else given
+
+
+def _middle(text: str, room: int) -> str:
+    """A text in the middle of its room."""
+    shown = cut(text, room)
+    left = (room - cells(shown)) // 2
+    return " " * left + shown + " " * (room - cells(shown) - left)
+
+
 def panels(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     """One below the other; many little ones are for pictures alone."""
     for one in view["panels"]:
@@ -455,5 +501,6 @@ KINDS: dict[str, Drawing] = {
     "sparks": sparks,
     "boxes": boxes,
     "tree": tree,
+    "unrolled": unrolled,
     "panels": panels,
 }

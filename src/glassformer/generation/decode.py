@@ -50,6 +50,7 @@ class Event(NamedTuple):
     token: int | None = None
     logprob: float | None = None  # of the model itself, before temperature and filters
     finish: str | None = None  # "stop", "length" (max_new_tokens), "context" (it is full) or "cancelled"
+    end: int | None = None  # the end token that was chosen, which is not part of the continuation
 
     @property
     def prompt(self) -> int:
@@ -86,7 +87,7 @@ def generate(
         for choice in range(options.num_return_sequences)
     ]
     rules = Rules(options, frozenset(ends), known, frozenset(forbidden))
-    return _Loop(model, options, rules).run(continuations, rooms, cancelled)
+    return _Loop(model, Chooser(model.context, rules)).run(continuations, rooms, cancelled)
 
 
 def check_prompts(model: Stepper, prompts: Sequence[Sequence[int]], *, options: Options) -> list[int]:
@@ -119,12 +120,48 @@ def _room(model: Stepper, prompt: Sequence[int], options: Options, which: int) -
 
 
 @dataclass(frozen=True)
+class Chooser:
+    """How the tokens of a continuation are chosen, and where it ends."""
+
+    context: int | None  # of the model
+    rules: Rules
+
+    def advance(self, one: Continuation, raw: Logits, log_total: float) -> Event:
+        """Choose the next token of one continuation, and see whether it was the last."""
+        options, room = self.rules.options, self.room(one)
+        scores = self.rules.apply(raw, prompt=one.given, answer=one.tokens, room=room)
+        token = choose(scores, options, choice=one.choice, position=one.length)
+        if token in self.rules.ends:
+            one.stop()
+            # The end token was the last for which there was room, if it was forced.
+            edge = end_of_room(len(one.tokens) + 1, options)
+            return Event(one, finish=edge if self.rules.forces_end(room) else "stop", end=token)
+        one.tokens.append(token)
+        finish = None
+        if room == 1:
+            one.stop()
+            finish = end_of_room(len(one.tokens), options)
+        return Event(one, token, float(raw[token]) - log_total, finish)
+
+    def room(self, one: Continuation) -> int:
+        """How many tokens may still follow."""
+        room = self.rules.options.max_new_tokens - len(one.tokens)
+        if self.context is None or self.rules.options.overflow == "slide":
+            return room
+        return min(room, self.context - one.length)
+
+
+@dataclass(frozen=True)
 class _Loop:
     """What stays the same during one call of `generate`."""
 
     model: Stepper
-    options: Options
-    rules: Rules
+    chooser: Chooser
+
+    @property
+    def options(self) -> Options:
+        """How tokens are chosen."""
+        return self.chooser.rules.options
 
     def run(
         self, continuations: list[Continuation], rooms: list[int], cancelled: Callable[[], bool] | None
@@ -158,7 +195,7 @@ class _Loop:
                 last: Ids = np.array([[one.tokens[-1]] for one in alive], dtype=np.int64)
                 logits = self.model.step(last, cache)
             for one, row, total in zip(alive, logits, self.model.log_sums(logits), strict=True):
-                yield self._advance(one, row, total)
+                yield self.chooser.advance(one, row, total)
 
             rows = [row for row, one in enumerate(alive) if not one.finished]
             if 0 < len(rows) < len(alive):
@@ -172,34 +209,10 @@ class _Loop:
 
     def _end_of_drafts(self, one: Continuation) -> int:
         """The most tokens of a continuation, drafted ones included, for which cache and context have room."""
-        room = self._room(one) - 1
+        room = self.chooser.room(one) - 1
         if self.model.context is not None:
             room = min(room, self.model.context - (one.length - one.dropped))
         return len(one.tokens) + room
-
-    def _advance(self, one: Continuation, raw: Logits, log_total: float) -> Event:
-        """Choose the next token of one continuation, and see whether it was the last."""
-        options, room = self.options, self._room(one)
-        scores = self.rules.apply(raw, prompt=one.given, answer=one.tokens, room=room)
-        token = choose(scores, options, choice=one.choice, position=one.length)
-        if token in self.rules.ends:
-            one.stop()
-            # The end token was the last for which there was room, if it was forced.
-            edge = end_of_room(len(one.tokens) + 1, options)
-            return Event(one, finish=edge if self.rules.forces_end(room) else "stop")
-        one.tokens.append(token)
-        finish = None
-        if room == 1:
-            one.stop()
-            finish = end_of_room(len(one.tokens), options)
-        return Event(one, token, float(raw[token]) - log_total, finish)
-
-    def _room(self, one: Continuation) -> int:
-        """How many tokens may still follow."""
-        room, context = self.options.max_new_tokens - len(one.tokens), self.model.context
-        if context is None or self.options.overflow == "slide":
-            return room
-        return min(room, context - one.length)
 
 
 def end_of_room(length: int, options: Options) -> str:

@@ -5,7 +5,7 @@ A source (a sentence to translate, neighbors from a database) is not part of it.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol, Self, TypeGuard
+from typing import Any, NamedTuple, Protocol, Self, TypeGuard
 
 import numpy as np
 
@@ -46,6 +46,13 @@ class Stepper(Protocol):
         """For each row of logits (B, V), log Σ exp(logit): a logit minus this is a log-probability."""
 
 
+class Scorer(Stepper, Protocol):
+    """A `Stepper` that also scores every position of a text."""
+
+    def logits(self, ids: Ids) -> Logits:
+        """Scores of the next token after every position: (B, T) -> (B, T, V)."""
+
+
 class RewindableCache(Cache, Protocol):
     """A cache that can go back."""
 
@@ -66,3 +73,27 @@ class PiecewiseStepper(Stepper, Protocol):
 def is_piecewise(model: Stepper) -> TypeGuard[PiecewiseStepper]:
     """Whether a model makes the promise of a `PiecewiseStepper`."""
     return hasattr(model, "step_all")
+
+
+class Piece(NamedTuple):
+    """Tokens of one row that are read in a step, from a position on; the last `scored` of them get logits."""
+
+    row: int
+    start: int
+    ids: Sequence[int]
+    scored: int = 0
+
+
+class SlottedStepper(PiecewiseStepper, Protocol):
+    """A model that reads pieces of different rows in one step, each at a position of its own.
+
+    The logits of a row do not depend on the other rows: texts can join a batch and leave it at any step.
+    """
+
+    def step_pieces(self, pieces: Sequence[Piece], cache: Any) -> Logits:
+        """Read pieces of different rows; float32 logits (N, V) of their scored tokens, in order."""
+
+
+def has_slots(model: Stepper) -> TypeGuard[SlottedStepper]:
+    """Whether a model makes the promise of a `SlottedStepper`."""
+    return hasattr(model, "step_pieces")

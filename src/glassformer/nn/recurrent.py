@@ -146,6 +146,11 @@ def cells(modules: nn.ModuleList) -> list[Cell]:
     return cast("list[Cell]", list(modules))
 
 
+def is_backward(site: str) -> bool:
+    """Whether a site of a recurrent network is met from the last token to the first."""
+    return site.endswith("_back") or ".backwards." in f".{site}"
+
+
 def additive(query: Tensor, keys: Tensor, weight: Tensor) -> Tensor:
     """Bahdanau's score, v·tanh(q + k): query (B, A), keys (B, S, A), weight (A,) -> (B, S)."""
     return F.linear(torch.tanh(query[:, None] + keys), weight[None])[..., 0]

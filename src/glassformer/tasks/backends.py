@@ -10,19 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 from glassformer.engine import native
 from glassformer.engine.quantize import BITS
 from glassformer.errors import InputError
-from glassformer.generation.stepper import Ids, Logits, Stepper
+from glassformer.generation.stepper import Ids, Logits, Scorer
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 ENGINES = ("auto", "native", "torch")
-
-
-class Scorer(Stepper, Protocol):
-    """A `Stepper` that also scores every position of a text."""
-
-    def logits(self, ids: Ids) -> Logits:
-        """Scores of the next token after every position: (B, T) -> (B, T, V)."""
 
 
 class Backend(Scorer, Protocol):

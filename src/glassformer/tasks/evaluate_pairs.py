@@ -1,15 +1,19 @@
 """Evaluate a model on sentence pairs: BLEU and chrF of what it writes, or the loss of the targets."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
+from glassformer.answers import ask
 from glassformer.data.pairs import Pair, Pairs, Rows, read_pairs
 from glassformer.errors import InputError, counted
 from glassformer.tasks.evaluate import Measurement
 from glassformer.tasks.translate import Translator
+
+if TYPE_CHECKING:
+    from glassformer.answers.ablation import HeadAblation
 
 METRICS = ("bleu", "chrf")
 GROUP = 64  # sentences that are translated between two reports of progress
@@ -66,6 +70,35 @@ def evaluate_translations(
         score = float(one.corpus_score(written, [targets]).score)
         figures.append(Metric(name, score, str(one.get_signature()), len(pairs)))
     return figures
+
+
+def ablate_heads(
+    model: Translator,
+    pairs: Iterable[Pair | tuple[str, str]],
+    *,
+    metric: str,
+    progress: Progress = lambda done, total: None,
+    **how: Any,
+) -> "HeadAblation":
+    """A metric without each head, one at a time; how: the options of `evaluate_translations`."""
+    chosen = [one if isinstance(one, Pair) else Pair(*one) for one in pairs]
+    if not chosen:
+        raise InputError("pairs: there is none to translate")
+    signature = ""
+
+    def measure(edits: list[dict[str, str]]) -> float:
+        nonlocal signature
+        (found,) = evaluate_translations(model, chosen, metrics=[metric], edits=edits or None, **how)
+        signature = found.signature
+        return found.score
+
+    names = {"bleu": "BLEU", "chrf": "chrF"}
+    scorer(metric)  # an unknown one, or a missing library, is reported before anything is translated
+    beams = model.options(num_beams=how.get("num_beams", 1)).num_beams
+    search = "greedy" if beams == 1 else f"{beams} beams"
+    found = ask("head_ablation", model, measure=measure, metric=names[metric], progress=progress)
+    about = f"{found.caption}{counted(len(chosen), 'pair')}, {search}; {signature}"
+    return cast("HeadAblation", replace(found, caption=about))
 
 
 def scorer(name: str, *, lowercase: bool = False) -> Any:

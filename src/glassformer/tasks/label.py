@@ -3,13 +3,17 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+from glassformer.answers import ask
 from glassformer.data.labels import Labeled
 from glassformer.data.pairs import Pairs, Rows
 from glassformer.errors import InputError
 from glassformer.tasks.model import Model
 from glassformer.tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    from glassformer.answers.shapes import Shapes
 
 # Words as treebanks divide them: "n't" and "'s" are words of their own, and so is every punctuation mark.
 WORD = re.compile(r"\w+(?=n['’]t\b)|n['’]t\b|['’]\w+|\w+|[^\w\s]", re.IGNORECASE)
@@ -82,6 +86,24 @@ class Labeler(Model):
             for pair in zip(ours, text.labels, strict=True)
         ]
         return sum(ours.label == label for ours, label in pairs), len(pairs)
+
+    def shape(self, text: str) -> "Shapes":
+        """The network unrolled over a text: many to one, or many to many in step."""
+        from glassformer.answers.answer import labels
+        from glassformer.answers.shapes import Example
+
+        net, tags = self._load(), self._load().config.shape == "tag"
+        words = WORD.findall(text) if tags else [text]
+        if not text.strip():
+            raise InputError("there is nothing to label: the text is empty")
+        ids, owners = encode_words(self._vocabulary(), words)
+        said = [one.label for one in (self.tag(words) if tags else [self.classify(text)])]
+        last = {word: place for place, word in enumerate(owners)}
+        above = [said[word] if last[word] == place else "" for place, word in enumerate(owners)]
+        task = "each word gets a tag, at its last token" if tags else "the text gets a label"
+        example = Example(net, task, [ids], labels(self.tokenizer, ids), above if tags else said)
+        with self.lock:
+            return cast("Shapes", ask("shapes", [example], model=self.name))
 
     def _check(self, shape: str, instead: str) -> None:
         if self._load().config.shape != shape:

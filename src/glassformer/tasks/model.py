@@ -12,8 +12,8 @@ import numpy as np
 
 from glassformer.answers import ask
 from glassformer.errors import GlassError, InputError, warn
-from glassformer.generation.stepper import Logits
-from glassformer.tasks.backends import Backend, Scorer, TorchBackend, fingerprint, is_observed
+from glassformer.generation.stepper import Logits, Scorer
+from glassformer.tasks.backends import Backend, TorchBackend, fingerprint, is_observed
 from glassformer.tokenizers import Tokenizer, pieces
 
 if TYPE_CHECKING:
@@ -214,6 +214,10 @@ class Model:
         second = None if source is None else list(source)
         return Reading(self._load(), first, prompt=prompt, lock=self.lock, source=second)
 
+    def reading_of(self, text: str) -> "Reading":
+        """A text that an edit names, as the model reads it."""
+        return self.reading(self.encode(text))
+
     def check_sites(self, sites: Iterable[str]) -> None:
         """Refuse names of TransformerLens where values have our shapes, and say what they are called here."""
         from glassformer.hub.transformerlens import check_ours
@@ -221,16 +225,17 @@ class Model:
         check_ours(sites)
 
     @contextmanager
-    def edit(self, edits: "Edits") -> "Iterator[Model]":
+    def edit(self, edits: "Edits", *, read: "Callable[[str], Reading] | None" = None) -> "Iterator[Model]":
         """Inside, the model runs with edits: a list of them, or a file that holds one. Other threads wait.
 
-        A stream that began inside must end inside; or give `edits` to the call instead.
+        A stream that began inside must end inside; or give `edits` to the call instead. `read` reads the
+        texts that edits name, by default as `reading_of` does.
         """
         from glassformer.answers.edits import read_edits
         from glassformer.explain.edits import edited
 
         with self._exclusive():
-            chosen = read_edits(self, edits)
+            chosen = read_edits(self, edits, read=read)
             before = self._edits
             self._edits = (*before, object())
             try:
@@ -239,13 +244,13 @@ class Model:
             finally:
                 self._edits = before
 
-    def _session(self, edits: "Edits") -> "EditSession":
+    def _session(self, edits: "Edits", *, read: "Callable[[str], Reading] | None" = None) -> "EditSession":
         """The edits of one call, to be entered around every run of it."""
         from glassformer.answers.edits import read_edits
         from glassformer.explain.edits import EditSession
 
         with self.lock:  # to read edits is to run the model: for its sites, and for texts that they name
-            return EditSession(self._load(), read_edits(self, edits))
+            return EditSession(self._load(), read_edits(self, edits, read=read))
 
     @contextmanager
     def in_torch(self) -> "Iterator[Model]":

@@ -1,8 +1,11 @@
 """Translate: a model that writes a target from a source."""
 
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from glassformer.errors import InputError
 from glassformer.generation.beam import beam_search
@@ -11,6 +14,16 @@ from glassformer.generation.options import Options
 from glassformer.tasks.model import Model
 from glassformer.tasks.translated import Translated
 from glassformer.tokenizers.tokenizer import source_tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from glassformer.answers.ablation import HeadAblation
+    from glassformer.answers.answer import Progress
+    from glassformer.answers.edits import Edits
+    from glassformer.data.pairs import Pair
+    from glassformer.explain.edits import EditSession
+    from glassformer.explain.reading import Reading
 
 SENTENCE = re.compile(r"(?<=[.!?…])\s+")  # where one sentence ends and another begins
 BATCH = 32  # sentences that are translated together
@@ -34,13 +47,28 @@ class Translator(Model):
         return [one[1] or one[2] for one in found if one is not None]
 
     def translate(
-        self, text: str, *, to: str | None = None, split: bool = False, **options: Any
+        self,
+        text: str,
+        *,
+        to: str | None = None,
+        split: bool = False,
+        edits: "Edits | None" = None,
+        **options: Any,
     ) -> Translated:
-        """Translate one text; options are those of `Options`, by default the best of 4 beams."""
-        return self.translate_many([text], to=to, split=split, **options)[0][0]
+        """Translate one text; options are those of `Options`, by default the best of 4 beams.
+
+        `edits` are a list, or a file that holds one; they are for this call alone.
+        """
+        return self.translate_many([text], to=to, split=split, edits=edits, **options)[0][0]
 
     def translate_many(
-        self, texts: Iterable[str], *, to: str | None = None, split: bool = False, **options: Any
+        self,
+        texts: Iterable[str],
+        *,
+        to: str | None = None,
+        split: bool = False,
+        edits: "Edits | None" = None,
+        **options: Any,
     ) -> list[list[Translated]]:
         """Translate several texts; of each the `num_return_sequences` best translations.
 
@@ -49,13 +77,35 @@ class Translator(Model):
         texts = list(texts)
         parts = [self.sentences(text, to=to) if split else [text] for text in texts]
         each = [part for several in parts for part in several]
-        found = iter(self._translate_each(each, to, self.options(**options)))
+        chosen = self.options(**options)
+        session = None if edits is None else self._session(edits, read=partial(self.reading_of, to=to))
+        found = iter(self._translate_each(each, to, options=chosen, session=session))
+        if session is not None:
+            session.finish()
+        how = {"to": to, "split": split, **options}
         return [
-            _joined(text, [next(found) for _ in several]) for text, several in zip(texts, parts, strict=True)
+            [replace(one, how=how) for one in _joined(text, [next(found) for _ in several])]
+            for text, several in zip(texts, parts, strict=True)
         ]
 
+    @contextmanager
+    def edit(
+        self,
+        edits: "Edits",
+        *,
+        to: str | None = None,
+        read: "Callable[[str], Reading] | None" = None,
+    ) -> "Iterator[Translator]":
+        """As of every model; texts that edits name are sources, translated to the language `to`."""
+        with super().edit(edits, read=read or partial(self.reading_of, to=to)):
+            yield self
+
+    def reading_of(self, text: str, *, to: str | None = None) -> "Reading":
+        """A source that an edit names, beside the model's own translation of it, the likeliest words."""
+        return self.translate(text, to=to, num_beams=1, num_return_sequences=1, do_sample=False).reading()
+
     def _translate_each(
-        self, texts: Sequence[str], to: str | None, options: Options
+        self, texts: Sequence[str], to: str | None, *, options: Options, session: "EditSession | None"
     ) -> list[list[Translated]]:
         """Translate texts that fit the context."""
         sources = [self.encode_source(text, to=to) for text in texts]
@@ -64,15 +114,33 @@ class Translator(Model):
         order = sorted(range(len(texts)), key=lambda number: len(sources[number]))
         for start in range(0, len(order), BATCH):
             group = order[start : start + BATCH]
-            written = self._write([sources[number] for number in group], options)
+            written = self._write([sources[number] for number in group], options, session)
             for number, answers in zip(group, written, strict=True):
+                text, source = texts[number], sources[number]
                 found[number] = [
-                    Translated(
-                        texts[number], self.text_of(tokens), sources[number], tokens, score, finish, self
-                    )
+                    Translated(text, self.text_of(tokens), source, tokens, score, finish, self, session)
                     for tokens, score, finish in answers
                 ]
         return found
+
+    def ablate_heads(
+        self,
+        pairs: "Iterable[Pair | tuple[str, str]]",
+        *,
+        metric: str = "bleu",
+        to: str | None = None,
+        lowercase: bool = False,
+        progress: "Progress" = lambda done, total: None,
+        **options: Any,
+    ) -> "HeadAblation":
+        """BLEU (or chrF) of pairs without each head of encoder and decoder, one at a time.
+
+        Options are those of `translate`; by default a translation takes the likeliest token in each step.
+        """
+        from glassformer.tasks.evaluate_pairs import ablate_heads  # there are sacrebleu and the pairs
+
+        how = {"to": to, "lowercase": lowercase, "num_beams": 1, **options}
+        return ablate_heads(self, pairs, metric=metric, progress=progress, **how)
 
     def options(self, **given: Any) -> Options:
         """The options of a translation: what is given, else the model's own, else 4 beams."""
@@ -137,11 +205,11 @@ class Translator(Model):
         return 0 if context is None else max(0, len(ids) - context)
 
     def _write(
-        self, sources: Sequence[Sequence[int]], options: Options
+        self, sources: Sequence[Sequence[int]], options: Options, session: "EditSession | None"
     ) -> list[list[tuple[list[int], float, str]]]:
         """Tokens, score and end of the best targets of each source."""
         net = self._load()
-        backend = self._torch_backend(net.given(sources))
+        backend = self._torch_backend(net.given(sources), session=session)
         prompts = [[net.config.start]] * len(sources)
         how: dict[str, Any] = {"options": options, "ends": self.ends, "forbidden": {net.config.pad}}
         if options.num_beams > 1:
@@ -174,6 +242,7 @@ def _joined(text: str, parts: Sequence[list[Translated]]) -> list[Translated]:
             score=sum(one.score for one in chosen),
             finish_reason=next((one.finish_reason for one in chosen if one.finish_reason != "stop"), "stop"),
             model=chosen[0].model,
+            session=chosen[0].session,
         )
         joined.append(whole)
     return joined

@@ -1,6 +1,7 @@
 """What a model wrote from a source, which can be asked how it came about. Every answer is an `Answer`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,10 +12,15 @@ if TYPE_CHECKING:
     from glassformer.answers.alignment import Alignment
     from glassformer.answers.answer import Text
     from glassformer.answers.beams import Beams
+    from glassformer.answers.edited import EditedTranslation
+    from glassformer.answers.edits import Edits
     from glassformer.answers.journey import Journey
     from glassformer.answers.positions import Positions
+    from glassformer.answers.shapes import Shapes
     from glassformer.answers.targets import Targets
     from glassformer.answers.unroll import Unroll
+    from glassformer.explain.edits import EditSession
+    from glassformer.explain.reading import Reading
     from glassformer.tasks.translate import Translator
 
 
@@ -23,7 +29,7 @@ class Translated(Explained):
     """One translation, best first if several were asked for, and what one can ask about it.
 
     Positions of the target count from its start token, those of the source from the tag of a language, if it
-    has one.
+    has one. A question replays the translation once, as it was written: with the edits of the call.
     """
 
     source: str
@@ -33,13 +39,33 @@ class Translated(Explained):
     score: float  # the sum of log-probabilities / length ** length_penalty
     finish_reason: str
     model: "Translator" = field(repr=False)
+    session: "EditSession | None" = field(default=None, repr=False, compare=False)  # edits of the call
+    how: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)  # its options
 
     def __str__(self) -> str:
         return self.text
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain data."""
-        return {name: value for name, value in vars(self).items() if name != "model"}
+        hidden = ("model", "session", "how")
+        return {name: value for name, value in vars(self).items() if name not in hidden}
+
+    def reading(self) -> "Reading":
+        """Source and target, for explanations."""
+        return self._text().reading()
+
+    @contextmanager
+    def replaying(self) -> Iterator[None]:
+        """Inside, the model runs with the edits of the call that wrote this."""
+        if self.session is None:
+            yield
+            return
+        with self.model.lock, self.session:
+            yield
+
+    def _ask(self, name: str, **how: Any) -> Any:
+        with self.replaying():
+            return super()._ask(name, **how)
 
     @property
     def _then(self) -> int | None:
@@ -72,6 +98,25 @@ class Translated(Explained):
         found: Unroll = self._ask("unroll", then=self._then)
         return found
 
+    def shape(self) -> "Shapes":
+        """A recurrent network unrolled over the source and this translation; `unroll` has its numbers."""
+        from glassformer.answers.shapes import Example
+
+        text = self._text()
+        source, written = (
+            text.source_text(),
+            text.generated if self._then is None else [*text.generated, self._then],
+        )
+        example = Example(
+            self.model.net,
+            "the source is read, then the translation written",
+            [source.ids, [*text.ids[:1], *written[:-1]]],
+            source.labels,
+            replace(text, ids=written, source=None).labels,
+        )
+        with self.model.lock:
+            return cast("Shapes", ask("shapes", [example], model=self.model.name))
+
     def journey(self, number: int = 0) -> "Journey":
         """How the token of this number came about: through the encoder, then through the decoder."""
         found: Journey = self._ask("journey", number=number, then=self._then)
@@ -86,7 +131,21 @@ class Translated(Explained):
         if target is not None:
             text, then = replace(text, ids=[*text.ids[:1], *self.model.encode(target)]), min(self.model.ends)
         words = [token for word in also for token in self.model.encode(word)]
-        return cast("Targets", ask("targets", text, vocabulary=words, then=then, seed=seed))
+        with self.replaying():
+            return cast("Targets", ask("targets", text, vocabulary=words, then=then, seed=seed))
+
+    def edited(self, edits: "Edits") -> "EditedTranslation":
+        """This translation beside the one that the model writes with edits, by the same options."""
+        other = self.model.translate(self.source, edits=edits, **self.how)
+        found: EditedTranslation = self._ask(
+            "edited",
+            edits=edits,
+            session=other.session,
+            other=other._text(),
+            then=self._then,
+            other_then=other._then,
+        )
+        return found
 
     def positions(self, count: int = 64) -> "Positions":
         """The position vectors that a Transformer of this width adds to token vectors, in both layouts."""

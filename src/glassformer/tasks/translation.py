@@ -45,6 +45,7 @@ class Translation(TrainingJob):
     pairs: Pairs
     held: Pairs
     left_out: int  # pairs that are too long
+    hashes: tuple[str, ...]  # of the files that were read: they may be gone when the model is saved
 
     @classmethod
     def prepare(cls, recipe: Recipe, out: Path, *, offline: bool, progress: Progress) -> "Translation":
@@ -52,11 +53,12 @@ class Translation(TrainingJob):
         _check_forcing(recipe)
         text = _section(recipe)
         learn, held = _read(text)
+        hashes = tuple(hash_file(Path(file))[:CARD_DIGITS] for file in text.data)
         tokenizer = _vocabulary(recipe, learn, out=out, offline=offline, progress=progress)
         fill = _fill(recipe, tokenizer, offline=offline)
         encoded, left_out = _encode(learn, tokenizer, text=text, fill=fill, progress=progress)
         held_out, _ = _encode(held, tokenizer, text=text, fill=fill, progress=progress)
-        return cls(recipe, tokenizer, offline, encoded, held_out, left_out)
+        return cls(recipe, tokenizer, offline, encoded, held_out, left_out, hashes)
 
     def vocabulary_fields(self) -> dict[str, int]:
         """How many tokens there are, and two that a model knows by their ids."""
@@ -144,8 +146,9 @@ class Translation(TrainingJob):
 
     def describe_data(self) -> list[str]:
         """What it is trained on."""
-        paths = [Path(file) for file in _section(self.recipe).data]
-        files = ", ".join(f"`{path.name}` (sha256 {hash_file(path)[:CARD_DIGITS]} …)" for path in paths)
+        names = [Path(file).name for file in _section(self.recipe).data]
+        read = zip(names, self.hashes, strict=True)
+        files = ", ".join(f"`{name}` (sha256 {hash} …)" for name, hash in read)
         left = f"; {self.left_out:,} longer ones were left out" if self.left_out else ""
         return [
             f"- {files}: {counted(len(self.pairs), 'pair')} to learn from, {len(self.held):,} held out{left}"

@@ -1,0 +1,267 @@
+"""Continuous batching: whoever joins, leaves or is cancelled, a text is the same bits as alone."""
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from engine.conftest import engine_of, random_model
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from glassformer.engine import native
+from glassformer.engine.native import Engine
+from glassformer.errors import GlassError, InputError
+from glassformer.generation.batching import Ask, Batch, OneByOne, Slots, Writing
+from glassformer.generation.decode import generate
+from glassformer.generation.options import Options
+from glassformer.generation.sampling import log_softmax
+
+pytestmark = pytest.mark.skipif(not native.ways(), reason="the native engine was not built")
+VOCAB, CONTEXT = 61, 48
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return engine_of(random_model(layers=2, heads=2, width=16, vocab=VOCAB, context=CONTEXT), threads=1)
+
+
+def alone(engine: Engine, ask: Ask) -> tuple[list[tuple[int, float]], str | None]:
+    """The tokens of an ask with their log-probabilities, and why they end, as `generate` has them."""
+    events = list(generate(engine, [ask.prompt], options=ask.options, ends=ask.ends, known=ask.known))
+    assert ask.choice == 0
+    found = [(event.token, event.logprob) for event in events if event.token is not None]
+    return found, events[-1].finish  # type: ignore[return-value]
+
+
+def write(batch: Batch, asks: Sequence[Ask]) -> list[tuple[list[tuple[int, float]], str | None]]:
+    """What a batch writes for asks that come at once."""
+    writings = [batch.add(ask) for ask in asks]
+    return drain(batch, writings)
+
+
+def drain(batch: Batch, writings: Sequence[Writing]) -> list[tuple[list[tuple[int, float]], str | None]]:
+    found: dict[int, tuple[list[tuple[int, float]], list[str]]] = {id(one): ([], []) for one in writings}
+    for _ in range(2000):
+        for told in batch.step():
+            tokens, ends = found[id(told.of)]
+            if told.token is not None:
+                tokens.append((told.token.id, told.token.logprob))
+            if told.finish is not None:
+                ends.append(told.finish)
+        if not batch.waiting and not batch.running:
+            break
+    assert all(len(ends) == 1 for _, ends in found.values())
+    return [(tokens, ends[0]) for tokens, ends in found.values()]
+
+
+def some_ask(draw: random.Random, **changes: Any) -> Ask:
+    prompt = [draw.randrange(VOCAB) for _ in range(draw.choice([1, 2, 5, 17, 40]))]
+    options = Options(
+        max_new_tokens=draw.choice([1, 3, 12, 60]),
+        temperature=draw.choice([0.0, 0.8, 2.0]),
+        top_k=draw.choice([0, 5]),
+        top_p=draw.choice([0.7, 1.0]),
+        frequency_penalty=draw.choice([0.0, 0.5]),
+        seed=draw.randrange(1 << 32),
+        prompt_lookup_num_tokens=0,
+    )
+    return Ask(prompt=prompt, options=options, ends=frozenset({7}), **changes)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(st.integers(0, 1 << 32), st.integers(1, 5), st.integers(1, 50), st.integers(1, 9))
+def test_as_alone(seed: int, slots: int, budget: int, count: int) -> None:
+    """Any number of texts, slots and tokens a step: the same tokens, log-probabilities and ends as alone."""
+    engine = engine_of(random_model(layers=2, heads=2, width=16, vocab=VOCAB, context=CONTEXT), threads=1)
+    draw = random.Random(seed)
+    asks = [some_ask(draw) for _ in range(count)]
+    batch = Slots(engine, slots=slots, budget=budget)
+    assert write(batch, asks) == [alone(engine, ask) for ask in asks]
+
+
+def test_neighbors_that_come_and_go(engine: Engine) -> None:
+    """One text, while others join at any step and some of them are cancelled."""
+    draw = random.Random(3)
+    for _ in range(20):
+        ask = some_ask(draw)
+        batch = Slots(engine, slots=3, budget=20)
+        mine, tokens, others = batch.add(ask), [], []
+        while not mine.continuation.finished:
+            if draw.random() < 0.4:
+                others.append(batch.add(some_ask(draw)))
+            if others and draw.random() < 0.2:
+                draw.choice(others).cancel()
+            tokens += [
+                (told.token.id, told.token.logprob)
+                for told in batch.step()
+                if told.of is mine and told.token is not None
+            ]
+        assert tokens == alone(engine, ask)[0]
+
+
+def test_what_was_read_is_not_read_again(engine: Engine) -> None:
+    """A text that goes on from another one takes its slot; the numbers are those of a cold start."""
+    batch = Slots(engine, slots=2, budget=64)
+    options = Options(max_new_tokens=4, temperature=0.0, prompt_lookup_num_tokens=0)
+    first = Ask(prompt=list(range(20)), options=options)
+    ((tokens, _),) = write(batch, [first])
+    longer = Ask(prompt=[*first.prompt, *(token for token, _ in tokens), 5, 6], options=options)
+    writing = batch.add(longer)
+    assert drain(batch, [writing]) == [alone(engine, longer)]
+    assert writing.cached == 23  # the last token that was written was not read
+    same = batch.add(first)
+    assert drain(batch, [same]) == [alone(engine, first)]
+    assert same.cached == 19  # all but the last, whose logits are needed
+    other = batch.add(Ask(prompt=[50, 51], options=options))
+    drain(batch, [other])
+    assert other.cached == 0
+
+
+def test_what_was_overwritten_is_read_again(engine: Engine) -> None:
+    """A slot forgets a text whose place another one took."""
+    options = Options(max_new_tokens=3, temperature=0.0, prompt_lookup_num_tokens=0)
+    batch = Slots(engine, slots=1, budget=64)
+    first, second = (Ask(prompt=list(range(n, n + 9)), options=options) for n in (0, 30))
+    for ask in (first, second, first):
+        writing = batch.add(ask)
+        assert drain(batch, [writing]) == [alone(engine, ask)]
+        assert writing.cached == 0
+
+
+def test_scores_of_the_prompt(engine: Engine) -> None:
+    """Every token of the prompt behind those before it, also when it was read before and in chunks."""
+    prompt = [3, 9, 27, 20, 60, 58, 52, 34, 41, 1, 3]
+    options = Options(max_new_tokens=2, temperature=0.0, prompt_lookup_num_tokens=0)
+    batch = Slots(engine, slots=1, budget=4)
+    write(batch, [Ask(prompt=prompt, options=options)])
+    writing = batch.add(Ask(prompt=prompt, options=options, score_prompt=True, top=3, named=[11]))
+    drain(batch, [writing])
+    expected = [log_softmax(row) for row in engine.logits(np.array(prompt))]
+    assert writing.cached == 0
+    assert [one.id for one in writing.prompt_scores] == prompt[1:]
+    for one, row in zip(writing.prompt_scores, expected, strict=False):
+        assert one.logprob == pytest.approx(row[one.id], abs=1e-5)
+        assert [id for id, _ in one.top] == np.argsort(-row, kind="stable")[:3].tolist()
+        assert [value for _, value in one.top] == pytest.approx(np.sort(row)[:-4:-1], abs=1e-5)
+        assert one.named == (pytest.approx(row[11], abs=1e-5),)
+        assert dict(one.top).get(one.id, one.logprob) == one.logprob  # the same float in both places
+
+
+def test_the_end_token_is_told(engine: Engine) -> None:
+    """It is not part of the text, but whoever counts every choice needs its log-probability."""
+    options = Options(max_new_tokens=3, temperature=0.0, logit_bias={9: 100.0}, prompt_lookup_num_tokens=0)
+    batch = Slots(engine, slots=1, budget=8)
+    batch.add(Ask(prompt=[1, 2], options=options, ends=[9], top=1))
+    (told,) = batch.step()
+    row = log_softmax(engine.logits(np.array([1, 2]))[-1])
+    assert (told.token, told.finish) == (None, "stop")
+    assert told.end is not None
+    assert (told.end.id, told.end.logprob) == (9, pytest.approx(row[9], abs=1e-5))
+    assert told.end.top[0][0] == row.argmax()
+
+
+def test_one_by_one(engine: Engine) -> None:
+    """A model without slots: one after the other, the same texts and scores."""
+    draw = random.Random(5)
+    asks = [some_ask(draw, score_prompt=True, top=2) for _ in range(6)]
+    batch, slots = OneByOne(engine), Slots(engine, slots=3, budget=10)
+    ours, theirs = ([one.add(ask) for ask in asks] for one in (batch, slots))
+    assert drain(batch, ours) == drain(slots, theirs) == [alone(engine, ask) for ask in asks]
+    assert [one.prompt_scores for one in ours] == [one.prompt_scores for one in theirs]
+
+
+def test_only_the_scores_of_the_prompt(engine: Engine) -> None:
+    """No new token: the prompt is scored, and that is the end."""
+    batch = Slots(engine, slots=1, budget=64)
+    options = Options(max_new_tokens=0, prompt_lookup_num_tokens=0)
+    writing = batch.add(Ask(prompt=[1, 2, 3], options=options, score_prompt=True))
+    assert drain(batch, [writing]) == [([], "length")]
+    assert len(writing.prompt_scores) == 2
+
+
+def test_a_cancelled_text_frees_its_slot_at_the_next_step(engine: Engine) -> None:
+    """Waiting, reading or writing."""
+    options = Options(max_new_tokens=20, temperature=0.0, prompt_lookup_num_tokens=0)
+    for steps in (0, 1, 3):
+        batch = Slots(engine, slots=1, budget=8)
+        writing = batch.add(Ask(prompt=list(range(20)), options=options))
+        for _ in range(steps):
+            batch.step()
+        writing.cancel()
+        next_one = batch.add(Ask(prompt=[1], options=options))
+        told = batch.step()
+        assert [one.finish for one in told if one.of is writing] == ["cancelled"]
+        assert batch.running == [next_one]
+
+
+def test_first_come_first_served(engine: Engine) -> None:
+    """A short text that came later does not overtake a long one, and a long prompt keeps nobody waiting."""
+    options = Options(max_new_tokens=8, temperature=0.0, prompt_lookup_num_tokens=0)
+    batch = Slots(engine, slots=2, budget=4)
+    writer = batch.add(Ask(prompt=[1], options=options))
+    batch.step()
+    reader, third = (batch.add(Ask(prompt=list(range(30)), options=options)) for _ in range(2))
+    told = [one for _ in range(3) for one in batch.step()]
+    assert [one.of for one in told] == [writer] * 3  # it gets a token in every step
+    assert reader.read == 9  # the rest of each step's budget
+    assert third.slot is None
+
+
+def test_a_text_that_fails_hurts_nobody(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logits that are no numbers in one row: that text ends with an error, the others are as alone."""
+    batch = Slots(engine, slots=3, budget=64)
+    asks = [
+        Ask(prompt=[n, n + 1], options=Options(max_new_tokens=6, seed=n, prompt_lookup_num_tokens=0))
+        for n in range(3)
+    ]
+    step = engine.step_pieces
+
+    def poisoned(pieces: Any, cache: Any) -> Any:
+        logits = step(pieces, cache)
+        if len(logits) == 3:
+            logits[1] = np.nan
+        return logits
+
+    monkeypatch.setattr(engine, "step_pieces", poisoned)
+    writings = [batch.add(ask) for ask in asks]
+    errors, tokens = [], {id(one): [] for one in writings}  # type: ignore[var-annotated]
+    while batch.running or batch.waiting:
+        for told in batch.step():
+            if told.error is not None:
+                errors.append((told.of, told.error))
+            if told.token is not None:
+                tokens[id(told.of)].append((told.token.id, told.token.logprob))
+    monkeypatch.undo()
+    ((who, error),) = errors
+    assert who is writings[1]
+    assert isinstance(error, GlassError)
+    for number in (0, 2):
+        assert tokens[id(writings[number])] == alone(engine, asks[number])[0]
+
+
+def test_what_a_batch_refuses(engine: Engine) -> None:
+    """A prompt that does not fit, beams, and a context that slides."""
+    batch = Slots(engine, slots=1, budget=8)
+    for prompt, options, what in (
+        ([], Options(), "empty"),
+        ([VOCAB], Options(), "not a token id"),
+        ([1] * (CONTEXT + 1), Options(), "1 more than"),
+        ([1], Options(num_beams=2), "token by token"),
+        ([1], Options(overflow="slide"), "token by token"),
+    ):
+        with pytest.raises(InputError, match=what):
+            batch.add(Ask(prompt=prompt, options=options))
+    assert not batch.waiting
+
+
+def test_pieces_that_the_engine_refuses(engine: Engine) -> None:
+    """Two of one row, a row or place that is not there, more scored tokens than there are."""
+    cache = engine.new_cache(2, 16)
+    bad: list[Any] = [[], [(0, 0, [1], 1), (0, 1, [2], 1)], [(2, 0, [1], 1)], [(-1, 0, [1], 1)]]
+    bad += [[(0, -1, [1], 1)], [(0, 0, [], 0)], [(0, 0, [1], 2)], [(0, 16, [1], 1)], [(0, 0, [VOCAB], 1)]]
+    bad += [[(0, 0.5, [1], 1)], [(0, 0, [1.5], 1)], [(True, 0, [1], 1)]]
+    for pieces in bad:
+        with pytest.raises(InputError):
+            engine.step_pieces(pieces, cache)
