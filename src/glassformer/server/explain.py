@@ -8,7 +8,7 @@ import base64
 import inspect
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from glassformer.errors import InputError
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import log_softmax
 from glassformer.server.errors import invalid
+from glassformer.server.lane import Inside
 from glassformer.server.sse import dumps
 from glassformer.tasks.backends import fingerprint
 from glassformer.tasks.completion import Completion
@@ -68,7 +69,6 @@ MOST = {  # the largest values of options whose work grows with them
     "window": 1024,
 }
 MOST_CHARACTERS = 100_000  # of texts that a question searches
-Inside = Callable[[], AbstractContextManager[Any]]
 TORCH = "torch float32"
 
 

@@ -11,8 +11,9 @@ from starlette.responses import JSONResponse, Response
 from glassformer.errors import InputError
 from glassformer.generation.options import Options
 from glassformer.server.errors import api_error, invalid
-from glassformer.server.explain import Explainer, Inside, parse
-from glassformer.server.runner import Ask, Running
+from glassformer.server.explain import Explainer, parse
+from glassformer.server.lane import Inside, LaneRunning
+from glassformer.server.runner import Ask
 from glassformer.server.schemas import Generation, Sampling
 from glassformer.server.served import Served
 from glassformer.server.sse import DONE, EventStream, event
@@ -139,7 +140,7 @@ def _inside(served: Served, body: Generation) -> Inside | None:
     return served.writer.in_torch if body.engine == "torch" else None
 
 
-def _by_torch(served: Served, inside: Inside) -> Callable[[Ask], Running]:
+def _by_torch(served: Served, inside: Inside) -> Callable[[Ask], LaneRunning]:
     return lambda ask: served.lane.generate(served.writer, ask, inside=inside)
 
 

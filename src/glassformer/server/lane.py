@@ -8,25 +8,66 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
-from glassformer.generation.decode import Continuation, end_of_room, prefill
-from glassformer.generation.sampling import Rules, best, choose
+from glassformer.generation import batching
 from glassformer.server.errors import QueueFull
-from glassformer.server.runner import Ask, Running, Scored, Token
+from glassformer.server.runner import Ask, Token
 
 if TYPE_CHECKING:
-    from glassformer.generation.stepper import Logits
     from glassformer.tasks.backends import Backend
     from glassformer.tasks.complete import LanguageModel
 
 NICENESS = 10  # of 19
 Result = TypeVar("Result")
+Inside = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass
+class Timings:
+    """Seconds of the phases of a continuation; those of the lane are not told apart."""
+
+    queue: float | None = None
+    prefill: float | None = None
+    decode: float | None = None
+
+
+class LaneRunning:
+    """A continuation that the lane writes; a runner's have the same interface."""
+
+    def __init__(self) -> None:
+        self.prompt_scores: list[Any] = []
+        self.cached_tokens = 0
+        self.timings = Timings()
+        self.cancelled = threading.Event()
+        self._loop = asyncio.get_running_loop()
+        self._arrived: asyncio.Queue[Token | Exception] = asyncio.Queue()
+
+    async def __aiter__(self) -> AsyncIterator[Token]:
+        while True:
+            token = await self._arrived.get()
+            if isinstance(token, Exception):
+                raise token
+            yield token
+            if token.finish is not None:
+                return
+
+    def cancel(self) -> None:
+        """End it before its next token."""
+        self.cancelled.set()
+
+    def fill(self, tokens: Iterator[Token]) -> None:
+        """Deliver tokens, and what went wrong, from the lane's thread."""
+        try:
+            for token in tokens:
+                self._loop.call_soon_threadsafe(self._arrived.put_nowait, token)
+        except Exception as error:
+            if not self._loop.is_closed():  # else nobody waits any more
+                self._loop.call_soon_threadsafe(self._arrived.put_nowait, error)
 
 
 class Lane:
@@ -55,17 +96,15 @@ class Lane:
         result: Result = await self.put(work)
         return result
 
-    def generate(
-        self, model: "LanguageModel", ask: Ask, *, inside: Callable[[], AbstractContextManager[Any]]
-    ) -> Running:
-        """A continuation by torch, `inside` its edits; the same interface as a runner's."""
-        running = Running()
+    def generate(self, model: "LanguageModel", ask: Ask, *, inside: Inside) -> LaneRunning:
+        """A continuation by torch, `inside` its edits."""
+        running = LaneRunning()
 
         def tokens() -> Iterator[Token]:
             with inside():
                 yield from written(model, model.backend, ask=ask, running=running)
 
-        self.put(lambda: running.fill(tokens))
+        self.put(lambda: running.fill(tokens()))
         return running
 
     def close(self) -> None:
@@ -82,59 +121,33 @@ def _step_back() -> None:
         os.setpriority(os.PRIO_PROCESS, thread, max(NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))
 
 
-def written(model: "LanguageModel", backend: "Backend", *, ask: Ask, running: Running) -> Iterator[Token]:
+def written(model: "LanguageModel", backend: "Backend", *, ask: Ask, running: LaneRunning) -> Iterator[Token]:
     """The tokens of one continuation, the one that ends a text included."""
     known = None if model.tokenizer is None else len(model.tokenizer)
-    rules = Rules(ask.options, model.ends, known)
-    one = Continuation(0, ask.choice, ask.prompt)
-    if ask.score_prompt:
-        running.prompt_scores[:] = prompt_scores(backend, ask)
-
-    cache: Any = None
+    batch = batching.OneByOne(backend)
+    writing = batch.add(
+        batching.Ask(
+            prompt=ask.prompt,
+            options=ask.options,
+            choice=ask.choice,
+            ends=model.ends,
+            known=known,
+            top=ask.top,
+            named=ask.named,
+            score_prompt=ask.score_prompt,
+        )
+    )
     while True:
         if running.cancelled.is_set():
-            yield Token(None, None, finish="cancelled")
-            return
-        room = ask.options.max_new_tokens - len(one.tokens)
-        if backend.context is not None:
-            room = min(room, backend.context - one.length)
-        if room <= 0:
-            yield Token(None, None, finish=end_of_room(len(one.tokens), ask.options))
-            return
-        if cache is None:
-            logits, cache = prefill(backend, [one], max_new_tokens=ask.options.max_new_tokens)
-        else:
-            logits = backend.step(np.array([[one.tokens[-1]]], dtype=np.int64), cache)
-        raw, total = logits[0], backend.log_sums(logits)[0]
-        scores = rules.apply(raw, prompt=one.given, answer=one.tokens, room=room)
-        id = choose(scores, ask.options, choice=ask.choice, position=one.length)
-        found = scored(id, raw, total=total, ask=ask)
-        if id in model.ends:
-            yield Token(id, *found, finish="stop")
-            return
-        one.tokens.append(id)
-        finish = end_of_room(len(one.tokens), ask.options) if room == 1 else None
-        yield Token(id, *found, finish=finish)
-        if finish is not None:
-            return
-
-
-def prompt_scores(backend: "Backend", ask: Ask) -> list[Scored | None]:
-    """Log-probabilities of every token of the prompt but the first, which has nothing before it."""
-    rows = backend.logits(np.array([ask.prompt], dtype=np.int64))[0]  # (T, V)
-    found: list[Scored | None] = [None]
-    for at, id in enumerate(ask.prompt[1:]):
-        total = backend.log_sums(rows[at : at + 1])[0]
-        found.append(scored(id, rows[at], total=total, ask=ask))
-    return found
-
-
-def scored(id: int, raw: "Logits", *, total: float, ask: Ask) -> Scored:
-    """The log-probabilities that are asked for with a token."""
-    likeliest: tuple[tuple[int, float], ...] = ()
-    if ask.top:
-        ids = best(raw, ask.top)
-        order = np.lexsort((ids, -raw[ids]))[: ask.top]
-        likeliest = tuple((int(ids[at]), float(raw[ids[at]]) - total) for at in order)
-    named = tuple(float(raw[other]) - total for other in ask.named)
-    return Scored(float(raw[id]) - total, likeliest, named)
+            writing.cancel()
+        for told in batch.step():
+            if told.error is not None:
+                raise told.error
+            running.prompt_scores = [None, *writing.prompt_scores]
+            found = told.token or told.end
+            if found is None:
+                yield Token(None, None, finish=told.finish)
+            else:
+                yield Token(found.id, found.logprob, found.top, found.named, told.finish)
+            if told.finish is not None:
+                return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from glassformer import machine
 
 if TYPE_CHECKING:
+    from glassformer.server.lane import LaneRunning
     from glassformer.server.runner import Running
     from glassformer.server.served import Library
 
@@ -125,7 +126,7 @@ class Clock:
         self.last = now
         self.tokens += 1
 
-    def finish(self, running: "Running", *, prompt: int) -> None:
+    def finish(self, running: "Running | LaneRunning", *, prompt: int) -> None:
         """The continuation is complete."""
         metrics, model = self.metrics, self.model
         metrics.observe("e2e_seconds", time.monotonic() - self.begun, model=model)

@@ -1,10 +1,8 @@
 """One request after another, in a thread: the interface of a runner."""
 
-import asyncio
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from glassformer.generation.decode import check_prompts
 from glassformer.generation.options import Options
@@ -35,57 +33,16 @@ class Token(NamedTuple):
     finish: str | None = None  # "stop", "length", "context" or "cancelled"
 
 
-class Scored(NamedTuple):
-    """A token of the prompt."""
-
-    logprob: float
-    top: tuple[tuple[int, float], ...] = ()
-    named: tuple[float, ...] = ()
-
-
-@dataclass
-class Timings:
-    """Seconds."""
-
-    queue: float = 0.0
-    prefill: float = 0.0
-    decode: float = 0.0
-
-
-class Running:
+class Running(Protocol):
     """A continuation that is being written."""
 
-    def __init__(self) -> None:
-        self.prompt_scores: list[Scored | None] = []
-        self.cached_tokens = 0
-        self.timings = Timings()
-        self.cancelled = threading.Event()
-        self._loop = asyncio.get_running_loop()
-        self._arrived: asyncio.Queue[Token | Exception] = asyncio.Queue()
+    prompt_scores: list[Any]
+    cached_tokens: int
+    timings: Any
 
-    async def __aiter__(self) -> AsyncIterator[Token]:
-        while True:
-            token = await self._arrived.get()
-            if isinstance(token, Exception):
-                raise token
-            yield token
-            if token.finish is not None:
-                return
-
+    def __aiter__(self) -> AsyncIterator[Token]: ...
     def cancel(self) -> None:
         """Stop; the slot is free within two steps."""
-        self.cancelled.set()
-
-    def fill(self, tokens: Callable[[], Iterator[Token]]) -> None:
-        """Deliver tokens, from another thread."""
-        try:
-            for token in tokens():
-                self._loop.call_soon_threadsafe(self._arrived.put_nowait, token)
-        except RuntimeError:
-            if not self._loop.is_closed():
-                raise
-        except Exception as error:
-            self._loop.call_soon_threadsafe(self._arrived.put_nowait, error)
 
 
 class Runner:
@@ -127,10 +84,8 @@ class Runner:
 
     def submit(self, ask: Ask) -> Running:
         """Take a request on."""
-        from glassformer.server.lane import written
+        from glassformer.server.lane import LaneRunning, written
 
-        running = Running()
-        self._lane.put(
-            lambda: running.fill(lambda: written(self.model, self._backend, ask=ask, running=running))
-        )
+        running = LaneRunning()
+        self._lane.put(lambda: running.fill(written(self.model, self._backend, ask=ask, running=running)))
         return running

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from glassformer.server.errors import ApiError, QueueFull
+from glassformer.server.lane import LaneRunning
 from glassformer.server.logprobs import Entry, finite
 from glassformer.server.metrics import Metrics
 from glassformer.server.runner import Ask, Running, Token
@@ -59,7 +60,7 @@ class Choice:
         self.logprobs: list[float] = []
         self.entries: list[Entry] = []
         self.ids: list[int] = []  # all that were generated
-        self.running: Running | None = None
+        self.running: Running | LaneRunning | None = None
         self.explain: dict[str, Any] | None = None
         self._stream = TextStream(self.model.bytes_of, form.stops, after=ask.prompt[-1])
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -181,7 +182,7 @@ class Choice:
 
 
 Explainer = Callable[[Choice], Awaitable[dict[str, Any]]]
-Submit = Callable[[Ask], Running]
+Submit = Callable[[Ask], Running | LaneRunning]
 
 
 class Writing:
@@ -277,7 +278,7 @@ class Writing:
             message = f"the request took longer than {settings.longest:g} seconds"
             raise ApiError(503, message, headers={"x-should-retry": "false"}) from None
 
-    async def _place(self, ask: Ask) -> Running:
+    async def _place(self, ask: Ask) -> Running | LaneRunning:
         """Wait for a place in the queue: the request as a whole has one already."""
         while True:
             try:
