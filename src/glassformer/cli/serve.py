@@ -101,21 +101,20 @@ def serve(
     except ModuleNotFoundError as error:
         raise InputError(f'{error.name} is missing: pip install "glassformer[serve]"') from None
 
-    listening = bind(place.host, place.port)
-    port: int = listening.getsockname()[1]
-    loaded = _load(loading, models or (DEFAULT_MODEL,))
-    settings = Settings(
-        host=place.host,
-        port=port,
-        key=place.key,
-        allow_hosts=place.allow_host,
-        slots=slots,
-        queue=queue,
-        log_text=logs.log_text,
-        json_logs=logs.as_json,
-    )
-    _announce(settings, loaded)
-    run(settings, loaded, listening=listening, log=_logger(logs))
+    with bind(place.host, place.port) as listening:  # before models are loaded: a port may be in use
+        loaded = _load(loading, models or (DEFAULT_MODEL,))
+        settings = Settings(
+            host=place.host,
+            port=listening.getsockname()[1],
+            key=place.key,
+            allow_hosts=place.allow_host,
+            slots=slots,
+            queue=queue,
+            log_text=logs.log_text,
+            json_logs=logs.as_json,
+        )
+        _announce(settings, loaded)
+        run(settings, loaded, listening=listening, log=_logger(logs))
 
 
 def _load(loading: Loading, names: tuple[str, ...]) -> "dict[str, Model]":

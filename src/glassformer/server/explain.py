@@ -38,8 +38,8 @@ MOST_BYTES = 4 << 20  # of an answer inside a response; larger ones are fetched
 OF_TOKENIZER = ("tokens", "merges", "training_rows")
 OF_MODEL = ("promotes", "examples")
 OF_NOTHING = ("positions", "robot")
-# Questions that a request cannot ask: they read files, or compare with what is not served.
-NOT_HERE = ("curve", "parameters", "diff")
+# Questions that a request cannot ask: they read files, or are about several models or many texts.
+NOT_HERE = ("curve", "parameters", "diff", "shapes", "head_ablation")
 # Options that a question takes beside those that it names.
 MORE: dict[str, dict[str, Any]] = {
     "saliency": {"steps": int, "by_word": bool, "tested": bool},
@@ -96,8 +96,7 @@ class Asked:
 def known(served: "Served") -> list[str]:
     """The questions that a model can be asked over HTTP."""
     capabilities = served.model.capabilities
-    source = {"alignment", "unroll", "journey"}  # of translations
-    names = [name for name in QUESTIONS if name not in NOT_HERE and name not in source]
+    names = [name for name in QUESTIONS if name not in NOT_HERE and "source" not in QUESTIONS[name].needs]
     return [name for name in names if QUESTIONS[name].needs <= capabilities]
 
 

@@ -62,4 +62,3 @@ def run(settings: Settings, models: Mapping[str, Model], *, listening: socket.so
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
-        listening.close()
