@@ -93,6 +93,13 @@ def test_no_host_and_two_hosts(server: Running) -> None:
         assert b'"error"' in answer
 
 
+def test_a_websocket_of_a_foreign_page(server: Running) -> None:
+    """There are none here; a foreign name is refused as everywhere."""
+    more = "Connection: Upgrade, close\r\nUpgrade: websocket\r\nSec-WebSocket-Key: a\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    answer = raw(server.port, f"GET /v1/models HTTP/1.1\r\nHost: evil.example\r\n{more}".encode())
+    assert status_of(answer) == 403
+
+
 def test_names_that_are_allowed() -> None:
     """A name behind a proxy, with or without a port; origins follow from names."""
     how = Settings(port=9, allow_hosts=("glass.example", "other.example:81"))
