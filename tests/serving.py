@@ -5,18 +5,17 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import httpx
 import torch
-import uvicorn
 from fastapi import FastAPI
 
 from glassformer.models.gpt import GPT, Config
 from glassformer.server.app import make_app
-from glassformer.server.protocol import config_of
+from glassformer.server.listen import Server
 from glassformer.server.settings import Settings
 from glassformer.tasks.complete import LanguageModel
 from glassformer.tasks.model import Model
@@ -42,7 +41,8 @@ class Running:
 
     url: str
     app: FastAPI
-    lines: list[dict[str, Any]] = field(default_factory=list)  # of its log
+    lines: list[dict[str, Any]]  # of its log
+    server: Server
 
     @property
     def state(self) -> Any:
@@ -78,13 +78,13 @@ def serving(models: Mapping[str, Model], *, buffer: int = 0, **settings: Any) ->
     lines: list[dict[str, Any]] = []
     how = Settings(port=port, **settings)
     app = make_app(how, models, log=lines.append)
-    server = uvicorn.Server(config_of(app, how))
+    server = Server(app, how)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
     while not server.started:
         assert thread.is_alive(), "the server did not start"
         time.sleep(0.01)
-    running = Running(f"http://127.0.0.1:{port}", app, lines)
+    running = Running(f"http://127.0.0.1:{port}", app, lines, server)
     try:
         yield running
     finally:

@@ -1,12 +1,17 @@
-"""The page on serving: its examples work as they are."""
+"""A server's life from its socket to its last request; and the page on serving, whose examples work as they are."""
 
+import json
 import re
 import shlex
+import signal
+import threading
+import time
 from pathlib import Path
 
+import httpx
 import openai
 import pytest
-from serving import Running, serving
+from serving import Running, serving, tiny_model
 
 import glassformer as gf
 from glassformer.errors import InputError
@@ -49,6 +54,42 @@ def test_programs_of_the_page(story: Running, program: str, capsys: pytest.Captu
 def test_there_are_examples() -> None:
     """The patterns find them."""
     assert (len(CURLS), len(PROGRAMS)) == (7, 3)
+
+
+LONG = {"model": "long", "prompt": "Once", "ignore_eos": True, "stream": True}
+
+
+def told_to_stop(running: Running, tokens: int) -> str:
+    """A stream during which the server is told to stop; what the client reads."""
+    texts = []
+    body = LONG | {"max_tokens": tokens}
+    reader = threading.Thread(target=lambda: texts.append(running.post("/v1/completions", body).text))
+    reader.start()
+    while not running.state.library.find("long").runner.running:
+        time.sleep(0.01)
+    running.server.handle_exit(signal.SIGTERM, None)
+    with httpx.Client(base_url=running.url, trust_env=False, verify=False, timeout=60) as other:
+        late = other.post("/v1/completions", json=body)
+    assert (late.status_code, late.json()["error"]["type"]) == (503, "unavailable_error")
+    assert late.headers["retry-after"]
+    reader.join()
+    return texts[0]
+
+
+def test_running_texts_finish_and_new_ones_are_refused() -> None:
+    """The first signal."""
+    with serving({"long": tiny_model("long", context=4096)}) as running:
+        text = told_to_stop(running, 500)
+        assert '"finish_reason":"length"' in text
+        assert text.endswith("data: [DONE]\n\n")
+
+
+def test_a_text_that_takes_too_long_ends_with_an_error() -> None:
+    """After the time of grace."""
+    with serving({"long": tiny_model("long", context=4096)}, grace=0.5) as running:
+        *_, error, done, rest = told_to_stop(running, 4000).split("\n\n")
+        assert (done, rest) == ("data: [DONE]", "")
+        assert "stopping" in json.loads(error.removeprefix("data: "))["error"]["message"]
 
 
 def test_an_address_that_is_not_ours() -> None:

@@ -82,7 +82,7 @@ def config_of(app: FastAPI, settings: Settings) -> uvicorn.Config:
         server_header=False,
         proxy_headers=False,  # nothing here depends on what a proxy says
         log_level="error",
-        timeout_graceful_shutdown=int(settings.grace),
+        timeout_graceful_shutdown=1,  # after the grace that `Server` gives
         timeout_keep_alive=30,
         h11_max_incomplete_event_size=settings.most_headers,
     )

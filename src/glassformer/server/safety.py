@@ -129,6 +129,8 @@ class _Request:
             if self.scope["method"] not in ("GET", "HEAD"):
                 receive = _replay(await self._body(), self._receive)
             await self.safety.app(self.scope, receive, self.send)
+        except asyncio.CancelledError:  # the server ends, and waited as long as it may
+            await self._fail(stopping())
         except Exception as error:
             await self._fail(error)
         finally:

@@ -10,6 +10,8 @@ from typing import Any
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from glassformer.server.errors import stopping
+
 HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-store",
@@ -54,16 +56,21 @@ class EventStream(Response):
             asyncio.create_task(gone(receive)),
             asyncio.create_task(self._keep_alive(send)),
         ]
+        stopped = False
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await _close(self.events)
-            self.close()
+        except asyncio.CancelledError:  # the server ends, and waited as long as it may
+            stopped, done = True, set()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await _close(self.events)
+        self.close()
         for task in done:
             task.result()
+        if stopped:
+            await self._send(send, event(stopping().body) + DONE)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _send_all(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})

@@ -23,6 +23,7 @@ from glassformer.tasks.model import Model
 VERBS: dict[str, tuple[str, bool]] = {
     "generate": ("generate", True),
     "translate": ("translate", True),
+    "summarize": ("summarize", True),
     "classify": ("classify", False),
     "tag": ("tag", False),
     "top": ("top", True),
