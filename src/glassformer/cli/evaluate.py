@@ -202,7 +202,7 @@ def _heads(
     pairs = read_test_set(what, first=documents, reverse=translations.reverse)
     metric = translations.metric[0] if translations.metric else "bleu"
     beams = {} if translations.num_beams is None else {"num_beams": translations.num_beams}
-    how = {"to": translations.to, "lowercase": translations.lowercase, **beams}
+    how: dict[str, Any] = {"to": translations.to, "lowercase": translations.lowercase, **beams}
     return model.ablate_heads(pairs, metric=metric, progress=progress, **how)
 
 
