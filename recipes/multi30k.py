@@ -116,7 +116,8 @@ def training(variant: Variant, seed: int, *, data: Path, folder: Path) -> dict[s
     noted, shown = folder / "curve.json", read(data, "val")[:SHOWN]
     curve = json.loads(noted.read_text()) if noted.is_file() else []
     seconds = curve[-1]["seconds"] if curve else 0.0
-    facts, exported, begun = {}, None, time.perf_counter()
+    facts: dict[str, Any] = {}
+    exported, begun = None, time.perf_counter()
     for event in train(recipe.changed(**found), folder):
         if isinstance(event, Stepped):
             seconds += time.perf_counter() - begun

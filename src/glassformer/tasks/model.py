@@ -44,6 +44,7 @@ class Model:
     """
 
     task: ClassVar[str] = "be looked into"  # what this handle is for, after "cannot"
+    made_by: ClassVar[str] = ""  # the command that makes a model for it, as the end of a sentence
 
     def __init__(
         self,
@@ -109,7 +110,8 @@ class Model:
         if isinstance(self, handle):
             return self
         known = ", ".join(sorted(self.capabilities))
-        raise InputError(f"{self.name} cannot {handle.task}; its capabilities are: {known}")
+        made_by = f"; {handle.made_by}" if handle.made_by else ""
+        raise InputError(f"{self.name} cannot {handle.task}; its capabilities are: {known}{made_by}")
 
     # What computes.
 

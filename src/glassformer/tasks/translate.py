@@ -5,26 +5,24 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 from glassformer.errors import InputError
-from glassformer.generation.beam import beam_search
-from glassformer.generation.decode import generate
 from glassformer.generation.options import Options
 from glassformer.tasks.model import Model
+from glassformer.tasks.tags import tag
 from glassformer.tasks.translated import Translated
+from glassformer.tasks.writing import Target, write_targets
 from glassformer.tokenizers.tokenizer import source_tokenizer
 
 SENTENCE = re.compile(r"(?<=[.!?…])\s+")  # where one sentence ends and another begins
 BATCH = 32  # sentences that are translated together
 
 
-def tag(language: str) -> str:
-    """The token before a source that says into which language it is translated."""
-    return f"<to-{language}>"
-
-
 class Translator(Model):
     """A model that translates a text, or writes another target from a source."""
 
     task: ClassVar[str] = "translate a text"
+    made_by: ClassVar[str] = (
+        "`glass train --kind transformer --data PAIRS` makes one that can, and so does --task translate"
+    )
 
     @property
     def languages(self) -> list[str]:
@@ -49,7 +47,7 @@ class Translator(Model):
         texts = list(texts)
         parts = [self.sentences(text, to=to) if split else [text] for text in texts]
         each = [part for several in parts for part in several]
-        found = iter(self._translate_each(each, to, self.options(**options)))
+        found = iter(self._translate_each(each, to, self.translation_options(**options)))
         return [
             _joined(text, [next(found) for _ in several]) for text, several in zip(texts, parts, strict=True)
         ]
@@ -66,16 +64,21 @@ class Translator(Model):
             group = order[start : start + BATCH]
             written = self._write([sources[number] for number in group], options)
             for number, answers in zip(group, written, strict=True):
-                found[number] = [
-                    Translated(
-                        texts[number], self.text_of(tokens), sources[number], tokens, score, finish, self
-                    )
-                    for tokens, score, finish in answers
-                ]
+                about = texts[number], sources[number]
+                found[number] = [self._translated(*about, target=target) for target in answers]
         return found
+
+    def _translated(self, text: str, source: list[int], *, target: Target) -> Translated:
+        """What was written from a source, as a result that can be asked."""
+        tokens, score, finish = target
+        return Translated(text, self.text_of(tokens), source, tokens, score, finish, self)
 
     def options(self, **given: Any) -> Options:
         """The options of a translation: what is given, else the model's own, else 4 beams."""
+        return self.translation_options(**given)
+
+    def translation_options(self, **given: Any) -> Options:
+        """The same, under a name that a model has which also continues text, with options of its own."""
         usual = {"num_beams": 4, "do_sample": False, "max_new_tokens": 128}
         return Options(**usual | self.settings | given)
 
@@ -91,11 +94,14 @@ class Translator(Model):
             raise InputError("there is nothing to translate: the text is empty")
         ids = self._source_ids(text, to)
         if excess := self._excess(ids):
-            raise InputError(
-                f"the text has {len(ids):,} tokens, {excess:,} more than the model's context of"
-                f" {len(ids) - excess:,}; shorten it, or split it into sentences (split)"
-            )
+            raise self._too_long(ids, excess)
         return ids
+
+    def _too_long(self, ids: Sequence[int], excess: int) -> InputError:
+        return InputError(
+            f"the text has {len(ids):,} tokens, {excess:,} more than the model's context of"
+            f" {len(ids) - excess:,}; shorten it, or split it into sentences (split)"
+        )
 
     def encode_target(self, text: str) -> list[int]:
         """A target as token ids: the start token, the text, the end token."""
@@ -136,28 +142,17 @@ class Translator(Model):
         context = self._load().context
         return 0 if context is None else max(0, len(ids) - context)
 
-    def _write(
-        self, sources: Sequence[Sequence[int]], options: Options
-    ) -> list[list[tuple[list[int], float, str]]]:
-        """Tokens, score and end of the best targets of each source."""
+    def _write(self, sources: Sequence[Sequence[int]], options: Options) -> list[list[Target]]:
+        """The best targets of each source."""
         net = self._load()
         backend = self._torch_backend(net.given(sources))
         prompts = [[net.config.start]] * len(sources)
-        how: dict[str, Any] = {"options": options, "ends": self.ends, "forbidden": {net.config.pad}}
-        if options.num_beams > 1:
-            beams = beam_search(backend, prompts, **how)
-            return [[(list(beam.tokens), beam.score, beam.finish) for beam in found] for found in beams]
+        return write_targets(backend, prompts, options=options, ends=self.ends, forbidden=self.never_written)
 
-        each = options.num_return_sequences
-        rows: list[tuple[list[int], float, str]] = [([], 0.0, "") for _ in range(each * len(sources))]
-        for event in generate(backend, prompts, **how):
-            at = event.prompt * each + event.choice
-            tokens, score, _ = rows[at]
-            if event.token is not None and event.logprob is not None:
-                rows[at] = ([*tokens, event.token], score + event.logprob, "")
-            if event.finish is not None:
-                rows[at] = (*rows[at][:2], event.finish)
-        return [rows[start : start + each] for start in range(0, len(rows), each)]
+    @property
+    def never_written(self) -> frozenset[int]:
+        """The tokens that are no part of any translation."""
+        return frozenset({self._load().config.pad})
 
 
 def _joined(text: str, parts: Sequence[list[Translated]]) -> list[Translated]:
@@ -166,7 +161,7 @@ def _joined(text: str, parts: Sequence[list[Translated]]) -> list[Translated]:
         return parts[0]
     joined = []
     for chosen in zip(*parts, strict=True):
-        whole = Translated(
+        whole = type(chosen[0])(
             source=text,
             text=" ".join(one.text.strip() for one in chosen),
             source_tokens=[id for one in chosen for id in one.source_tokens],

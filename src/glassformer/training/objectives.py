@@ -6,13 +6,16 @@ from torch import Tensor, nn
 IGNORED = -100  # the target that cross_entropy leaves out
 
 
-def next_token(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
-    """Cross-entropy, in nats, of every next token of `ids` (B, T + 1) that `mask` (B, T) selects."""
+def next_token(model: nn.Module, batch: dict[str, Tensor], *, smoothing: float = 0.0) -> Tensor:
+    """Cross-entropy, in nats, of every next token of `ids` (B, T + 1) that `mask` (B, T) selects.
+
+    In training, a share `smoothing` of every one-hot target is spread over the whole vocabulary.
+    """
     ids = batch["ids"]
     targets = ids[:, 1:]  # (B, T)
     if "mask" in batch:
         targets = targets.masked_fill(~batch["mask"], IGNORED)
-    return _cross_entropy(model(ids[:, :-1]), targets)
+    return _cross_entropy(model(ids[:, :-1]), targets, smoothing=smoothing if model.training else 0.0)
 
 
 def target_token(
