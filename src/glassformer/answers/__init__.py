@@ -62,7 +62,7 @@ QUESTIONS: dict[str, Question] = {
     "residual": Question("lens", "one position's vector through the layers", CAUSAL | LAYERS),
     "saliency": Question("saliency", "which earlier tokens made the next ones likely", CAUSAL | WRITES),
     "alignment": Question(
-        "alignment", "which source words each word of a translation was written from", CAUSAL | SOURCE
+        "alignment", "which source words each word of a translation was written from", CAUSAL
     ),
     "unroll": Question(
         "unroll", "a recurrent network reads state by state, and writes word by word", SOURCE | RECURRENT

@@ -76,7 +76,8 @@ def load(
             return _native_handle(str(name), folder, *found, offline=offline)
         if engine == "native":
             raise InputError(f"{name}: {reason}; use --engine torch")
-        warn(f"{name}: {reason}; torch is used instead")
+        if loaded.family.objective == "next_token":  # no encoder-decoder is expected to run natively
+            warn(f"{name}: {reason}; torch is used instead")
     settings, ends = _generation(base)
     handle = handle_for(loaded.model.capabilities, loaded.tokenizer)
     return handle(loaded.model, loaded.tokenizer, name=str(name), settings=settings, ends=ends)

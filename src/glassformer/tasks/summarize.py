@@ -6,8 +6,10 @@ A text that does not fit the context is cut: its beginning is kept, and room is 
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from glassformer.data.pairs import Pair
+from glassformer.data.sequences import Written, write
 from glassformer.errors import InputError
 from glassformer.generation.options import Options
 from glassformer.tasks.explained import Explained
@@ -128,6 +130,32 @@ def cut_source(ids: list[int], *, context: int | None, room: int, behind: int = 
             " allow fewer (max_new_tokens; room in a recipe)"
         )
     return ids[:most], max(0, len(ids) - most)
+
+
+class WrittenSummary(NamedTuple):
+    """A text and its summary as one sequence, and how many tokens of both were cut off."""
+
+    row: Written
+    cut_source: int
+    cut_target: int
+
+
+def write_summary(
+    source: list[int], target: list[int], *, tag: int, end: int | None, context: int | None, room: int
+) -> WrittenSummary:
+    """The beginning of a text, and as much of its summary as there is room for, with its end if it is whole."""
+    kept, left = cut_source(source, context=context, room=room)
+    if len(target) < room:
+        return WrittenSummary(write(kept, target, tag=tag, end=end), left, 0)
+    return WrittenSummary(write(kept, target[:room], tag=tag, end=None), left, 1 + len(target) - room)
+
+
+def encode_pair(lm: "LanguageModel", pair: Pair) -> Written:
+    """A text and its summary as the one sequence that they are in a training, cut by the same rule."""
+    (behind,) = _behind(lm, zero_shot=False)
+    end = None if lm.tokenizer is None else lm.tokenizer.end
+    how = {"context": lm.backend.context, "room": Options(**_usual(lm)).max_new_tokens}
+    return write_summary(lm.encode(pair.source), lm.encode(pair.target), tag=behind, end=end, **how).row
 
 
 def first_sentences(text: str, count: int = 1) -> str:

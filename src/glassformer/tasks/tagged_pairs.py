@@ -26,7 +26,7 @@ from glassformer.tasks.evaluate import CARD_DIGITS
 from glassformer.tasks.jobs import Progress
 from glassformer.tasks.load import base_of
 from glassformer.tasks.recipe import Recipe, SummarizedText, TranslatedText
-from glassformer.tasks.summarize import BEAMS, cut_source
+from glassformer.tasks.summarize import BEAMS, write_summary
 from glassformer.tasks.tags import SUMMARIZE, tag
 from glassformer.tasks.training_job import TrainingJob, named_vocabulary, own_vocabulary
 from glassformer.tasks.translation import read_divided
@@ -257,10 +257,10 @@ class _Writer:
     def _cut(self, source: list[int], target: list[int], *, tag: int) -> Written:
         """The beginning of a text, and a summary for which there is room."""
         assert isinstance(self.text, SummarizedText)
-        room = self.text.room
-        kept, left = cut_source(source, context=self.context, room=room)
-        self.changed["texts were cut to their beginning"] += bool(left)
-        if len(target) < room:  # with its end
-            return write(kept, target, tag=tag, end=self.tokenizer.end)
-        self.changed["summaries were cut, and their ends not learned"] += 1
-        return write(kept, target[:room], tag=tag, end=None)
+        how = {"context": self.context, "room": self.text.room}
+        written = write_summary(source, target, tag=tag, end=self.tokenizer.end, **how)
+        if written.cut_source:
+            self.changed["texts were cut to their beginning"] += 1
+        if written.cut_target:
+            self.changed["summaries were cut, and their ends not learned"] += 1
+        return written.row
