@@ -68,16 +68,14 @@ def summarize(
     else:
         for name, one in zip(names, found, strict=True):
             out(f"{name}: {one.text}" if name else one.text)
-    _report(found, names)
+    _report(found, names, zero_shot=zero_shot)
 
 
-def _report(found: "list[Summary]", names: list[str]) -> None:
+def _report(found: "list[Summary]", names: list[str], *, zero_shot: bool) -> None:
     """What was cut off a text, and which summaries have no end."""
     for name, one in zip(names, found, strict=True):
         if one.cut:
             log(f"{name + ': ' if name else ''}{one.cut}")
     unfinished = sum(one.finish_reason != "stop" for one in found)
-    if unfinished:
-        log(
-            f"{counted(unfinished, 'summary', 'summaries')} unfinished at the limit of tokens; -n allows more"
-        )
+    if unfinished and not zero_shot:
+        log(f"{counted(unfinished, 'text')} with a summary that the limit of tokens cut; -n allows more")

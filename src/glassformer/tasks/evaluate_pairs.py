@@ -206,13 +206,15 @@ def _scored(
 
     if own:
         raise InputError(
-            "drift is measured of encoder-decoders, which read their own tokens apart from a source"
+            "drift: is measured of encoder-decoders, whose targets are read apart from their sources"
         )
     rows = []
     for number, pair in enumerate(pairs, 1):
         try:
-            by_tag = isinstance(model, DecoderTranslator)
-            rows.append(model.encode_pair(pair, to=to) if by_tag else encode_pair(model, pair))
+            if isinstance(model, DecoderTranslator):
+                rows.append(model.encode_pair(pair, to=to))
+            else:
+                rows.append(encode_pair(model, pair))
         except InputError as error:
             raise InputError(f"pair {number}: {error}") from None
     return next_token, Sequences.of(rows, pad=0).in_order(batch=ROWS)

@@ -1,4 +1,4 @@
-"""ROUGE: how much of a reference is in a summary, by single words, pairs of words, and the longest common row.
+"""ROUGE: how much of a reference is in a summary, by words, pairs of words, and the longest common row.
 
 Paper  ROUGE: A Package for Automatic Evaluation of Summaries (Lin, 2004)
 

@@ -143,7 +143,7 @@ class WrittenSummary(NamedTuple):
 def write_summary(
     source: list[int], target: list[int], *, tag: int, end: int | None, context: int | None, room: int
 ) -> WrittenSummary:
-    """The beginning of a text, and as much of its summary as there is room for, with its end if it is whole."""
+    """The beginning of a text, and as much of its summary as has room, with its end if it is whole."""
     kept, left = cut_source(source, context=context, room=room)
     if len(target) < room:
         return WrittenSummary(write(kept, target, tag=tag, end=end), left, 0)
@@ -154,7 +154,7 @@ def encode_pair(lm: "LanguageModel", pair: Pair) -> Written:
     """A text and its summary as the one sequence that they are in a training, cut by the same rule."""
     (behind,) = _behind(lm, zero_shot=False)
     end = None if lm.tokenizer is None else lm.tokenizer.end
-    how = {"context": lm.backend.context, "room": Options(**_usual(lm)).max_new_tokens}
+    how: dict[str, Any] = {"context": lm.backend.context, "room": Options(**_usual(lm)).max_new_tokens}
     return write_summary(lm.encode(pair.source), lm.encode(pair.target), tag=behind, end=end, **how).row
 
 

@@ -257,7 +257,7 @@ class _Writer:
     def _cut(self, source: list[int], target: list[int], *, tag: int) -> Written:
         """The beginning of a text, and a summary for which there is room."""
         assert isinstance(self.text, SummarizedText)
-        how = {"context": self.context, "room": self.text.room}
+        how: dict[str, Any] = {"context": self.context, "room": self.text.room}
         written = write_summary(source, target, tag=tag, end=self.tokenizer.end, **how)
         if written.cut_source:
             self.changed["texts were cut to their beginning"] += 1
