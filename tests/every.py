@@ -98,4 +98,5 @@ def _of_translation(name: str, text: str) -> list[Answer]:
     source = " ".join(text.split()[:12])
     out = small_translator(name=name, context=1200).translate(source, to="fr", max_new_tokens=4)
     steps = small_translator("seq2seq", name=name).translate(source, to="fr", max_new_tokens=4)
-    return [out.alignment(), out.journey(), out.targets(), steps.unroll()]
+    pair = out.model.pair_rows([(source, text)], to="fr")
+    return [out.alignment(), out.journey(), out.targets(), steps.unroll(), pair]

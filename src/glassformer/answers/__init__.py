@@ -87,6 +87,7 @@ QUESTIONS: dict[str, Question] = {
     "parameters": Question("model", "where a model's parameters are"),
     "curve": Question("training", "the loss of a training over its tokens"),
     "training_rows": Question("training", "the rows of features and label that a text becomes"),
+    "pair_rows": Question("training", "pairs as a decoder learns them: source, tag, and the target"),
     "update": Question("training", "one training step: predict, error, update", CAUSAL),
 }
 

@@ -9,6 +9,7 @@ A vocabulary that has a tag says what its model was trained for: no other file n
 import re
 from collections.abc import Iterable
 
+from glassformer.errors import InputError
 from glassformer.tokenizers import Tokenizer
 
 SUMMARIZE = "<summarize>"
@@ -31,6 +32,21 @@ def purposes_of(tokenizer: Tokenizer | None) -> frozenset[str]:
     special = {} if tokenizer is None else tokenizer.special
     found = {"translates"} if languages_of(special) else set()
     return frozenset(found | ({"summarizes"} if SUMMARIZE in special else set()))
+
+
+def tag_for(tokenizer: Tokenizer, to: str | None = None) -> int:
+    """The tag of a language, or the only one that there is; what a vocabulary lacks is refused."""
+    known = [token for token in tokenizer.special if LANGUAGE.fullmatch(token) or token == SUMMARIZE]
+    if not known:
+        raise InputError(
+            f"the vocabulary has no tag such as {tag('fr')} or {SUMMARIZE}, between a source and its target"
+        )
+    wanted = tag(to) if to is not None else known[0]
+    if wanted not in known:
+        raise InputError(f"to: {to!r} is not a language of this vocabulary; its tags are {', '.join(known)}")
+    if to is None and len(known) > 1:
+        raise InputError(f"to: name the language of the target; the tags are {', '.join(known)}")
+    return tokenizer.special[wanted]
 
 
 def tag_ids(tokenizer: Tokenizer) -> frozenset[int]:
