@@ -248,7 +248,7 @@ class PairRows(Answer):
     sequences: list[Written]
 
     def make_table(self) -> Table:
-        """Every token that is read, the label that must be predicted after it, and whether that is learned."""
+        """Every token that is read, the label that must follow it, and whether that is learned."""
         columns = [
             Column("row", "count", key=True),
             Column("position", "count", key=True),
@@ -298,7 +298,7 @@ def pair_rows(
     ]
     (name,) = labels(tokenizer, [tag])
     return PairRows(
-        caption=f"{vocabulary_of(tokenizer, model)}: pairs as training rows; what is behind {name} is learned",
+        caption=f"{vocabulary_of(tokenizer, model)}: training rows of pairs; what follows {name} is learned",
         tokens=[token for one in found for token in labels(tokenizer, one.ids)],
         sequences=found,
     )
