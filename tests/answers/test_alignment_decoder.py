@@ -6,6 +6,7 @@ import torch
 from decoders import small_decoder
 
 from glassformer.answers.alignment import Alignment
+from glassformer.answers.answer import labels
 from glassformer.errors import InputError
 from glassformer.explain.faithfulness import spearman
 from glassformer.tasks.translated import Translated
@@ -44,7 +45,7 @@ def test_a_row_is_the_position_that_wrote_the_token(out: Translated) -> None:
     assert one.to_source is not None
     assert (one.to_source < 1).all()
     assert "".join(one.sources) == SOURCE
-    assert one.tokens == [out.model.piece(token) for token in out.tokens]
+    assert one.tokens == labels(out.model.tokenizer, out.tokens)
     assert one.caption.startswith("small gpt2: alignment, layer 1, head 2\nThe source has ")
 
 

@@ -8,13 +8,13 @@ from decoders import save_decoder
 
 from glassformer.tasks.load import load
 
-TEXT = "She liked to play outside in the park. " * 8
+TEXT = "She liked to play outside in the park. " * 16
 FAST = ["--num-beams", "1", "-n", "5", "--engine", "torch"]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return save_decoder(tmp_path_factory.mktemp("decoders") / "one", "<summarize>", seed=5)
+    return save_decoder(tmp_path_factory.mktemp("decoders") / "one", "<summarize>", seed=5, context=96)
 
 
 def test_a_file_and_a_pipe(glass, folder: str, tmp_path: Path) -> None:
@@ -76,8 +76,8 @@ def test_bad_input(glass, folder: str, model: str, tmp_path: Path) -> None:
         (["-m", folder, str(tmp_path / "empty")], "there is nothing to summarize: the text is empty"),
         (["-m", folder, str(tmp_path / "missing")], "missing"),
         (
-            ["-m", folder, "-n", "64", "-"],
-            "a summary of 64 tokens leaves no room for a text in a context of 64",
+            ["-m", folder, "-n", "96", "-"],
+            "a summary of 96 tokens leaves no room for a text in a context of 96",
         ),
     ):
         code, out, err = glass("summarize", *arguments, stdin=TEXT)

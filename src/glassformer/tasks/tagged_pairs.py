@@ -34,7 +34,7 @@ from glassformer.tokenizers import Tokenizer
 from glassformer.tokenizers.bpe import BPE, END_OF_TEXT
 from glassformer.training.loop import HeldOut, Objective
 from glassformer.training.new_tokens import add_tokens
-from glassformer.training.objectives import next_token
+from glassformer.training.objectives import learned_token
 
 if TYPE_CHECKING:
     from glassformer.nn.net import Net
@@ -85,7 +85,7 @@ class TaggedPairs(TrainingJob):
     @property
     def objective(self) -> Objective:
         """Cross-entropy of every token behind the tag."""
-        return partial(next_token, smoothing=self.recipe.train.label_smoothing)
+        return partial(learned_token, smoothing=self.recipe.train.label_smoothing)
 
     def batches(self, net: "Net") -> PairStream:
         """Shuffled sequences, those of a batch of similar lengths. Refuses what does not fit the context."""
@@ -104,7 +104,8 @@ class TaggedPairs(TrainingJob):
         train, longest = self.recipe.train, self.rows.longest
         at_once = min(train.batch, train.micro_batch or train.batch)
         tokens = train.batch * (longest + 1) * ID_SIZE
-        logits = at_once * longest * net.vocab * self.dtype.itemsize
+        learned = int((self.rows.lengths - self.rows.given).max(initial=0))
+        logits = at_once * learned * net.vocab * self.dtype.itemsize
         share = int(os.environ.get("WORLD_SIZE", "1"))  # under torchrun, each process has its share
         machine.check_memory((tokens + logits) // share, what=f"a step of batch = {train.batch:,} rows")
 
