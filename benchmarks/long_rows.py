@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 LENGTHS = [500, 1000, 2000, 4000]
-SIZES = {"layers": 6, "heads": 4, "width": 256, "vocab": 8000}
+SIZES: dict[str, Any] = {"layers": 6, "heads": 4, "width": 256, "vocab": 8000}
 SUMMARY = 128  # tokens at the end of a row that are learned
 # Every third layer dense, or all of them; dropout needs the whole pattern of a dense layer.
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -67,7 +67,7 @@ def measure(name: str, length: int) -> dict[str, float]:
         ids = torch.randint(0, SIZES["vocab"], (1, size + 1), generator=torch.Generator().manual_seed(0))
         mask = (torch.arange(size) >= size - SUMMARY)[None]
         before, began = peak(), time.perf_counter()
-        learned_token(net, {"ids": ids, "mask": mask}).backward()
+        torch.autograd.backward(learned_token(net, {"ids": ids, "mask": mask}))
     return {"megabytes": round(peak() - before, 1), "seconds": round(time.perf_counter() - began, 3)}
 
 

@@ -21,42 +21,65 @@ def words(text: str) -> list[str]:
 
 def rouge(written: str, references: Sequence[str]) -> dict[str, float]:
     """The three figures of one summary, each by the reference for which it is best."""
-    each = [_figures(words(written), words(reference)) for reference in references]
-    return {kind: max(one[kind] for one in each) for kind in KINDS}
+    ours = words(written)
+    best = dict.fromkeys(KINDS, 0.0)
+    for reference in references:
+        figures = _figures(ours, words(reference))
+        for kind in KINDS:
+            best[kind] = max(best[kind], figures[kind])
+    return best
 
 
 def mean_rouge(written: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
     """The means over many summaries."""
-    found = [rouge(one, right) for one, right in zip(written, references, strict=True)]
-    return {kind: sum(one[kind] for one in found) / max(1, len(found)) for kind in KINDS}
+    sums = dict.fromkeys(KINDS, 0.0)
+    for text, right in zip(written, references, strict=True):
+        figures = rouge(text, right)
+        for kind in KINDS:
+            sums[kind] += figures[kind]
+    return {kind: total / max(1, len(written)) for kind, total in sums.items()}
 
 
 def _figures(ours: list[str], theirs: list[str]) -> dict[str, float]:
-    figures = {f"rouge{n}": _of_rows(_rows(ours, n), _rows(theirs, n)) for n in (1, 2)}
     common = longest_common(ours, theirs)
-    return figures | {"rougeL": _f_measure(common, len(ours), len(theirs))}
+    return {
+        "rouge1": _of_rows(ours, theirs, size=1),
+        "rouge2": _of_rows(ours, theirs, size=2),
+        "rougeL": _f_measure(common, len(ours), len(theirs)),
+    }
+
+
+def _of_rows(ours: list[str], theirs: list[str], *, size: int) -> float:
+    """By all rows of `size` words; one that occurs twice in both counts twice."""
+    first = _rows(ours, size)
+    second = _rows(theirs, size)
+    common = first & second
+    return _f_measure(common.total(), first.total(), second.total())
 
 
 def _rows(found: list[str], size: int) -> Counter[tuple[str, ...]]:
-    """Every row of `size` words, and how often it occurs."""
-    return Counter(tuple(found[at : at + size]) for at in range(len(found) - size + 1))
-
-
-def _of_rows(ours: Counter[tuple[str, ...]], theirs: Counter[tuple[str, ...]]) -> float:
-    return _f_measure((ours & theirs).total(), ours.total(), theirs.total())
+    rows: Counter[tuple[str, ...]] = Counter()
+    for end in range(size, len(found) + 1):
+        rows[tuple(found[end - size : end])] += 1
+    return rows
 
 
 def _f_measure(common: int, ours: int, theirs: int) -> float:
     """The harmonic mean of precision and recall."""
-    precision, recall = common / max(1, ours), common / max(1, theirs)
-    return 2 * precision * recall / (precision + recall) if common else 0.0
+    if not common:
+        return 0.0
+    precision = common / ours
+    recall = common / theirs
+    return 2 * precision * recall / (precision + recall)
 
 
 def longest_common(ours: Sequence[str], theirs: Sequence[str]) -> int:
     """The length of the longest row of words that is in both, in order, with gaps allowed."""
     best = [0] * (len(theirs) + 1)  # best[n]: with the words of ours so far, and the first n of theirs
     for word in ours:
-        before = 0
+        before = 0  # best[n - 1], without this word
         for n, other in enumerate(theirs, 1):
-            before, best[n] = best[n], before + 1 if word == other else max(best[n], best[n - 1])
+            without = best[n]
+            best[n] = before + 1 if word == other else max(without, best[n - 1])
+            before = without
     return best[-1]
