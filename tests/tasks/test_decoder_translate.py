@@ -140,7 +140,7 @@ def test_the_loss_of_the_targets(model: DecoderTranslator) -> None:
         given = [*tokenizer.encode(source), tokenizer.special["<to-fr>"]]
         ids = [*given, *tokenizer.encode(target), tokenizer.end]
         logp = model.net(torch.tensor([ids[:-1]]))[0].log_softmax(-1)
-        nats -= sum(float(logp[at - 1, ids[at]]) for at in range(len(given), len(ids)))
+        nats -= sum(logp[at - 1, ids[at]].item() for at in range(len(given), len(ids)))
         count += len(ids) - len(given)
     assert found.tokens == count
     assert found.loss == pytest.approx(nats / count, rel=1e-6)
@@ -198,3 +198,18 @@ def test_what_one_can_ask(model: DecoderTranslator) -> None:
     assert out.attention(0, 1).weights.shape == (len(out.source_tokens) + 4,) * 2
     with pytest.raises(InputError, match=r"journey: .* has no source text"):
         out.journey()
+
+
+def test_a_text_that_is_cut_keeps_its_beginning_and_its_tag(model: DecoderTranslator) -> None:
+    """What is measured by ROUGE is cut, not split: the last tokens before the tag are left out."""
+    long = "Once upon a time. xyzw xyzw xyzw xyzw. She liked xyzw. xyzw xyzw"
+    whole = model._source_ids(long, "fr")
+    cut = model.encode_source(long, to="fr", cut=True)
+    assert cut == [*whole[:31], whole[-1]]
+    assert model.encode_source("A girl.", to="fr", cut=True) == model.encode_source("A girl.", to="fr")
+    ((best, *_),) = model.translate_many([long], to="fr", cut=True, num_beams=1, max_new_tokens=4)
+    assert best.source_tokens == cut
+    found = evaluate_translations(
+        model, [Pair(long, "a")], metrics=["rouge"], to="fr", num_beams=1, max_new_tokens=4
+    )
+    assert [one.name for one in found][2:4] == ["rougeL", "lead sentence, rouge1"]

@@ -150,7 +150,12 @@ def _pairs(
     **_: Any,
 ) -> "list[Measurement] | list[Metric]":
     """A model that translates, on pairs."""
-    from glassformer.tasks.evaluate_pairs import evaluate_translations, read_test_set, target_loss
+    from glassformer.tasks.evaluate_pairs import (
+        evaluate_translations,
+        read_references,
+        read_test_set,
+        target_loss,
+    )
 
     flags.refuse("stride", "characters", "field", why="is for language models: pairs are whole")
     pairs = read_test_set(what, first=documents, reverse=translations.reverse)
@@ -166,6 +171,7 @@ def _pairs(
         model,
         pairs,
         metrics=translations.metric,
+        references=None if translations.reverse else read_references(what, pairs),
         to=to,
         lowercase=translations.lowercase,
         progress=progress,

@@ -78,22 +78,27 @@ def evaluate_translations(
     metrics: Sequence[str] = SACREBLEU,
     to: str | None = None,
     lowercase: bool = False,
+    references: Sequence[Sequence[str]] | None = None,
     progress: Progress = _silent,
     **options: Any,
 ) -> list[Metric]:
-    """Translate all sources, and compare with the targets; options are those of a translation.
+    """Translate all sources, and compare with the targets, or `references`; options as in a translation.
 
-    A source that does not fit the context is translated sentence by sentence.
+    A source that does not fit the context is translated sentence by sentence. ROUGE is for summaries: then it
+    is cut, and the first sentence of every source is measured beside.
     """
     scorers = _scorers(metrics, lowercase=lowercase)
-    _check(model, pairs, to=to, split=True)
+    cut = "rouge" in metrics
+    if not cut:
+        _check(model, pairs, to=to, split=True)
     written: list[str] = []
     for start in range(0, len(pairs), GROUP):
         sources = [pair.source for pair in pairs[start : start + GROUP]]
-        found = model.translate_many(sources, to=to, split=True, **options)
+        found = model.translate_many(sources, to=to, split=not cut, cut=cut, **options)
         written += [best.text for best, *_ in found]
         progress(len(written), len(pairs))
-    return _figures(written, [[pair.target] for pair in pairs], scorers)
+    right = [[pair.target] for pair in pairs] if references is None else references
+    return _figures(written, right, scorers) + (_lead(pairs, right, scorers) if cut else [])
 
 
 def evaluate_summaries(
@@ -113,9 +118,16 @@ def evaluate_summaries(
     scorers = _scorers(metrics, lowercase=lowercase)
     sources = [pair.source for pair in pairs]
     found = lm.summarize_many(sources, progress=progress, **options)
-    lead = [first_sentences(source) for source in sources]
-    beside = _figures(lead, references, scorers, of="lead sentence, ")
-    return _figures([one.text for one in found], references, scorers) + beside
+    written = [one.text for one in found]
+    return _figures(written, references, scorers) + _lead(pairs, references, scorers)
+
+
+def _lead(
+    pairs: Sequence[Pair], references: Sequence[Sequence[str]], scorers: dict[str, Any]
+) -> list[Metric]:
+    """The figures of the first sentence of every source: the simplest summary."""
+    first = [first_sentences(pair.source) for pair in pairs]
+    return _figures(first, references, scorers, of="lead sentence, ")
 
 
 def _scorers(metrics: Sequence[str], *, lowercase: bool) -> dict[str, Any]:

@@ -38,25 +38,32 @@ class Translator(Model):
         return self.translate_many([text], to=to, split=split, **options)[0][0]
 
     def translate_many(
-        self, texts: Iterable[str], *, to: str | None = None, split: bool = False, **options: Any
+        self,
+        texts: Iterable[str],
+        *,
+        to: str | None = None,
+        split: bool = False,
+        cut: bool = False,
+        **options: Any,
     ) -> list[list[Translated]]:
         """Translate several texts; of each the `num_return_sequences` best translations.
 
-        With `split`, a text that is longer than the context is translated sentence by sentence.
+        With `split`, a text that is longer than the context is translated sentence by sentence; with `cut`,
+        its beginning alone, as suits a summary.
         """
         texts = list(texts)
         parts = [self.sentences(text, to=to) if split else [text] for text in texts]
         each = [part for several in parts for part in several]
-        found = iter(self._translate_each(each, to, self.translation_options(**options)))
+        sources = [self.encode_source(text, to=to, cut=cut) for text in each]
+        found = iter(self._translate_each(each, sources, self.translation_options(**options)))
         return [
             _joined(text, [next(found) for _ in several]) for text, several in zip(texts, parts, strict=True)
         ]
 
     def _translate_each(
-        self, texts: Sequence[str], to: str | None, options: Options
+        self, texts: Sequence[str], sources: Sequence[list[int]], options: Options
     ) -> list[list[Translated]]:
         """Translate texts that fit the context."""
-        sources = [self.encode_source(text, to=to) for text in texts]
         found: list[list[Translated]] = [[] for _ in texts]
         # Those of similar lengths together, so that little of a batch is padding.
         order = sorted(range(len(texts)), key=lambda number: len(sources[number]))
@@ -88,14 +95,15 @@ class Translator(Model):
             return [text]
         return [one for one in SENTENCE.split(text.strip()) if one]
 
-    def encode_source(self, text: str, *, to: str | None = None) -> list[int]:
-        """A source as token ids: the tag of a language, the text, the end token."""
+    def encode_source(self, text: str, *, to: str | None = None, cut: bool = False) -> list[int]:
+        """A source as token ids: the tag of a language, the text, the end token; it may be `cut` to fit."""
         if not text.strip():
             raise InputError("there is nothing to translate: the text is empty")
         ids = self._source_ids(text, to)
-        if excess := self._excess(ids):
+        excess = self._excess(ids)
+        if excess and not cut:
             raise self._too_long(ids, excess)
-        return ids
+        return [*ids[: -1 - excess], ids[-1]]  # what is cut is before the last token, an end or a tag
 
     def _too_long(self, ids: Sequence[int], excess: int) -> InputError:
         return InputError(
