@@ -337,15 +337,30 @@ def _run(recipe: Recipe, out: Path, run: Run) -> None:
     if run.as_json:
         print_json({"model": str(model), **vars(end)})
         return
-    prompt = f' "{recipe.show.preview}"' if recipe.show.preview else ""
+    verb = _verb(recipe)
     print(model)
-    verb = "translate" if objective_of(recipe.model.kind) == "target_token" else "generate"
-    print(f"\nRun it:   glass {verb} -m {out}{prompt}")
+    print(f"\nRun it:   glass {verb} -m {out}{_example(recipe, verb)}")
     print(f"Keep it:  glass convert {out} NAME, then it is a model of `glass models`")
     if verb == "generate":
         print(f"Compare:  glass eval {out} TEXT, in bits per byte; the loss depends on the vocabulary")
     if (elsewhere := _loads_elsewhere(model)) is not None:
         print(elsewhere)
+
+
+def _verb(recipe: Recipe) -> str:
+    """What runs the model that a recipe makes."""
+    if recipe.task:
+        return recipe.task
+    return "translate" if objective_of(recipe.model.kind) == "target_token" else "generate"
+
+
+def _example(recipe: Recipe, verb: str) -> str:
+    """What to run it on: the preview, and its language where there are two."""
+    if verb == "summarize":
+        return " FILE"
+    text = recipe.text
+    to = f" --to {text.languages[1]}" if recipe.task and getattr(text, "both_ways", False) else ""
+    return to + (f' "{recipe.show.preview}"' if recipe.show.preview else "")
 
 
 def _loads_elsewhere(model: Path) -> str | None:
