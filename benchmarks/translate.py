@@ -111,7 +111,7 @@ def serve_ours(folder: str, _: str) -> Run:
 
     def run(ids: Tokens, beams: int) -> Tokens:
         options = translator.options(num_beams=beams, min_new_tokens=NEW, max_new_tokens=NEW)
-        return [answers[0][0] for answers in translator._write(ids, options)]
+        return [answers[0][0] for answers in translator._write(ids, options, None)]
 
     return run
 
