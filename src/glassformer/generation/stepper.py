@@ -46,6 +46,18 @@ class Stepper(Protocol):
         """For each row of logits (B, V), log Σ exp(logit): a logit minus this is a log-probability."""
 
 
+class ReorderableCache(Cache, Protocol):
+    """A cache that can exchange its rows in place, which takes less time than a copy."""
+
+    def reorder(self, rows: Sequence[int]) -> None:
+        """Make each row a copy of another one, or of itself: as many rows as there are."""
+
+
+def is_reorderable(cache: Cache) -> TypeGuard[ReorderableCache]:
+    """Whether a cache can exchange its rows in place."""
+    return hasattr(cache, "reorder")
+
+
 class RewindableCache(Cache, Protocol):
     """A cache that can go back."""
 

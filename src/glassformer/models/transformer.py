@@ -105,10 +105,23 @@ class Attention(Tapped):
     ) -> Tensor:
         """What a sequence (B, T, D) takes from keys and values (B, H, S, K): (B, T, D)."""
         q = self.tap("q", self.split(self.query(x)))  # (B, H, T, K)
-        mix = attend(self, q, k, v, mask=mask, causal=causal, dropout=self.dropout)
-        mix = self.tap("mix", mix)  # (B, H, T, K)
+        mix = self.tap("mix", self.mix(q, k, v, mask, causal=causal))  # (B, H, T, K)
         merged = mix.transpose(1, 2).flatten(2)  # (B, T, D)
         return self.tap("out", self.proj(merged))
+
+    def mix(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, causal: bool) -> Tensor:
+        """What queries (B, H, T, K) take from keys and values of as many rows, or of fewer: see `Memory`."""
+        shared = len(q) // len(k)  # rows that see the same keys and values
+        if shared > 1 and self.watched("scores", "pattern"):  # a row of its own for each row of the pattern
+            k, v = (kept.repeat_interleave(shared, dim=0) for kept in (k, v))
+            mask = None if mask is None else mask.repeat_interleave(shared, dim=0)
+            shared = 1
+        if shared == 1:
+            return attend(self, q, k, v, mask=mask, causal=causal, dropout=self.dropout)
+        # Queries of several rows, as if they were positions of one: its keys and values are read once.
+        q = q.unflatten(0, (-1, shared)).transpose(1, 2)  # (B / shared, H, shared, T, K)
+        mix = attend(self, q.flatten(2, 3), k, v, mask=mask, dropout=self.dropout)
+        return mix.unflatten(2, (shared, -1)).transpose(1, 2).flatten(0, 1)
 
     def split(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, H, T, K)."""
@@ -117,10 +130,14 @@ class Attention(Tapped):
 
 @dataclass
 class Memory:
-    """An encoded source, and the keys and values that each layer of the decoder has made of it so far."""
+    """Encoded sources, and the keys and values that each layer of the decoder has made of them so far.
+
+    Targets of one source that follow each other, as its beams do, share its row.
+    """
 
     vectors: Tensor  # (B, S, D)
     mask: Tensor | None  # (B, 1, 1, S), True at tokens; None where no row is padded
+    shared: int = 1  # how many targets each source has
     made: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def keys_and_values(self, layer: int, attention: Attention) -> tuple[Tensor, Tensor]:
@@ -130,10 +147,16 @@ class Memory:
         return self.made[layer]
 
     def select(self, rows: Tensor) -> "Memory":
-        """The sources of some rows."""
-        mask = None if self.mask is None else self.mask[rows]
-        made = {layer: (k[rows], v[rows]) for layer, (k, v) in self.made.items()}
-        return Memory(self.vectors[rows], mask, made)
+        """The sources of some targets, in their order."""
+        sources, counts = torch.unique_consecutive(rows // self.shared, return_counts=True)
+        shared = int(counts[0])
+        if not bool((counts == shared).all()):
+            sources, shared = rows // self.shared, 1
+        if torch.equal(sources, torch.arange(len(self.vectors))):
+            return replace(self, shared=shared)
+        mask = None if self.mask is None else self.mask[sources]
+        made = {layer: (k[sources], v[sources]) for layer, (k, v) in self.made.items()}
+        return Memory(self.vectors[sources], mask, shared, made)
 
 
 @dataclass
@@ -146,6 +169,12 @@ class Cache(KVCache):
         """The cache of some rows, in this order; a row may be taken more than once."""
         memory = None if self.memory is None else self.memory.select(torch.as_tensor(rows))
         return replace(super().select(rows), memory=memory)
+
+    def reorder(self, rows: Sequence[int]) -> None:
+        """Make each row a copy of another one (or of itself), in place; as many rows as there are."""
+        super().reorder(rows)
+        if self.memory is not None:
+            self.memory = self.memory.select(torch.as_tensor(rows))
 
 
 class EncoderBlock(Tapped):
