@@ -7,7 +7,7 @@ import numpy as np
 
 from glassformer.generation.decode import Continuation, check_prompts, end_of_room, prefill
 from glassformer.generation.options import Options
-from glassformer.generation.sampling import Rules, best, log_softmax
+from glassformer.generation.sampling import Rules, best, renormalize
 from glassformer.generation.stepper import Cache, Logits, Stepper, is_reorderable
 
 NOWHERE = np.float32(-1e9)  # the total of a beam that no real one loses against
@@ -198,7 +198,7 @@ class _Search:
             logp = (scores - np.float32(total)).astype(np.float32)
             logp = self.rules.apply(logp, prompt=self.prompt, answer=beam.tokens, room=self.left)
             if options.renormalize_logits:
-                logp = log_softmax(logp).astype(np.float32)
+                logp = renormalize(logp)
             # No beam can have more than `count` of the best: the others of its row need no order.
             found += [(logp[token] + beam.total, row, int(token)) for token in best(logp, count)]
         found.sort(key=lambda one: (-one[0], one[1], one[2]))

@@ -18,6 +18,7 @@ from glassformer.errors import InputError, check_at_least, check_choice, check_d
 from glassformer.nn.attention import attend, cache_mask
 from glassformer.nn.cache import KVCache
 from glassformer.nn.feedforward import ACTIVATIONS, FeedForward
+from glassformer.nn.head import Head
 from glassformer.nn.net import Net
 from glassformer.nn.positions import LAYOUTS, sinusoid_table
 from glassformer.nn.stack import ATTENTION, CROSS_ATTENTION, FEED_FORWARD, Stack
@@ -271,7 +272,7 @@ class Transformer(Net):
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         self.norm = nn.Identity()
-        self.head = nn.Linear(config.width, config.vocab, bias=config.head_bias)
+        self.head = Head(config.width, config.vocab, bias=config.head_bias)
         self.drop = nn.Dropout(config.dropout)
         self.tie()
 
