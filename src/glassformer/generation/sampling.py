@@ -26,7 +26,8 @@ def log_softmax(logits: Row) -> Row:
 
 def renormalize(logp: Row) -> Row:
     """log p of every token again, after some lost their share: float32."""
-    left = float(np.exp(logp).sum())
+    with np.errstate(over="ignore"):
+        left = float(np.exp(logp).sum())
     if not 1e-3 < left < 1e3:  # too little, or too much, for a plain sum in float32
         return log_softmax(logp).astype(np.float32)
     return np.asarray(logp - np.float32(np.log(left)))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.errors import InputError, check_at_least, check_choice, check_dropout
-from glassformer.nn.attention import attend, cache_mask
+from glassformer.nn.attention import attend, attend_shared, cache_mask
 from glassformer.nn.cache import KVCache
 from glassformer.nn.feedforward import ACTIVATIONS, FeedForward
 from glassformer.nn.head import Head
@@ -104,25 +104,15 @@ class Attention(Tapped):
     def forward(
         self, x: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, causal: bool = False
     ) -> Tensor:
-        """What a sequence (B, T, D) takes from keys and values (B, H, S, K): (B, T, D)."""
+        """What a sequence (B, T, D) takes from keys and values (B or fewer, H, S, K): (B, T, D)."""
         q = self.tap("q", self.split(self.query(x)))  # (B, H, T, K)
-        mix = self.tap("mix", self.mix(q, k, v, mask, causal=causal))  # (B, H, T, K)
+        if len(k) < len(q):  # rows that share a source: see `Memory`
+            mix = attend_shared(self, q, k, v, mask=mask, dropout=self.dropout)
+        else:
+            mix = attend(self, q, k, v, mask=mask, causal=causal, dropout=self.dropout)
+        mix = self.tap("mix", mix)  # (B, H, T, K)
         merged = mix.transpose(1, 2).flatten(2)  # (B, T, D)
         return self.tap("out", self.proj(merged))
-
-    def mix(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, *, causal: bool) -> Tensor:
-        """What queries (B, H, T, K) take from keys and values of as many rows, or of fewer: see `Memory`."""
-        shared = len(q) // len(k)  # rows that see the same keys and values
-        if shared > 1 and self.watched("scores", "pattern"):  # a row of its own for each row of the pattern
-            k, v = (kept.repeat_interleave(shared, dim=0) for kept in (k, v))
-            mask = None if mask is None else mask.repeat_interleave(shared, dim=0)
-            shared = 1
-        if shared == 1:
-            return attend(self, q, k, v, mask=mask, causal=causal, dropout=self.dropout)
-        # Queries of several rows, as if they were positions of one: its keys and values are read once.
-        q = q.unflatten(0, (-1, shared)).transpose(1, 2)  # (B / shared, H, shared, T, K)
-        mix = attend(self, q.flatten(2, 3), k, v, mask=mask, dropout=self.dropout)
-        return mix.unflatten(2, (shared, -1)).transpose(1, 2).flatten(0, 1)
 
     def split(self, x: Tensor) -> Tensor:
         """(B, T, D) -> (B, H, T, K)."""

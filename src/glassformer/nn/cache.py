@@ -44,7 +44,9 @@ class KVCache:
         """A copy for some rows, in this order; a row may be taken more than once."""
         index = self._index(rows)
         padding = None if self.padding is None else self.padding[index]
-        return type(self)(self._taken(self.keys, index), self._taken(self.values, index), self.length, padding)
+        return type(self)(
+            self._taken(self.keys, index), self._taken(self.values, index), self.length, padding
+        )
 
     def reorder(self, rows: Sequence[int]) -> None:
         """Make each row a copy of another one (or of itself), in place; as many rows as there are."""
