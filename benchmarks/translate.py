@@ -70,7 +70,8 @@ def write_checkpoint(folder: Path) -> None:
         decoder_start_token_id=PAD, forced_eos_token_id=None,
     )  # fmt: skip
     model = MarianMTModel(config)
-    model.generation_config = GenerationConfig(
+    settings: Any = GenerationConfig
+    model.generation_config = settings(
         bad_words_ids=[[PAD]], decoder_start_token_id=PAD, eos_token_id=END, max_length=512, num_beams=4,
         pad_token_id=PAD, renormalize_logits=True,
     )  # fmt: skip

@@ -45,13 +45,14 @@ def attend_shared(
     q (B, H, T, K), k and v (B / n, H, S, K): the first n rows of q look at the first row of k, and so on.
     `mask` (B / n, 1, 1, S) is True where a position may look.
     """
-    rows = len(q) // len(k)  # that share
+    B, H, T, K = q.shape
+    rows = B // len(k)  # that share
 
     def fused(dropout: float) -> Tensor:
         # Rows that share become positions of one row: its keys and values are not copied, and read once.
-        together = q.unflatten(0, (-1, rows)).transpose(1, 2).flatten(2, 3)  # (B / n, H, n·T, K)
+        together = q.view(-1, rows, H, T, K).transpose(1, 2).flatten(2, 3)  # (B / n, H, n·T, K)
         mix = F.scaled_dot_product_attention(together, k, v, attn_mask=mask, dropout_p=dropout)
-        return mix.unflatten(2, (rows, -1)).transpose(1, 2).flatten(0, 1)  # (B, H, T, K)
+        return mix.view(-1, H, rows, T, K).transpose(1, 2).flatten(0, 1)  # (B, H, T, K)
 
     if not site.watched("scores", "pattern"):
         return fused(dropout if site.training else 0.0)

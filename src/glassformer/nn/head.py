@@ -26,7 +26,7 @@ class Head(nn.Linear):
                 torch.mm(rows, matrix, out=scores[:, piece])
             else:
                 torch.addmm(self.bias[piece], rows, matrix, out=scores[:, piece])
-        return scores.unflatten(0, x.shape[:-1])
+        return scores.view(*x.shape[:-1], self.out_features)
 
     def in_pieces(self, rows: Tensor) -> bool:
         """Whether pieces are possible, and worth it."""
