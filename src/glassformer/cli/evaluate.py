@@ -117,24 +117,29 @@ def evaluate(what: tuple[str, ...], loading: Loading, picture: Picture, **how: A
     if known:
         text = " and ".join(known)
         log(f"{loading.model} was trained on {text}: the figures do not say how well it predicts new text.")
-    found: list[Measurement] | list[Metric]
     with progress_bar(what[0]) as progress:
         if ablates:
             answer = _heads(model.expect(Translator), what, progress=progress, **how)
-        elif isinstance(model, Translator):
-            found = _pairs(model, what, progress=progress, **how)
-        elif "summarizes" in model.capabilities or how["translations"].zero_shot:
-            found = _summaries(model, what, progress=progress, **how)
         else:
-            found = _texts(model, what, progress=progress, **how)
+            found = _figures(model, what, progress=progress, **how)
     if ablates:
         print_answer(answer, picture)
-        return
-    if picture.as_json:
+    elif picture.as_json:
         print_json([one.to_dict() for one in found])
-        return
-    for one in found:
-        out(*describe(one))
+    else:
+        for one in found:
+            out(*describe(one))
+
+
+def _figures(model: Any, what: tuple[str, ...], **how: Any) -> "list[Measurement] | list[Metric]":
+    """The figures that there are for what a model does."""
+    from glassformer.tasks.translate import Translator
+
+    if isinstance(model, Translator):
+        return _pairs(model, what, **how)
+    if "summarizes" in model.capabilities or how["translations"].zero_shot:
+        return _summaries(model, what, **how)
+    return _texts(model, what, **how)
 
 
 def check_picture(picture: Picture, ablates: bool) -> None:

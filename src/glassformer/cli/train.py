@@ -358,7 +358,7 @@ def _example(recipe: Recipe, verb: str) -> str:
     """What to run it on: the preview, and its language where there are two."""
     if verb == "summarize":
         return " FILE"
-    languages = getattr(recipe.text, "languages", ())
+    languages: tuple[str, ...] = getattr(recipe.text, "languages", ())
     to = f" --to {languages[1]}" if getattr(recipe.text, "both_ways", False) else ""
     return to + (f' "{recipe.show.preview}"' if recipe.show.preview else "")
 

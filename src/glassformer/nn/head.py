@@ -3,14 +3,15 @@
 import torch
 from torch import Tensor, nn
 
-PIECE = 1024  # tokens that are scored together: their vectors fit into a core's cache
-ROWS = 16  # below, reading the matrix takes longer than multiplying by it, and pieces gain nothing
+PIECE = 1024  # tokens that are scored together
+ROWS = 16  # for fewer, pieces were as fast as the whole
 
 
 class Head(nn.Linear):
     """A linear layer that scores many rows piece by piece of the vocabulary, where that is faster.
 
-    For 128 rows and 59,514 tokens the one large product took 1.4 times as long.
+    For 59,514 tokens, width 512 and one thread, the one large product took 1.2 times as long with 32 rows and
+    1.3 times with 128; the numbers were the same bits.
     """
 
     def forward(self, x: Tensor) -> Tensor:
