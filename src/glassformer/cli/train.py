@@ -24,6 +24,7 @@ from glassformer.tasks.recipe import (
     Numbers,
     Recipe,
     Strings,
+    TranslatedText,
     flag_homes,
     hints,
     kind_with,
@@ -359,7 +360,9 @@ def _example(recipe: Recipe, verb: str) -> str:
     if verb == "summarize":
         return " FILE"
     text = recipe.text
-    to = f" --to {text.languages[1]}" if recipe.task and getattr(text, "both_ways", False) else ""
+    to = ""
+    if isinstance(text, TranslatedText) and text.both_ways:
+        to = f" --to {text.languages[1]}"
     return to + (f' "{recipe.show.preview}"' if recipe.show.preview else "")
 
 
