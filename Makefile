@@ -72,6 +72,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt $(ENGINE) | $(BIN)/python
 	@touch $@
 
 $(VENV)/.ready-dev: pyproject.toml constraints.txt $(ENGINE) | $(BIN)/python
-	@$(PIP) --editable '.[dev]'
+	@$(PIP) --editable '.[dev,clients]'
 	@$(PIP) --no-deps g2p_en || echo "g2p_en cannot be fetched: the test that runs its weights is skipped"
+	@npm --prefix tests/clients ci --silent || echo "npm, or what it fetches, is not here: the test of OpenAI's client for JavaScript is skipped"
 	@touch $@ $(VENV)/.ready

@@ -38,11 +38,8 @@ VERBS = {
     "diff": Verb("diff", QUESTIONS["diff"].help),
     "train": Verb("train", "a model of your own, from text"),
     "finetune": Verb("train", "fine-tune an existing model, all of it or by LoRA"),
-    "eval": Verb(
-        "evaluate",
-        "how well a model knows a text, translates or summarizes",
-        "evaluate",
-    ),
+    "eval": Verb("evaluate", "how well a model knows a text, translates or summarizes", "evaluate"),
+    "serve": Verb("serve", "models over HTTP, for OpenAI's clients, with their insides where asked"),
     "models": Verb("models", "the models on this machine"),
     "show": Verb("show", "a model's parameters, counted from its file; its training"),
     "pull": Verb("models", "fetch a model from the hub"),
@@ -56,6 +53,7 @@ GROUPS = {  # the verbs as `glass --help` and docs/cli.md list them
     "Write": ("generate", "translate", "summarize", "top"),
     "Look inside": ("tokenize", "attention", "lens", "saliency", "neurons", "edit", "diff"),
     "Train": ("train", "finetune", "eval"),
+    "Serve": ("serve",),
     "Models": ("models", "show", "pull", "rm", "convert"),
     "Machine": ("bench", "verify", "env"),
 }
@@ -67,7 +65,6 @@ HABITS = {
     **dict.fromkeys(("list", "ls", "ps"), "use `glass models`"),
     "info": "use `glass show`",
     **dict.fromkeys(("cp", "create", "quantize"), "use `glass convert`"),
-    "serve": "there is no server yet",
 }
 
 LONGEST_MESSAGE = 2000  # characters; a name that was typed may have any number

@@ -1,0 +1,178 @@
+"""glass serve"""
+
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from glassformer.cli import flags
+from glassformer.cli.flags import DEFAULT_MODEL, MODEL, Loading, option, switch
+from glassformer.cli.printing import log, out
+from glassformer.errors import InputError
+
+if TYPE_CHECKING:
+    from glassformer.server.settings import Settings
+    from glassformer.tasks.model import Model
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+KEY = "GLASSFORMER_API_KEY"
+SPARE = 300 << 20  # bytes beside weights and caches: what requests hold, and Python itself
+MODELS = f"{MODEL} May be given several times; ID=NAME serves it under another id. [{DEFAULT_MODEL}]"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the server listens, and who may ask."""
+
+    host: str
+    port: int
+    api_key: str | None
+    allow_host: tuple[str, ...]
+    expose: bool
+
+    @property
+    def key(self) -> str | None:
+        """The key: of the flag, or of the environment, where other users do not see it."""
+        return self.api_key or os.environ.get(KEY) or None
+
+    def check(self) -> None:
+        """Refuse to be reached from elsewhere by accident, before anything is loaded."""
+        if not 0 <= self.port <= 65535:
+            raise InputError(f"--port must be from 0 to 65535, not {self.port}")
+        if self.key is not None and not (self.key.isascii() and self.key.isprintable()):
+            raise InputError("--api-key must be printable ASCII: it is sent in a header")
+        if self.host in LOOPBACK:
+            return
+        if not self.expose:
+            raise InputError(
+                f"--host {self.host} can be reached from other machines; if that is meant, add --expose"
+                " and a key (--api-key)"
+            )
+        if self.key is None:
+            raise InputError(f"--host {self.host} needs a key: --api-key KEY, or {KEY} in the environment")
+
+
+@dataclass(frozen=True)
+class Logs:
+    """What is printed about requests."""
+
+    log_text: bool
+    as_json: bool
+
+
+@flags.verb
+@option("-m", "--model", "models", multiple=True, help=MODELS)
+@option("--host", default="127.0.0.1", help="The address to listen on; any but loopback needs --expose.")
+@option("--port", default=8000, help="The port to listen on; 0 takes a free one.")
+@option("--api-key", help=f"Requests must send this key; or set {KEY}.")
+@option("--allow-host", multiple=True, help="Also answer to this name (NAME or NAME:PORT), as of a proxy.")
+@switch("--expose", help="Allow an address that other machines can reach; needs a key.")
+@option("--slots", default=8, help="Texts that are written at the same time.")
+@option("--queue", default=64, help="Requests that may wait; more are refused (429).")
+@switch("--log-text", help="Log prompts and answers, too.")
+@switch("--json", "as_json", help="Print the address and the log as JSON, a line each.")
+@flags.loading(flags.engine, flags.quantize, flags.device, flags.dtype, flags.revision, flags.offline)
+@flags.collect(Place, "place")
+@flags.collect(Logs, "logs")
+def serve(
+    loading: Loading, place: Place, logs: Logs, *, models: tuple[str, ...], slots: int, queue: int
+) -> None:
+    """Serve models over HTTP, by the API that OpenAI's clients know.
+
+    \b
+    glass serve                                   the storyteller, at http://127.0.0.1:8000/v1
+    glass serve -m gpt2 -m storyteller            two models
+    glass serve -m mine=runs/mine/model --port 0  a model of your own, on a free port
+    GLASSFORMER_API_KEY=… glass serve             only for those who send the key
+
+    It answers on this machine alone, and only to its own name. Ctrl-C, or SIGTERM, lets running requests
+    finish; a second one ends at once. docs/serving.md lists the endpoints.
+    """
+    place.check()
+    flags.at_least("--slots", slots, least=1)
+    flags.at_most("--slots", slots, most=256)
+    flags.at_least("--queue", queue, least=0)
+    flags.at_most("--queue", queue, most=10_000)
+    try:
+        from glassformer.server.listen import bind, run
+        from glassformer.server.settings import Settings
+    except ModuleNotFoundError as error:
+        raise InputError(f'{error.name} is missing: pip install "glassformer[serve]"') from None
+
+    with bind(place.host, place.port) as listening:  # before models are loaded: a port may be in use
+        loaded = _load(loading, models or (DEFAULT_MODEL,))
+        settings = Settings(
+            host=place.host,
+            port=listening.getsockname()[1],
+            key=place.key,
+            allow_hosts=place.allow_host,
+            slots=slots,
+            queue=queue,
+            log_text=logs.log_text,
+            json_logs=logs.as_json,
+        )
+        _announce(settings, loaded)
+        run(settings, loaded, listening=listening, log=_logger(logs))
+
+
+def _load(loading: Loading, names: tuple[str, ...]) -> "dict[str, Model]":
+    """The models by their ids."""
+    found: dict[str, Model] = {}
+    for typed in names:
+        id, _, name = typed.rpartition("=")
+        id = id or name
+        if id in found:
+            raise InputError(f"--model: the id {id!r} is given twice")
+        found[id] = loading.load(name)
+    return found
+
+
+def _announce(settings: "Settings", models: "dict[str, Model]") -> None:
+    """Say where the server is, what it serves, how much memory it may take, and how to try it."""
+    from glassformer import machine
+
+    shown = f"[{settings.host}]" if ":" in settings.host else settings.host
+    url = f"http://{shown}:{settings.port}/v1"
+    caches = sum(_cache(model, settings.slots) for model in models.values())
+    bound = machine.resident() + caches + SPARE
+    engines = {id: model.backend.name for id, model in models.items()}
+    if settings.json_logs:
+        out(json.dumps({"url": url, "models": engines, "memory_bound": bound, "slots": settings.slots}))
+    else:
+        out(f"Serving {', '.join(f'{id} ({engine})' for id, engine in engines.items())} at {url}")
+        out(
+            f"Memory: at most {bound >> 20:,} MB ({caches >> 20:,} MB of it for {settings.slots} texts at a"
+            " time), and the weights once more when insides are first asked for"
+        )
+        out(f"Try it:\n  {_example(url, settings, next(iter(models)))}")
+    sys.stdout.flush()
+
+
+def _cache(model: "Model", slots: int) -> int:
+    backend = model.backend
+    return 0 if backend.context is None else backend.cache_size(slots, backend.context)
+
+
+def _example(url: str, settings: "Settings", id: str) -> str:
+    """A command that works as it is."""
+    key = "" if settings.key is None else f' -H "Authorization: Bearer ${KEY}"'
+    body = json.dumps({"model": id, "prompt": "Once upon a time", "max_tokens": 40})
+    return f"curl {url}/completions{key} -H 'Content-Type: application/json' -d '{body}'"
+
+
+def _logger(logs: Logs) -> Any:
+    """What prints a line for every request."""
+
+    def line(about: dict[str, Any]) -> None:
+        if logs.as_json:
+            out(json.dumps({"time": round(time.time(), 3), **about}, ensure_ascii=False))
+            sys.stdout.flush()
+            return
+        names = ("model", "prompt_tokens", "completion_tokens", "code", "error", "prompt", "text")
+        more = [f"{name}={about[name]!r}" for name in names if name in about]
+        head = f"{about['method']} {about['path']!r} {about['status']} {about['seconds']:.3f}s"
+        log(" ".join([time.strftime("%H:%M:%S"), head, *more, about["id"]]))
+
+    return line

@@ -1,0 +1,160 @@
+"""What a server counts and times, as Prometheus reads it."""
+
+import time
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from glassformer import machine
+
+if TYPE_CHECKING:
+    from glassformer.server.lane import LaneRunning
+    from glassformer.server.runner import Running
+    from glassformer.server.served import Library
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+Labels = tuple[tuple[str, str], ...]
+
+HELP = {
+    "requests_running": ("gauge", "Continuations that have a slot"),
+    "requests_waiting": ("gauge", "Continuations that wait for a slot"),
+    "requests_total": ("counter", "Requests by endpoint and status"),
+    "rejected_total": ("counter", "Requests that were refused, by reason"),
+    "cancelled_total": ("counter", "Requests whose client left, by phase"),
+    "prompt_tokens_total": ("counter", "Tokens of prompts"),
+    "cached_prompt_tokens_total": ("counter", "Tokens of prompts that were not computed again"),
+    "generation_tokens_total": ("counter", "Tokens that were generated"),
+    "time_to_first_token_seconds": ("histogram", "From a request to its first token"),
+    "inter_token_seconds": ("histogram", "Between two tokens of a text"),
+    "queue_seconds": ("histogram", "Waiting for a slot"),
+    "prefill_seconds": ("histogram", "Reading a prompt"),
+    "decode_seconds": ("histogram", "Generating a text"),
+    "e2e_seconds": ("histogram", "From a request to its end"),
+    "kv_bytes_limit": ("gauge", "Memory of the key-value cache of all slots"),
+    "insides_total": ("counter", "Questions about insides, by kind"),
+    "insides_seconds": ("histogram", "Answering a question about insides"),
+    "insides_bytes_total": ("counter", "Bytes of answers about insides"),
+    "trace_store_bytes": ("gauge", "Memory of answers that wait to be fetched"),
+    "build_info": ("gauge", "Versions"),
+}
+
+
+class Histogram:
+    """How many values fell into which range."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(SECONDS) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(SECONDS, value)] += 1
+        self.sum += value
+
+
+class Metrics:
+    """Counters and histograms of one server; only the event loop's thread uses them."""
+
+    def __init__(self) -> None:
+        self._counters: dict[str, dict[Labels, float]] = {}
+        self._histograms: dict[str, dict[Labels, Histogram]] = {}
+        self.trace_bytes = 0
+
+    def count(self, name: str, by: float = 1, **labels: str) -> None:
+        """Add to a counter."""
+        assert HELP[name][0] == "counter", name
+        series = self._counters.setdefault(name, {})
+        key = tuple(sorted(labels.items()))
+        series[key] = series.get(key, 0) + by
+
+    def observe(self, name: str, seconds: float, **labels: str) -> None:
+        """Add a value to a histogram."""
+        assert HELP[name][0] == "histogram", name
+        key = tuple(sorted(labels.items()))
+        self._histograms.setdefault(name, {}).setdefault(key, Histogram()).add(seconds)
+
+    def value(self, name: str, **labels: str) -> float:
+        """A counter as it is now."""
+        return self._counters.get(name, {}).get(tuple(sorted(labels.items())), 0)
+
+    def clock(self, model: str) -> "Clock":
+        """Times one continuation."""
+        return Clock(self, model)
+
+    def text(self, library: "Library") -> str:
+        """Everything, in Prometheus' text format."""
+        gauges = self._gauges(library)
+        lines = []
+        for name, (kind, help) in HELP.items():
+            lines += [f"# HELP glass_{name} {help}", f"# TYPE glass_{name} {kind}"]
+            if kind == "histogram":
+                for labels, histogram in self._histograms.get(name, {}).items():
+                    lines += _histogram_lines(name, labels, histogram)
+                continue
+            series = gauges.get(name, {}) if kind == "gauge" else self._counters.get(name, {})
+            lines += [f"glass_{name}{_labels(labels)} {value:g}" for labels, value in series.items()]
+        return "\n".join(lines) + "\n"
+
+    def _gauges(self, library: "Library") -> dict[str, dict[Labels, float]]:
+        found: dict[str, dict[Labels, float]] = {"trace_store_bytes": {(): self.trace_bytes}}
+        found["build_info"] = {(("version", machine.installed("glassformer") or ""),): 1}
+        for id, served in library.served.items():
+            if served.runner is None:
+                continue
+            labels = (("model", id),)
+            found.setdefault("requests_running", {})[labels] = served.runner.running
+            found.setdefault("requests_waiting", {})[labels] = served.runner.waiting
+            found.setdefault("kv_bytes_limit", {})[labels] = served.runner.cache_bytes
+        return found
+
+
+class Clock:
+    """The times of one continuation."""
+
+    def __init__(self, metrics: Metrics, model: str) -> None:
+        self.metrics, self.model = metrics, model
+        self.begun = time.monotonic()
+        self.last: float | None = None
+        self.tokens = 0
+
+    def token(self) -> None:
+        """A token arrived."""
+        now = time.monotonic()
+        since = self.begun if self.last is None else self.last
+        name = "time_to_first_token_seconds" if self.last is None else "inter_token_seconds"
+        self.metrics.observe(name, now - since, model=self.model)
+        self.last = now
+        self.tokens += 1
+
+    def finish(self, running: "Running | LaneRunning", *, prompt: int) -> None:
+        """The continuation is complete."""
+        metrics, model = self.metrics, self.model
+        metrics.observe("e2e_seconds", time.monotonic() - self.begun, model=model)
+        metrics.count("prompt_tokens_total", prompt, model=model)
+        metrics.count("cached_prompt_tokens_total", running.cached_tokens, model=model)
+        metrics.count("generation_tokens_total", self.tokens, model=model)
+        timings: Any = running.timings
+        for phase in ("queue", "prefill", "decode"):
+            seconds = getattr(timings, phase, None)
+            if seconds is not None:
+                metrics.observe(f"{phase}_seconds", seconds, model=model)
+
+
+def _labels(labels: Labels) -> str:
+    if not labels:
+        return ""
+    shown = (f'{name}="{_escaped(value)}"' for name, value in labels)
+    return "{" + ",".join(shown) + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _histogram_lines(name: str, labels: Labels, histogram: Histogram) -> Iterator[str]:
+    total = 0
+    for edge, count in zip((*map(str, SECONDS), "+Inf"), histogram.counts, strict=True):
+        total += count
+        yield f"glass_{name}_bucket{_labels((*labels, ('le', edge)))} {total}"
+    yield f"glass_{name}_sum{_labels(labels)} {histogram.sum:g}"
+    yield f"glass_{name}_count{_labels(labels)} {total}"

@@ -1,0 +1,66 @@
+"""`/v1/models`, `/health`, `/version`, `/metrics`: what is served, and how it is."""
+
+from dataclasses import asdict
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+
+from glassformer import machine
+from glassformer.server.explain import known
+from glassformer.server.served import Served
+from glassformer.server.state import State
+
+
+def router(state: State) -> APIRouter:
+    """The routes."""
+    routes = APIRouter(tags=["server"])
+
+    @routes.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        """The models that are served."""
+        return {"object": "list", "data": [one.details() for one in state.library.served.values()]}
+
+    @routes.get("/v1/models/{model:path}")
+    async def model(model: str) -> dict[str, Any]:
+        """One model, and what can be asked about its insides."""
+        served = state.library.find(model)
+        return served.details() | {"meta": _meta(served), "explain": {"questions": known(served)}}
+
+    @routes.get("/health")
+    @routes.get("/v1/health", include_in_schema=False)
+    async def health() -> Response:
+        """That the server takes requests; needs no key and names no model. While it stops, this is a 503."""
+        return JSONResponse({"status": "ok"})
+
+    @routes.get("/version")
+    async def version() -> dict[str, Any]:
+        """The version of the server."""
+        return {"version": machine.installed("glassformer"), "name": "glassformer"}
+
+    @routes.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> Response:
+        """Counters and times, for Prometheus."""
+        text = state.metrics.text(state.library)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @routes.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)
+    async def root() -> dict[str, Any]:
+        """That a server is here."""
+        return {"name": "glassformer", "version": machine.installed("glassformer")}
+
+    return routes
+
+
+def _meta(served: Served) -> dict[str, Any]:
+    model = served.model
+    sizes = asdict(model.net.config) if model.engine is None else model.engine.config
+    names = {"n_layer": "layers", "n_head": "heads", "n_embd": "width"}
+    about = {key: sizes[name] for key, name in names.items() if name in sizes}
+    return about | {
+        "task": model.task,
+        "engine": model.backend.name if served.runner is None else served.runner.name,
+        "n_vocab": served.vocab,
+        "capabilities": sorted(model.capabilities),
+        "chat_form": "turns" if served.turns else "transcript",
+    }

@@ -1,0 +1,88 @@
+"""uvicorn, as this server runs it: bounded headers, and an error object for what is no HTTP."""
+
+import asyncio
+import json
+from typing import Any
+
+import h11
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from glassformer.server.errors import error_object
+from glassformer.server.settings import Settings
+
+
+class Protocol(H11Protocol):
+    """HTTP/1.1 that answers broken requests in the API's words, and leaves slow senders and readers."""
+
+    slow_sender, slow_reader = 30.0, 60.0  # seconds
+    _timer: asyncio.TimerHandle | None = None  # until the first request
+    _stall: asyncio.TimerHandle | None = None  # until what was sent must have been read
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client is there: its first request must come."""
+        super().connection_made(transport)
+        self._timer = self.loop.call_later(self.slow_sender, self._check_first_request)
+
+    def _check_first_request(self) -> None:
+        """End a connection that has not sent the headers of its first request."""
+        if self.cycle is None and not self.transport.is_closing():
+            self.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        for timer in (self._timer, self._stall):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is sent to; it has a while to catch up."""
+        super().pause_writing()
+        self._stall = self.loop.call_later(self.slow_reader, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """The client reads."""
+        if self._stall is not None:
+            self._stall.cancel()
+        super().resume_writing()
+
+    def send_400_response(self, msg: str) -> None:
+        """What cannot be read as a request, or has too many headers."""
+        received = len(self.conn.trailing_data[0])
+        too_many = received >= (self.config.h11_max_incomplete_event_size or 1 << 16)
+        status, words = (
+            (431, "the headers are too large") if too_many else (400, "this is not a request of HTTP/1.1")
+        )
+        body = json.dumps(error_object(status, words)).encode()
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        for event in (
+            h11.Response(status_code=status, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+def config_of(app: FastAPI, settings: Settings) -> uvicorn.Config:
+    """How uvicorn runs an application."""
+    limits = {"slow_sender": settings.slow_sender, "slow_reader": settings.slow_reader}
+    protocol: Any = type("OurProtocol", (Protocol,), limits)
+    return uvicorn.Config(
+        app,
+        http=protocol,
+        ws="none",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # nothing here depends on what a proxy says
+        log_level="error",
+        timeout_graceful_shutdown=int(settings.grace),
+        timeout_keep_alive=30,
+        h11_max_incomplete_event_size=settings.most_headers,
+    )

@@ -1,0 +1,53 @@
+"""How a server runs: where it listens, who may ask, and how much of everything."""
+
+from dataclasses import dataclass
+
+MEGABYTE = 1 << 20
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """Settings of a server; the limits are those of docs/serving.md."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    key: str | None = None
+    allow_hosts: tuple[str, ...] = ()  # NAME or NAME:PORT, as a browser or a proxy sends it
+    slots: int = 8
+    queue: int = 64
+    budget: int = 256  # tokens that a step reads at most
+    log_text: bool = False
+    json_logs: bool = False
+    most_body: int = 4 * MEGABYTE
+    most_headers: int = 64 * 1024  # bytes of a request's headers
+    slow_sender: float = 30.0  # seconds until a request must have arrived
+    slow_reader: float = 60.0  # seconds that a client may leave what was sent to it
+    longest: float = 300.0  # seconds of a request
+    patience: float = 60.0  # seconds until its first token
+    ping: float = 15.0  # seconds without an event, after which a stream says that it is alive
+    grace: float = 30.0  # seconds that running requests have when the server is told to stop
+
+    def hosts(self) -> frozenset[str]:
+        """The values of the header Host that are answered, in lower case."""
+        names = [*LOOPBACK, *self.allow_hosts]
+        found = set()
+        for name in map(str.lower, names):
+            if _has_port(name):
+                found.add(name)
+                continue
+            found.add(f"{name}:{self.port}")
+            if self.port == 80 or name not in LOOPBACK:  # behind a proxy, the port may be the scheme's own
+                found.add(name)
+        return frozenset(found)
+
+    def origins(self) -> frozenset[str]:
+        """The origins of pages that may ask: those that this server, or a proxy before it, sends."""
+        own = {f"http://{host}" for host in self.hosts()}
+        named = [name.lower() for name in self.allow_hosts]
+        return frozenset(own | {f"https://{name}" for name in named})
+
+
+def _has_port(name: str) -> bool:
+    """Whether a host name ends with a port; an IPv6 address has colons in brackets."""
+    return ":" in name.rpartition("]")[2]

@@ -1,0 +1,55 @@
+"""What the routes of one server share."""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from starlette.requests import Request
+
+from glassformer import machine
+from glassformer.server.metrics import Metrics
+from glassformer.server.served import Library, Served
+from glassformer.server.settings import Settings
+from glassformer.server.sse import gone
+from glassformer.server.traces import Traces
+
+Result = TypeVar("Result")
+
+
+class ClientGone(Exception):
+    """The client left before its answer was complete; nobody reads what would be sent."""
+
+
+@dataclass(eq=False)
+class State:
+    """Models, metrics and traces of one server."""
+
+    settings: Settings
+    library: Library
+    metrics: Metrics = field(default_factory=Metrics)
+    traces: Traces = field(default_factory=Traces)
+    stopping: bool = False
+    begun: float = field(default_factory=time.time)
+
+
+def fingerprint(served: Served) -> str:
+    """Which build and which backend answered."""
+    backend = "torch" if served.runner is None else served.runner.name
+    return f"glassformer {machine.installed('glassformer')}, {backend}"
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
+    """The result of some work; if the client leaves before, the work is cancelled."""
+    task = asyncio.create_task(work)
+    watch = asyncio.create_task(gone(request.receive))
+    try:
+        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientGone
+        return task.result()
+    finally:
+        for one in (task, watch):
+            one.cancel()
+        await asyncio.gather(task, watch, return_exceptions=True)

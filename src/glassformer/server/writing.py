@@ -1,0 +1,358 @@
+"""From what a runner delivers to what a request gets: texts without half characters and stop strings, with
+their log-probabilities, of one continuation or of several at once.
+"""
+
+import asyncio
+import codecs
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from glassformer.server.errors import ApiError, QueueFull
+from glassformer.server.lane import LaneRunning
+from glassformer.server.logprobs import Entry, finite
+from glassformer.server.metrics import Metrics
+from glassformer.server.runner import Ask, Running, Token
+from glassformer.server.served import Served
+from glassformer.tokenizers import TextStream
+
+RETRY = 0.05  # seconds until a request of several prompts asks for the next free place
+
+
+@dataclass
+class Part:
+    """What became certain of one continuation."""
+
+    index: int
+    text: str = ""
+    entries: list[Entry] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    finish: str | None = None  # "stop" or "length"
+    explain: dict[str, Any] | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.text or self.entries or self.finish)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """How continuations become texts."""
+
+    stops: tuple[str, ...] = ()
+    stop_ids: frozenset[int] = frozenset()
+    echo: bool = False
+    scored: bool = False  # with log-probabilities,
+    top: int = 0  # and those of the likeliest tokens
+    live: int = 0  # how many of the likeliest tokens a stream tells with each token
+
+
+class Choice:
+    """One continuation as it comes."""
+
+    def __init__(self, served: Served, index: int, *, of: int, ask: Ask, form: Form) -> None:
+        """The continuation number `index` of all, of the prompt number `of`."""
+        self.served, self.index, self.of, self.ask, self.form = served, index, of, ask, form
+        self.model = served.writer
+        self.text, self.finish = "", ""
+        self.tokens: list[int] = []  # without the one that ended it
+        self.logprobs: list[float] = []
+        self.entries: list[Entry] = []
+        self.ids: list[int] = []  # all that were generated
+        self.running: Running | LaneRunning | None = None
+        self.explain: dict[str, Any] | None = None
+        self._stream = TextStream(self.model.bytes_of, form.stops, after=ask.prompt[-1])
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._after = ask.prompt[-1]
+        self._offset = 0  # characters before the next token
+        self._waiting: list[Entry] = []  # of tokens whose text is held back
+        self._begun = False
+        self._untold = 0  # how many ids were told so far
+        self._live: list[list[dict[str, Any]]] = []  # the likeliest tokens at each place, not yet told
+
+    @property
+    def mean_logprob(self) -> float:
+        """Per token; what `best_of` ranks by."""
+        return sum(self.logprobs) / len(self.logprobs) if self.logprobs else 0.0
+
+    def push(self, token: Token) -> Part:
+        """What became certain with a token."""
+        text = self._begin()
+        ends = self._take(token)
+        if token.id is not None and not ends:
+            text += self._stream.push(token.id)
+        finish = self._finish(token, ends)
+        if finish:
+            text += self._stream.finish()
+        self.text += text
+        self.finish = finish
+
+        entries = self._certain()
+        self.entries += entries
+        part = Part(self.index, text, entries, self.ids[self._untold :], finish or None)
+        if part:
+            self._untold = len(self.ids)
+            if self._live:
+                part.explain, self._live = {"top": self._live}, []
+        return part
+
+    def _take(self, token: Token) -> bool:
+        """Count a token; whether it is one that ends a text and is no part of it."""
+        if token.id is None:
+            return False
+        self.ids.append(token.id)
+        ends = token.id in self.form.stop_ids or (token.finish == "stop" and token.id in self.model.ends)
+        if not ends:
+            self.tokens.append(token.id)
+            self.logprobs.append(token.logprob or 0.0)
+        if self.form.live:
+            self._live.append(self._candidates(token))
+        if self.form.scored:
+            entry = self._entry(token.id, token, after=self._after)
+            self._waiting.append(entry)
+            if not ends:
+                self._offset += len(self._decoder.decode(entry.raw))
+        self._after = token.id
+        return ends
+
+    def _finish(self, token: Token, ends: bool) -> str:
+        if token.finish == "cancelled":
+            raise ApiError(503, "the generation was ended by the server", headers={"Retry-After": "2"})
+        if ends or self._stream.stopped or token.finish == "stop":
+            return "stop"
+        return "" if token.finish is None else "length"
+
+    def _certain(self) -> list[Entry]:
+        """The entries of tokens whose text was delivered; at the end, those of all but a stop string's."""
+        if self.finish and not self._stream.stopped:
+            found, self._waiting = self._waiting, []
+            return found
+        count = next((n for n, one in enumerate(self._waiting) if one.offset >= len(self.text)), None)
+        if count is None:
+            count = len(self._waiting)
+        found, self._waiting = self._waiting[:count], self._waiting[count:]
+        return found
+
+    def _candidates(self, token: Token) -> list[dict[str, Any]]:
+        """The likeliest tokens, as the question `top` has them."""
+        found = []
+        for id, logprob in token.top[: self.form.live]:
+            text = self.model.bytes_of(id, self._after).decode("utf-8", "replace")
+            about = {"token": id, "text": text, "probability": math.exp(logprob), "logprob": finite(logprob)}
+            found.append(about)
+        return found
+
+    def _entry(self, id: int, scored: Any, *, after: int | None) -> Entry:
+        """A token with its bytes, and those of the others that were scored."""
+
+        def bytes_of(other: int) -> bytes:
+            return self.model.bytes_of(other, after)
+
+        top = tuple((other, bytes_of(other), logprob) for other, logprob in scored.top[: self.form.top])
+        named = tuple(
+            (other, bytes_of(other), logprob)
+            for other, logprob in zip(self.ask.named, scored.named, strict=False)
+        )
+        # The same float wherever a token is listed: clients look whether it was the likeliest by equality.
+        logprob = dict(scored.top).get(id, scored.logprob)
+        return Entry(id, bytes_of(id), self._offset, logprob, top, named)
+
+    def _begin(self) -> str:
+        """Before the first token: the prompt, if it is echoed."""
+        if self._begun or not self.form.echo:
+            return ""
+        self._begun = True
+        prompt = self.ask.prompt
+        text = self.model.text_of(prompt)
+        if self.form.scored:
+            assert self.running is not None
+            decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            after = None
+            for id, scored in zip(prompt, self.running.prompt_scores, strict=True):
+                if scored is None:
+                    entry = Entry(id, self.model.bytes_of(id, after), self._offset, None)
+                else:
+                    entry = self._entry(id, scored, after=after)
+                self._waiting.append(entry)
+                self._offset += len(decoder.decode(entry.raw))
+                after = id
+            self._offset = len(text)
+        return text
+
+
+Explainer = Callable[[Choice], Awaitable[dict[str, Any]]]
+Submit = Callable[[Ask], Running | LaneRunning]
+
+
+class Writing:
+    """All continuations of one request."""
+
+    def __init__(
+        self,
+        served: Served,
+        choices: list[Choice],
+        *,
+        metrics: Metrics,
+        submit: Submit | None = None,
+        explain: Explainer | None = None,
+    ) -> None:
+        self.served, self.choices, self.metrics = served, choices, metrics
+        self.submit = submit or served.writing.submit
+        self.explain = explain
+        self.deadline = time.monotonic() + served.settings.longest
+        self._phase = "queue"
+        self._ended = False
+
+    def start(self) -> None:
+        """Refuse what cannot be done, and take the first place: from now on nothing is refused."""
+        for choice in self.choices:
+            self.served.writing.check(choice.ask)
+        try:
+            self.choices[0].running = self.submit(self.choices[0].ask)
+        except QueueFull:
+            self.metrics.count("rejected_total", reason="queue_full")
+            raise
+
+    def cancel(self) -> None:
+        """End whatever still runs; its slots are free within two steps."""
+        unfinished = [choice for choice in self.choices if not choice.finish]
+        if self._ended:
+            return
+        self._ended = True
+        for choice in unfinished:
+            if choice.running is not None:
+                choice.running.cancel()
+        if unfinished:
+            self.metrics.count("cancelled_total", model=self.served.id, phase=self._phase)
+
+    async def parts(self) -> AsyncIterator[Part]:
+        """What became certain, of whichever continuation."""
+        several = self._merged() if len(self.choices) > 1 else self._parts_of(self.choices[0])
+        try:
+            async for part in several:
+                yield part
+        finally:
+            await several.aclose()  # type: ignore[attr-defined]
+
+    async def finish(self) -> None:
+        """Everything to its end."""
+        try:
+            async for _ in self.parts():
+                pass
+        finally:
+            self.cancel()
+
+    async def _parts_of(self, choice: Choice) -> AsyncIterator[Part]:
+        running = choice.running or await self._place(choice.ask)
+        choice.running = running
+        tokens = aiter(running)
+        clock = self.metrics.clock(self.served.id)
+        while not choice.finish:
+            token = await self._next(tokens, first=not choice.ids)
+            self._phase = "decode"
+            clock.token()
+            part = choice.push(token)
+            if choice.finish:
+                if token.finish is None:  # a stop string: the runner does not know of it
+                    running.cancel()
+                clock.finish(running, prompt=len(choice.ask.prompt))
+                if self.explain is not None:
+                    self._phase = "insides"
+                    choice.explain = await self.explain(choice)
+                    part.explain = (part.explain or {}) | choice.explain
+            if part:
+                yield part
+
+    async def _next(self, tokens: AsyncIterator[Token], *, first: bool) -> Token:
+        """The next token, if it comes in time."""
+        settings = self.served.settings
+        left = self.deadline - time.monotonic()
+        try:
+            async with asyncio.timeout(min(left, settings.patience) if first else left):
+                return await anext(tokens)
+        except TimeoutError:
+            if first and left > settings.patience:
+                message = f"the request waited longer than {settings.patience:g} seconds for its turn"
+                raise ApiError(503, message, headers={"Retry-After": "5"}) from None
+            message = f"the request took longer than {settings.longest:g} seconds"
+            raise ApiError(503, message, headers={"x-should-retry": "false"}) from None
+
+    async def _place(self, ask: Ask) -> Running | LaneRunning:
+        """Wait for a place in the queue: the request as a whole has one already."""
+        while True:
+            try:
+                return self.submit(ask)
+            except QueueFull:
+                if time.monotonic() > self.deadline:
+                    raise
+                await asyncio.sleep(RETRY)
+
+    async def _merged(self) -> AsyncIterator[Part]:
+        """The parts of all continuations as they come, no more of them at a time than there are slots."""
+        gate = asyncio.Semaphore(max(1, self.served.writing.slots))
+        arrived: asyncio.Queue[Part | Exception | None] = asyncio.Queue(64)
+
+        async def pump(choice: Choice) -> None:
+            try:
+                async with gate:
+                    async for part in self._parts_of(choice):
+                        await arrived.put(part)
+                await arrived.put(None)
+            except Exception as error:
+                await arrived.put(error)
+
+        tasks = [asyncio.create_task(pump(choice)) for choice in self.choices]
+        try:
+            left = len(tasks)
+            while left:
+                part = await arrived.get()
+                if isinstance(part, Exception):
+                    raise part
+                if part is None:
+                    left -= 1
+                else:
+                    yield part
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def usage(self) -> dict[str, Any]:
+        """Tokens: every prompt once, an end token too."""
+        prompts: dict[int, int] = {}
+        cached: dict[int, int] = {}
+        for choice in self.choices:
+            prompts[choice.of] = len(choice.ask.prompt)
+            if choice.running is not None:
+                cached[choice.of] = max(cached.get(choice.of, 0), choice.running.cached_tokens)
+        prompt, completion = sum(prompts.values()), sum(len(choice.ids) for choice in self.choices)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": sum(cached.values())},
+        }
+
+
+def best_of(choices: list[Choice], *, n: int, each: int) -> list[Choice]:
+    """Of every prompt's continuations the n whose tokens were likeliest, numbered anew."""
+    found: list[Choice] = []
+    for start in range(0, len(choices), each):
+        group = sorted(choices[start : start + each], key=lambda one: -one.mean_logprob)
+        found += group[:n]
+    for index, choice in enumerate(found):
+        choice.index = index
+    return found
+
+
+def choices_for(
+    served: Served, prompts: list[tuple[int, ...]], *, each: int, ask: Ask, form: Form
+) -> list[Choice]:
+    """Every continuation: the n of the first prompt, then those of the second, and so on."""
+    found = []
+    for of, prompt in enumerate(prompts):
+        for k in range(each):
+            one = replace(ask, prompt=prompt, choice=k)
+            found.append(Choice(served, of * each + k, of=of, ask=one, form=form))
+    return found

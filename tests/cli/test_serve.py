@@ -1,0 +1,154 @@
+"""`glass serve` in a process of its own: what it prints, how it ends, and what it refuses."""
+
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from serving import tiny_model
+
+from glassformer.cli import run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny model whose texts may be long."""
+    where = tmp_path_factory.mktemp("models") / "tiny"
+    tiny_model(context=8192).save(where)
+    return where
+
+
+@contextmanager
+def started(*arguments: str, **environment: str) -> Iterator[tuple["subprocess.Popen[str]", list[str]]]:
+    """`glass serve --port 0 …`, and the lines that it has printed so far."""
+    command = [sys.executable, "-m", "glassformer", "serve", "--port", "0", "--engine", "torch", *arguments]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ | environment
+    )
+    assert process.stdout is not None
+    lines = [process.stdout.readline()]
+    try:
+        yield process, lines
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ready(url: str) -> None:
+    """Wait until a server answers."""
+    for _ in range(600):
+        try:
+            if httpx.get(f"{url}/health", trust_env=False, verify=False, timeout=60).status_code == 200:
+                return
+        except httpx.TransportError:
+            time.sleep(0.02)
+    raise AssertionError("the server did not start")
+
+
+def until_busy(url: str) -> None:
+    """Wait until a text is being written."""
+    for _ in range(600):
+        if (
+            'glass_requests_running{model="mine"} 1'
+            in httpx.get(f"{url}/metrics", trust_env=False, timeout=60).text
+        ):
+            return
+        time.sleep(0.02)
+    raise AssertionError("no text was begun")
+
+
+def test_the_printed_command_works_and_the_end_loses_nothing(folder: Path) -> None:
+    """Address, model, engine, memory, a curl that works; SIGTERM: running texts finish, new requests get 503, exit 0."""
+    with started("-m", f"mine={folder}") as (process, lines):
+        assert process.stdout is not None
+        lines += [process.stdout.readline() for _ in range(3)]
+        assert lines[0].startswith("Serving mine (torch float32) at http://127.0.0.1:")
+        assert lines[1].startswith("Memory: at most ")
+        command = shlex.split(lines[3])
+        assert command[0] == "curl"
+        url = command[1].removesuffix("/v1/completions")
+        ready(url)
+        body = json.loads(command[-1])
+        headers = dict([command[command.index("-H") + 1].split(": ")])
+        tried = httpx.post(command[1], json=body, headers=headers, trust_env=False, timeout=60)
+        assert tried.status_code == 200
+
+        texts: list[str] = []
+        ask = {"model": "mine", "prompt": "Once", "max_tokens": 800, "ignore_eos": True, "stream": True}
+
+        def read() -> None:
+            texts.append(httpx.post(f"{url}/v1/completions", json=ask, trust_env=False, timeout=120).text)
+
+        reader = threading.Thread(target=read)
+        with httpx.Client(base_url=url, trust_env=False, timeout=60) as kept:
+            kept.get("/health")
+            reader.start()
+            until_busy(url)
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.2)
+            late = kept.post("/v1/completions", json=ask)
+            assert late.status_code == 503
+            assert late.json()["error"]["type"] == "unavailable_error"
+        reader.join(120)
+        assert texts[0].endswith("data: [DONE]\n\n")
+        assert '"finish_reason":"length"' in texts[0]
+        assert process.wait(20) == 0
+
+
+def test_keys_logs_and_a_second_signal(folder: Path) -> None:
+    """The key of the environment guards; the log has a line for every request, with the text if asked; and whatever
+    runs, a second signal ends it.
+    """
+    with started("-m", f"mine={folder}", "--json", "--log-text", GLASSFORMER_API_KEY="secret") as (
+        process,
+        lines,
+    ):
+        first = json.loads(lines[0])
+        assert first["models"] == {"mine": "torch float32"}
+        ready(first["url"].removesuffix("/v1"))
+        ask = {"model": "mine", "prompt": "Once", "max_tokens": 2}
+        headers = {"Authorization": "Bearer secret"}
+        with httpx.Client(base_url=first["url"], trust_env=False, timeout=60) as client:
+            assert client.post("/completions", json=ask).status_code == 401
+            assert client.post("/completions", json=ask, headers=headers).status_code == 200
+            long = ask | {"max_tokens": 8000, "ignore_eos": True, "stream": True}
+            with client.stream("POST", "/completions", json=long, headers=headers) as stream:
+                next(stream.iter_bytes())
+                process.send_signal(signal.SIGTERM)
+                time.sleep(0.5)
+                assert process.poll() is None
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(20) == 128 + signal.SIGTERM
+        out, _ = process.communicate(timeout=20)
+        logged = [json.loads(line) for line in out.splitlines()]
+        mine = [one for one in logged if one["path"] == "/v1/completions"]
+        assert [one["status"] for one in mine] == [401, 200]
+        assert mine[1]["prompt"] == ["Once"]
+        assert "secret" not in out
+
+
+def test_what_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """To be reached from elsewhere is a decision; a port in use is known before anything is loaded."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for arguments, words in [
+            (["--host", "0.0.0.0"], "add --expose"),
+            (["--host", "0.0.0.0", "--expose"], "needs a key"),
+            (["--port", "70000"], "--port must be"),
+            (["--port", port], "takes a free one"),
+            (["--api-key", "käse"], "ASCII"),
+            (["--slots", "0"], "--slots"),
+            (["-m", "a=storyteller", "-m", "a=storyteller", "--port", "0"], "given twice"),
+        ]:
+            assert run(["serve", *arguments]) == 2
+            assert words in capsys.readouterr().err

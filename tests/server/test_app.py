@@ -1,0 +1,82 @@
+"""The application as a whole: its document is complete, and requests made from it never break it."""
+
+import json
+from typing import Any
+
+import hypothesis
+import pytest
+import schemathesis
+from serving import Running, serving, tiny_model
+
+from glassformer.server.app import STATUSES
+
+
+def test_the_document_is_complete(server: Running) -> None:
+    """Every operation has its errors as one object, and a sentence; 422 is none of them."""
+    document = server.get("/openapi.json").json()
+    assert document["info"]["title"] == "Glassformer"
+    paths = document["paths"]
+    assert {
+        "/v1/completions",
+        "/v1/chat/completions",
+        "/v1/responses",
+        "/v1/embeddings",
+        "/tokenize",
+        "/metrics",
+    } <= paths.keys()
+    for path, methods in paths.items():
+        for operation in methods.values():
+            assert operation["description"], path
+            assert {str(one) for one in STATUSES} <= operation["responses"].keys()
+            assert "422" not in operation["responses"]
+
+
+def answers_of(server: Running, examples: int, *, seed: int) -> dict[int, int]:
+    """Send requests that fit the document and requests that do not; how often there was which status."""
+    found: dict[int, int] = {}
+    schema: Any = schemathesis.openapi.from_dict(server.app.openapi())
+    modes = [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE]
+    schema.config.generation.modes = modes
+    for operation in schema.get_all_operations():
+        for mode in modes:
+            strategy = operation.ok().as_strategy(generation_mode=mode)
+
+            @hypothesis.seed(seed)
+            @hypothesis.settings(
+                max_examples=examples,
+                deadline=None,
+                database=None,
+                suppress_health_check=list(hypothesis.HealthCheck),
+                phases=[hypothesis.Phase.generate],
+            )
+            @hypothesis.given(case=strategy)
+            def send(case: Any) -> None:
+                answer = case.call(base_url=server.url)
+                found[answer.status_code] = found.get(answer.status_code, 0) + 1
+                assert answer.status_code < 500, answer.text
+                assert answer.headers.get("x-request-id") or answer.status_code in (400, 431)
+                if answer.status_code >= 400:
+                    assert set(json.loads(answer.content)["error"]) == {"message", "type", "param", "code"}
+
+            try:
+                send()
+            except hypothesis.errors.Unsatisfiable:  # no request of this kind breaks the document
+                continue
+    return found
+
+
+def test_made_up_requests_never_break_it() -> None:
+    """Positive and negative ones: no 5xx, and every error is the error object."""
+    with serving({"tiny": tiny_model()}) as server:
+        found = answers_of(server, 2, seed=1)
+        assert found.keys() >= {200, 400, 404}
+        assert server.get("/health").status_code == 200
+
+
+@pytest.mark.slow
+def test_many_made_up_requests_never_break_it() -> None:
+    """A hundred of each kind for every operation."""
+    with serving({"tiny": tiny_model()}) as server:
+        found = answers_of(server, 100, seed=2)
+        assert sum(found.values()) > 1000
+        assert server.get("/health").status_code == 200

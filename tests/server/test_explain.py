@@ -1,0 +1,249 @@
+"""`explain` and `edits` in requests: the same text, its insides, and how near the two engines are."""
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+import openai
+import pytest
+from serving import Running
+
+import glassformer as gf
+from glassformer.answers import QUESTIONS as EVERY
+from glassformer.server.explain import NOT_HERE
+from glassformer.server.traces import Traces
+
+ASK: dict[str, Any] = {"model": "storyteller", "prompt": "Once upon a time", "max_tokens": 5, "seed": 1}
+HEAD = {"layer": 1, "head": 0}
+
+
+def explained(server: Running, explain: Any, **fields: Any) -> dict[str, Any]:
+    """The choice of a completion that must succeed."""
+    answer = server.post("/v1/completions", ASK | {"explain": explain} | fields)
+    assert answer.status_code == 200, answer.text
+    choice: dict[str, Any] = json.loads(answer.text, parse_constant=pytest.fail)["choices"][0]
+    return choice
+
+
+def test_the_text_is_the_same_and_the_answer_that_of_python(server: Running) -> None:
+    """The same numbers as asking the result of the same run."""
+    plain = server.post("/v1/completions", ASK).json()["choices"][0]["text"]
+    found = explained(server, {"attention": HEAD, "lens": {"k": 2}, "probabilities": True, "top": 3})
+    assert found["text"] == plain
+    out = gf.load("storyteller").generate("Once upon a time", max_new_tokens=5, seed=1)
+    answers = found["explain"]
+    assert np.allclose(
+        answers["attention"]["values"]["weights"],
+        out.attention(**HEAD).to_dict()["values"]["weights"],
+        atol=1e-5,
+    )
+    assert answers["lens"]["rows"] == json.loads(json.dumps(out.lens(2).to_dict()["rows"]))
+    assert answers["probabilities"]["kind"] == "probabilities"
+    assert [len(one) for one in answers["top"]] == [3] * 5
+    assert answers["engine"] == "native int8"
+    assert answers["replayed_by"] == "torch float32"
+    assert 0 < answers["largest_logprob_difference"] < 0.5
+    gap = out.gap()
+    assert gap is not None
+    assert abs(answers["largest_logprob_difference"] - gap) < 1e-6
+
+
+def test_by_torch_the_two_are_one(server: Running) -> None:
+    """`engine: torch`: what chose the tokens is what is looked into."""
+    found = explained(server, {"residual": True}, engine="torch")["explain"]
+    assert found["engine"] == found["replayed_by"] == "torch float32"
+    assert found["largest_logprob_difference"] < 1e-4
+
+
+def test_in_streams_it_is_on_the_last_chunk(server: Running) -> None:
+    """On the choice, never inside of a delta; the official client's helper is not disturbed, and usage stays last."""
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+        talk: Any = {
+            "model": "storyteller",
+            "messages": [{"role": "user", "content": "Lily?"}],
+            "max_tokens": 30,
+            "seed": 2,
+            "stop": [" "],
+        }
+        extra = {"explain": {"heads": True}, "stop": [" "]}
+        raw = list(
+            client.chat.completions.create(
+                **talk, stream=True, stream_options={"include_usage": True}, extra_body=extra
+            )
+        )
+        whole = client.chat.completions.create(**talk, extra_body=extra)
+        with client.chat.completions.stream(**talk, extra_body=extra) as stream:
+            final = stream.get_final_completion()
+        response = client.responses.create(
+            model="storyteller", input="Lily?", max_output_tokens=30, extra_body=extra
+        )
+        with client.responses.stream(
+            model="storyteller", input="Lily?", max_output_tokens=30, extra_body=extra
+        ) as events:
+            assert events.get_final_response().output_text
+    assert final.choices[0].message.content == whole.choices[0].message.content
+    assert [hasattr(one.choices[0], "explain") for one in raw[:-1]] == [False] * (len(raw) - 2) + [True]
+    assert raw[-1].choices == []
+    assert whole.choices[0].explain["heads"]["kind"] == "heads"  # type: ignore[attr-defined]
+    assert response.explain["heads"]["kind"] == "heads"  # type: ignore[attr-defined]
+
+
+def test_the_likeliest_tokens_come_with_each_token_of_a_stream(server: Running) -> None:
+    """By the engine, as it chooses; log-probabilities of the answer keep their own number."""
+    body = ASK | {"explain": {"top": 4, "heads": True}, "stream": True, "logprobs": 2}
+    lines = server.post("/v1/completions", body).text.split("\n\n")[:-2]
+    parts = [json.loads(line.removeprefix("data: "))["choices"][0] for line in lines]
+    told = [one for part in parts for one in part["explain"]["top"]]
+    assert [len(one) for one in told] == [4] * 5
+    tops = [top for part in parts for top in part["logprobs"]["top_logprobs"]]
+    for candidates, top in zip(told, tops, strict=True):
+        assert len(top) in (2, 3)
+        assert [one["logprob"] for one in candidates[:2]] == sorted(top.values(), reverse=True)[:2]
+    assert "heads" in parts[-1]["explain"]
+    assert "heads" not in parts[0]["explain"]
+
+
+QUESTIONS: dict[str, Any] = {
+    "top": 2, "tokens": True, "merges": True, "embedding": True, "probabilities": True, "beams": 2, "attention": 0,
+    "heads": True, "find_heads": {"source": -1, "target": 0}, "steps": {"layer": 0, "head": 0}, "rollout": True,
+    "positions": {"count": 4, "width": 8}, "robot": True, "lens": 2, "rankings": True, "rankings_watch": {"watch": ["a"]},
+    "attribution": True, "residual": -1, "saliency": {"method": "gradient", "tested": False}, "targets": True,
+    "neurons": 0, "factors": 2, "clusters": 2, "promotes": {"layer": 0, "neuron": 1},
+    "examples": {"texts": ["Once upon a time", "Lily"], "layer": 0, "neuron": 1, "k": 1},
+    "edit": {"edits": [{"site": "blocks.0.attn", "do": "zero"}], "k": 2},
+    "sweep": {"corrupted": "Lily upon a time", "answer": "a", "foil": "e"},
+    "cache": True, "training_rows": True, "update": True,
+}  # fmt: skip
+
+
+def test_every_question_can_be_asked(server: Running) -> None:
+    """By its one name; a question that is added to the house is either here or said not to be."""
+    of_translations = {name for name, one in EVERY.items() if "source" in one.needs}
+    assert QUESTIONS.keys() == EVERY.keys() - set(NOT_HERE) - of_translations
+    for name, how in QUESTIONS.items():
+        found = explained(server, {name: how}, model="tiny", max_tokens=3, prompt="Once upon a time")[
+            "explain"
+        ]
+        assert name in found, name
+        if isinstance(found[name], dict):
+            assert found[name]["kind"] == name or name in ("attention",)
+
+
+REFUSED: list[tuple[Any, str]] = [
+    ({"attentions": True}, "explain"),
+    ({"curve": {"files": ["/etc/passwd"]}}, "explain"),
+    ({"alignment": True}, "explain"),
+    ({"lens": {"k": "5"}}, "explain.lens.k"),
+    ({"lens": {"k": 10**9}}, "explain.lens.k"),
+    ({"lens": {"depth": 1}}, "explain.lens.depth"),
+    ({"saliency": {"progress": 1}}, "explain.saliency.progress"),
+    ({"examples": {"layer": 0, "neuron": 0}}, "explain.examples"),
+    ({"examples": {"layer": 0, "neuron": 0, "texts": "/etc/passwd"}}, "explain.examples.texts"),
+    ({"edit": {"edits": "/etc/passwd"}}, "explain.edit.edits"),
+    ({"heads": 5}, "explain.heads.stack"),
+    ({"robot": 5}, "explain.robot"),
+    ({"attention": {"layer": 99}}, "explain.attention"),
+    ({"steps": {"layer": 0}}, "explain.steps"),
+    ({"encoding": "pickle"}, "explain.encoding"),
+    ({"max_bytes": -1}, "explain.max_bytes"),
+    ({"recipe": 1}, "explain.recipe"),
+]
+
+
+@pytest.mark.parametrize(("explain", "param"), REFUSED, ids=lambda value: str(value)[:30])
+def test_what_cannot_be_asked(server: Running, explain: Any, param: str) -> None:
+    """A 400 that names the part, and lists what there is; no option is a path."""
+    answer = server.post("/v1/completions", ASK | {"model": "tiny", "explain": explain})
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["param"] == param
+
+
+def test_arrays_as_base64(server: Running) -> None:
+    """Little-endian float32 with its shape: the same numbers in fewer bytes."""
+    plain = explained(server, {"attention": HEAD})["explain"]["attention"]["values"]["weights"]
+    packed = explained(server, {"attention": HEAD, "encoding": "base64"})["explain"]["attention"]["values"][
+        "weights"
+    ]
+    numbers = np.frombuffer(base64.b64decode(packed["base64"]), dtype="<f4").reshape(packed["shape"])
+    assert np.allclose(numbers, np.array(plain, dtype=float), atol=1e-7)
+
+
+def test_large_answers_are_fetched_in_pieces(server: Running) -> None:
+    """Over the cap there is an id that cannot be guessed; a part of an answer by its name; forgotten on request."""
+    found = explained(server, {"attention": HEAD, "heads": True, "max_bytes": 100})["explain"]
+    assert found["questions"] == ["attention", "heads"]
+    assert found["bytes"] > 100
+    id = found["trace_id"]
+    assert len(id) > 30
+    whole = server.get(f"/v1/traces/{id}").json()
+    assert "weights" in whole["answers"]["attention"]["values"]
+    inline = explained(server, {"attention": HEAD})["explain"]["attention"]
+    assert server.get(f"/v1/traces/{id}/attention").json()["attention"] == inline
+    rows = server.get(f"/v1/traces/{id}/attention/weights?start=1&stop=3").json()
+    assert rows["value"] == inline["values"]["weights"][1:3]
+    assert rows["total"] == len(inline["values"]["weights"])
+    missing = [server.get(f"/v1/traces/{bad}") for bad in ("trace_0", "../x", id[:-1] + "g", "%2e%2e")]
+    assert {one.status_code for one in missing} == {404}
+    assert server.get(f"/v1/traces/{id}/lens").status_code == 404
+    assert server.client.delete(f"/v1/traces/{id}").status_code == 204
+    assert server.get(f"/v1/traces/{id}").json() == missing[0].json()
+
+
+def test_traces_are_bounded() -> None:
+    """The oldest go first, all go after a while, and what is too large is not kept."""
+    kept = Traces(most=100, lifetime=1000)
+    first = kept.keep({"a": 1}, 60)
+    second = kept.keep({"b": 1}, 60)
+    assert first is not None
+    assert second is not None
+    assert kept.find(first) is None
+    assert kept.find(second) is not None
+    assert kept.size == 60
+    assert kept.keep({}, 101) is None
+    old = Traces(lifetime=-1)
+    assert old.find(old.keep({}, 1) or "") is None
+
+
+def test_a_recipe_makes_the_text_again(server: Running) -> None:
+    """By the same engine, from ids, options and seed."""
+    choice = explained(
+        server, {"recipe": True}, temperature=0.9, logit_bias={"11": -5}, return_token_ids=True
+    )
+    recipe = choice["explain"]["recipe"]
+    options = dict(recipe["options"])
+    options["logit_bias"] = {int(id): bias for id, bias in options["logit_bias"].items()}
+    out = gf.load(recipe["model"]).generate(recipe["prompt_ids"], **options)
+    assert out.text == choice["text"]
+    assert recipe["token_ids"] == choice["token_ids"]
+    assert len(recipe["weights"]) == 64
+
+
+EDITS = [{"site": "blocks.0.attn", "do": "zero"}, {"site": "blocks.1.mlp", "do": "zero"}]
+
+
+def test_edits_belong_to_one_request(server: Running) -> None:
+    """As in Python; the requests before and after are not touched."""
+    before = server.post("/v1/completions", ASK).json()["choices"][0]["text"]
+    edited = explained(server, {"heads": True}, edits=EDITS)
+    out = gf.load("storyteller").generate("Once upon a time", max_new_tokens=5, seed=1, edits=EDITS)
+    assert edited["text"] == out.text != before
+    assert edited["explain"]["largest_logprob_difference"] < 1e-3
+    assert server.post("/v1/completions", ASK).json()["choices"][0]["text"] == before
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [[{"site": "nowhere", "do": "zero"}], [{"do": "zero"}], [{}], [{"site": "blocks.0.attn", "do": "burn"}]],
+)
+def test_edits_that_cannot_be_made(server: Running, edits: Any) -> None:
+    """Refused before a stream begins."""
+    answer = server.post("/v1/completions", ASK | {"edits": edits, "stream": True})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "edits")
+
+
+def test_insides_are_counted(server: Running) -> None:
+    """By kind."""
+    before = server.state.metrics.value("insides_total", kind="heads")
+    explained(server, {"heads": True}, model="tiny")
+    assert server.state.metrics.value("insides_total", kind="heads") == before + 1

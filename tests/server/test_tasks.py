@@ -1,0 +1,57 @@
+"""`/v1/tasks/{verb}`: what a model offers beside continuing texts, as `glass VERB --json` prints it."""
+
+import json
+from typing import Any
+
+import pytest
+from serving import Running, serving
+from translators import small_translator
+
+import glassformer as gf
+from glassformer.server.tasks import verbs_of
+
+
+def task(server: Running, verb: str, **fields: Any) -> Any:
+    """The result of a task."""
+    answer = server.post(f"/v1/tasks/{verb}", fields)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["result"]
+
+
+def test_the_json_of_the_command_line(server: Running) -> None:
+    """The same objects as in Python."""
+    lm = gf.load("storyteller")
+    found = task(server, "generate", model="storyteller", text="Once upon", max_new_tokens=5, seed=3)
+    assert found == lm.generate("Once upon", max_new_tokens=5, seed=3).to_dict()
+    assert task(server, "top", model="storyteller", text="Once upon", k=2) == json.loads(
+        json.dumps(lm.top("Once upon", 2).to_dict())
+    )
+    assert task(server, "tokenize", model="storyteller", text="Once") == lm.tokens("Once").to_dict()
+
+
+def test_verbs_follow_from_the_model() -> None:
+    """A model that translates offers that, and does not continue texts."""
+    translator = small_translator()
+    assert verbs_of(translator) == ["translate", "tokenize", "merges"]
+    with serving({"translator": translator}) as running:
+        found = task(running, "translate", text="a b", to="fr", max_new_tokens=4)
+        assert found == translator.translate("a b", to="fr", max_new_tokens=4).to_dict()
+        wrong = running.post("/v1/completions", {"model": "translator", "prompt": "a"})
+        assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "model")
+        assert running.post("/v1/tasks/generate", {"text": "a"}).status_code == 404
+
+
+@pytest.mark.parametrize(("verb", "fields", "status", "param"), [
+    ("dance", {}, 404, "verb"),
+    ("generate", {"max_new_tokens": 10**6}, 400, "max_new_tokens"),
+    ("generate", {"edits": "/etc/passwd"}, 400, "edits"),
+    ("generate", {"cancelled": 1}, 400, "cancelled"),
+    ("generate", {"temperature": "hot"}, 400, "temperature"),
+    ("generate", {"stop": {"a": 1}}, 400, "stop"),
+    ("top", {"k": 10**7}, 400, "k"),
+    ("tokenize", {"k": 1}, 400, "k"),
+])  # fmt: skip
+def test_what_is_refused(server: Running, verb: str, fields: dict[str, Any], status: int, param: str) -> None:
+    """The field is named."""
+    answer = server.post(f"/v1/tasks/{verb}", {"model": "tiny", "text": "Once"} | fields)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (status, param)

@@ -1,0 +1,144 @@
+"""Requests side by side: who leaves frees their place, who comes too late is told so, and nobody changes another's text."""
+
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import openai
+import pytest
+from serving import Running, serving, tiny_model
+
+LONG = {"model": "long", "prompt": "Once", "max_tokens": 4000, "ignore_eos": True, "seed": 1}
+
+
+def opened(server: Running, body: dict[str, Any]) -> socket.socket:
+    """A connection on which a request was sent."""
+    raw = json.dumps(body).encode()
+    head = (
+        f"POST /v1/completions HTTP/1.1\r\nHost: localhost:{server.port}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(raw)}\r\n\r\n"
+    )
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+    connection.sendall(head.encode() + raw)
+    return connection
+
+
+def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait for something that must come."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.01)
+
+
+def busy(server: Running, model: str = "long") -> int:
+    """Texts that are being written or wait."""
+    runner = server.state.library.find(model).runner
+    return int(runner.running + runner.waiting)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_who_leaves_frees_a_slot(server: Running, stream: bool) -> None:
+    """While a text is written: also without a stream, where nothing is sent that could fail."""
+    metrics = server.state.metrics
+    before = [metrics.value("cancelled_total", model="long", phase=one) for one in ("queue", "decode")]
+    connection = opened(server, LONG | {"stream": stream})
+    until(lambda: busy(server) == 1)
+    if stream:
+        connection.recv(1000)
+    else:
+        until(lambda: server.state.library.find("long").runner.running == 1)
+        time.sleep(0.05)
+    connection.close()
+    until(lambda: busy(server) == 0)
+    until(
+        lambda: (
+            sum(metrics.value("cancelled_total", model="long", phase=one) for one in ("queue", "decode"))
+            == sum(before) + 1
+        )
+    )
+
+
+def test_who_leaves_the_queue_is_forgotten() -> None:
+    """Before their text was begun; and while several texts of one request are written."""
+    with serving({"long": tiny_model("long", context=4096)}, slots=1, queue=8) as server:
+        first = opened(server, LONG | {"stream": True})
+        first.recv(1000)
+        waiting = [opened(server, LONG | {"stream": stream, "n": 2}) for stream in (True, False)]
+        until(lambda: busy(server) >= 3)
+        for one in waiting:
+            one.close()
+        first.close()
+        until(lambda: busy(server) == 0)
+        assert server.post("/v1/completions", LONG | {"max_tokens": 2}).status_code == 200
+
+
+def test_too_many_are_told_to_come_again() -> None:
+    """429 with the time to wait; the official client tries three times, and succeeds when a place is free."""
+    with serving({"long": tiny_model("long", context=4096)}, slots=1, queue=0) as server:
+        taken = opened(server, LONG | {"stream": True})
+        taken.recv(1000)
+        answer = server.post("/v1/completions", LONG | {"max_tokens": 1})
+        assert answer.status_code == 429
+        assert answer.headers["retry-after"] == "1"
+        assert answer.json()["error"]["type"] == "rate_limit_error"
+        assert server.state.metrics.value("rejected_total", reason="queue_full") == 1
+        assert server.get("/health").status_code == 200
+
+        timer = threading.Timer(0.2, taken.close)
+        timer.start()
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
+            found = client.completions.create(model="long", prompt="Once", max_tokens=2, seed=1)
+        assert found.usage is not None
+        assert found.usage.completion_tokens == 2
+        timer.join()
+
+
+def test_a_request_of_more_texts_than_places() -> None:
+    """It has one place in the queue, and its texts follow each other."""
+    with serving({"tiny": tiny_model()}, slots=2, queue=1) as server:
+        body = {
+            "model": "tiny",
+            "prompt": ["Once", "Lily", "the", "park"],
+            "n": 3,
+            "max_tokens": 3,
+            "seed": 1,
+        }
+        found = server.post("/v1/completions", body)
+        assert found.status_code == 200, found.text
+        assert len(found.json()["choices"]) == 12
+
+
+def test_neighbors_change_nothing(server: Running) -> None:
+    """Alone, among others with and without seeds, among others that leave: the same bytes."""
+    body = {"model": "storyteller", "prompt": "One day, Tom", "max_tokens": 20, "seed": 7, "logprobs": 3}
+
+    def ask(more: dict[str, Any]) -> Any:
+        return server.post("/v1/completions", body | more).json()["choices"]
+
+    alone = ask({})
+    others = [{"prompt": f"Number {n} is", "seed": n if n % 2 else None} for n in range(7)]
+    leaving = [opened(server, body | {"max_tokens": 200, "stream": True}) for _ in range(2)]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(ask, [*others[:4], {}, *others[4:], {}]))
+    for one in leaving:
+        one.close()
+    assert found[4] == found[-1] == alone
+    assert ask({}) == alone
+
+
+def test_a_request_may_not_take_forever() -> None:
+    """After its time it ends with an error that says so, and its place is free."""
+    with serving({"long": tiny_model("long", context=4096)}, longest=0.3) as server:
+        answer = server.post("/v1/completions", LONG)
+        assert answer.status_code == 503
+        assert "0.3 seconds" in answer.json()["error"]["message"]
+        assert answer.headers["x-should-retry"] == "false"
+        streamed = server.post("/v1/completions", LONG | {"stream": True}).text.split("\n\n")
+        assert "0.3 seconds" in json.loads(streamed[-3].removeprefix("data: "))["error"]["message"]
+        assert streamed[-2:] == ["data: [DONE]", ""]
+        until(lambda: busy(server) == 0)
