@@ -16,7 +16,7 @@ class Head(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         """(…, D) -> (…, V)."""
-        rows = x.flatten(0, -2)  # (rows, D)
+        rows = x.reshape(-1, self.in_features)  # (rows, D)
         if not self.in_pieces(rows):
             return super().forward(x)
         scores = rows.new_empty(len(rows), self.out_features)

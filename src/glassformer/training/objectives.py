@@ -15,7 +15,7 @@ def next_token(model: nn.Module, batch: dict[str, Tensor], *, smoothing: float =
     targets = ids[:, 1:]  # (B, T)
     if "mask" in batch:
         targets = targets.masked_fill(~batch["mask"], IGNORED)
-    return _cross_entropy(model(ids[:, :-1]), targets, smoothing=smoothing if model.training else 0.0)
+    return _cross_entropy(model(ids[:, :-1]), targets, smoothing=_in_training(model, smoothing))
 
 
 def learned_token(model: nn.Module, batch: dict[str, Tensor], *, smoothing: float = 0.0) -> Tensor:
@@ -28,7 +28,7 @@ def learned_token(model: nn.Module, batch: dict[str, Tensor], *, smoothing: floa
     places = mask.flatten().nonzero()[:, 0]  # (N,)
     logits = model(ids[:, :-1], only=places)  # (N, V)
     targets = ids[:, 1:].flatten()[places]
-    return _cross_entropy(logits, targets, smoothing=smoothing if model.training else 0.0)
+    return _cross_entropy(logits, targets, smoothing=_in_training(model, smoothing))
 
 
 def target_token(
@@ -42,13 +42,18 @@ def target_token(
     target = batch["target"]
     targets = target[:, 1:].masked_fill(~batch["mask"], IGNORED)
     logits = model(batch["source"], target[:, :-1] if inputs is None else inputs)
-    return _cross_entropy(logits, targets, smoothing=smoothing if model.training else 0.0)
+    return _cross_entropy(logits, targets, smoothing=_in_training(model, smoothing))
 
 
 def labels(model: nn.Module, batch: dict[str, Tensor], *, smoothing: float = 0.0) -> Tensor:
     """Cross-entropy of the labels in `target` (B, T + 1), behind its first column; texts are in `source`."""
     targets = batch["target"][:, 1:].masked_fill(~batch["mask"], IGNORED)
-    return _cross_entropy(model(batch["source"]), targets, smoothing=smoothing if model.training else 0.0)
+    return _cross_entropy(model(batch["source"]), targets, smoothing=_in_training(model, smoothing))
+
+
+def _in_training(model: nn.Module, smoothing: float) -> float:
+    """The share that is spread: none where a model is only evaluated."""
+    return smoothing if smoothing and model.training else 0.0
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor, *, smoothing: float = 0.0) -> Tensor:
