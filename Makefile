@@ -55,8 +55,9 @@ bench: $(VENV)/.ready-dev  ## speed of writing and of training beside Hugging Fa
 	@$(BIN)/python benchmarks/decode.py
 	@$(BIN)/python benchmarks/train.py
 
-peers: $(VENV)/.ready-dev  ## the native engine beside other libraries, each in an environment of its own (half an hour)
+peers: $(VENV)/.ready-dev  ## the native engine, and translation, beside other libraries, each in an environment of its own (half an hour)
 	@$(BIN)/python benchmarks/peers --write docs
+	@$(BIN)/python benchmarks/translate.py --write docs
 
 clean:  ## remove the environment
 	rm -rf $(VENV)

@@ -79,7 +79,9 @@ def environment(folder: Path, *packages: str) -> Path:
     return python
 
 
-def in_turn(peers: dict[str, Peer], work: Any, rounds: int) -> tuple[dict[str, list[float]], int]:
+def in_turn(
+    peers: dict[str, Peer], work: Any, rounds: int, *, busy: float = BUSY
+) -> tuple[dict[str, list[float]], int]:
     """Seconds of every side in every round, and how many samples were disturbed; a first round warms up."""
     samples: dict[str, list[float]] = {side: [] for side in peers}
     disturbed = 0
@@ -87,7 +89,7 @@ def in_turn(peers: dict[str, Peer], work: Any, rounds: int) -> tuple[dict[str, l
         for side in peers if turn % 2 else reversed(peers):
             for _ in range(4):
                 seconds, others = peers[side].sample(work)
-                if others <= BUSY:
+                if others <= busy:
                     break
                 disturbed += 1
             if turn:

@@ -44,6 +44,7 @@ VARIANTS = {
     "additive-before": Variant("attention, additive, before the step", {}, 3),
     "dot-after": Variant("attention, dot product, after the step", {"score": "dot", "wiring": "after"}, 3),
     "transformer": Variant("Transformer, 3 + 3 blocks", {}, 1, "multi30k-transformer"),
+    "decoder": Variant("a decoder alone, 6 blocks", {}, 1, "multi30k-decoder"),
     "additive-after": Variant("attention, additive, after the step", {"wiring": "after"}),
     "bilinear-before": Variant("attention, bilinear, before the step", {"score": "bilinear"}),
     "bilinear-after": Variant(

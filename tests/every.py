@@ -110,4 +110,5 @@ def _of_translation(name: str, text: str) -> list[Answer]:
         steps.edited(off),
         ablated,
         shapes(),
+        out.model.pair_rows([(source, text)], to="fr"),
     ]

@@ -6,7 +6,8 @@ import torch
 from small import TEXT, shake, small_net
 
 from glassformer.hub.families import family
-from glassformer.tasks.translate import Translator, tag
+from glassformer.tasks.tags import tag
+from glassformer.tasks.translate import Translator
 from glassformer.tokenizers import Tokenizer
 from glassformer.tokenizers.train import PADDING
 

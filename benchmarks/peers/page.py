@@ -19,21 +19,40 @@ tokens, eight texts at once. Prefill: 512 tokens are read (480 of the storytelle
 of a process that has the model prepared. Memory is the peak of the process that was measured."""
 
 
+TRANSLATION = """\
+## Translation
+
+Made by `python benchmarks/translate.py --write docs`. Random weights in the sizes of opus-mt-en-fr (6 + 6 layers, width 512, 59,514
+tokens); 32 sources of 5 to 40 tokens as one batch, 32 tokens are written for each. Ours is torch in fp32: the native engine does not
+run this model. Tokens a second, and in brackets how many times as fast as that side ours is (the median over rounds; below 1, that
+side is faster)."""
+
+
 def write(folder: Path) -> None:
     """Make speed.md and the pictures of speed.json, all in one folder."""
+    write_page(folder)
     runs = json.loads((folder / "speed.json").read_text())
-    (folder / "speed.md").write_text(page(runs))
     for way, report in runs.items():
         picture(report).save(folder / f"speed-{way}.svg")
         picture(report).save(folder / f"speed-{way}-dark.svg", theme="dark")
 
 
-def page(runs: dict[str, Any]) -> str:
+def write_page(folder: Path) -> None:
+    """Make speed.md of speed.json and, where it is there, speed-translation.json."""
+    runs = json.loads((folder / "speed.json").read_text())
+    file = folder / "speed-translation.json"
+    translation = json.loads(file.read_text()) if file.is_file() else None
+    (folder / "speed.md").write_text(page(runs, translation))
+
+
+def page(runs: dict[str, Any], translation: dict[str, Any] | None = None) -> str:
     """The figures in words and tables."""
     lines = [INTRODUCTION]
     for way in NAMES:
         if way in runs:
             lines += section(way, runs[way])
+    if translation is not None:
+        lines += ["", *translation_section(translation)]
     return "\n".join(lines) + "\n"
 
 
@@ -49,6 +68,31 @@ def section(way: str, report: dict[str, Any]) -> list[str]:
     for model, found in report["models"].items():
         lines += ["", f"### {model}, {NAMES[way]}", "", *table(found), "", *notes(found)]
     return lines
+
+
+def translation_section(report: dict[str, Any]) -> list[str]:
+    """All figures of translation: a row for every side, a column for every work."""
+    work = report["work"]
+    versions = ", ".join(f"{name} {version}" for name, version in report["versions"].items())
+    lines = [
+        TRANSLATION, "",
+        f"- {report['processor']}, {report['threads']} threads, {report['date']}; {versions}.",
+        f"- {report['rounds']} rounds, sides in turn, medians of {report['clock']}.", "",
+        f"| | {' | '.join(work)} |", f"|---|{'---|' * len(work)}",
+    ]  # fmt: skip
+    first = next(iter(work.values()))
+    for side in first["tokens/s"]:
+        cells = []
+        for found in work.values():
+            ratio = found["ratios"].get(side)
+            brackets = "" if ratio is None else f" ({ratio['median']:.2f} ×)"
+            cells.append(f"{found['tokens/s'][side]:,.0f}{brackets}")
+        lines.append(f"| {side} | {' | '.join(cells)} |")
+    same = ", ".join(
+        f"{name}: {found['agreement']['equal']} of {found['agreement']['targets']}"
+        for name, found in work.items()
+    )
+    return [*lines, "", f"- Targets that are token for token those of transformers: {same}."]
 
 
 def table(found: dict[str, Any]) -> list[str]:

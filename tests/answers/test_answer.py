@@ -28,7 +28,7 @@ def test_data_and_table(answers: dict[str, Answer], kind: str) -> None:
     found = answers[kind]
     assert found.kind == kind
     named = (
-        kind in ("robot", "positions", "merges", "tokens", "training_rows", "curve")
+        kind in ("robot", "positions", "shapes", "merges", "tokens", "training_rows", "curve")
         or "storyteller" in found.caption
     )
     assert named, found.caption

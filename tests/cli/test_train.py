@@ -405,6 +405,21 @@ def test_pairs_in_translator_out(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert f'Run it:   glass translate -m {out} "abc"\n' in capsys.readouterr().out
     assert glass(["translate", "-m", out, "-n", "4", "abc"]) == 0
 
+    tasks = {
+        "translate": ["--languages=a", "--languages=b", "--both-ways", "--vocab=259"],
+        "summarize": ["--room=4", "--vocab=258"],
+    }
+    for task, keys in tasks.items():
+        size = ["--layers=1", "--heads=2", "--width=16", "--context=16", "--preview=abc"]
+        named = ["--data", data, "--out", str(tmp_path / task), "--task", task, *keys]
+        assert glass(["train", *named, *size, *small]) == 0
+        given = '--to b "abc"' if task == "translate" else "FILE"
+        assert f"Run it:   glass {task} -m {tmp_path / task} {given}\n" in capsys.readouterr().out
+    assert glass(["train", "--task", "sing", "--data", data]) == 2
+    assert "task 'sing' is none of translate, summarize" in capsys.readouterr().err
+    assert glass(["train", "--room=4", "--data", data]) == 2
+    assert "task summarize has it: see `glass train --task summarize --help`" in capsys.readouterr().err
+
     more = ["finetune", out, "--data", data, "--out", str(tmp_path / "more"), *small]
     assert glass([*more, "--lora", "--targets=attn.query", "--longest=5"]) == 0
     assert "adapter_config.json" in {path.name for path in (tmp_path / "more" / "model").iterdir()}

@@ -30,6 +30,7 @@ from glassformer.generation.sampling import (
     choose,
     distribution,
     log_softmax,
+    renormalize,
 )
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -234,6 +235,15 @@ def test_log_softmax_is_exact() -> None:
         got = log_softmax(row)
         assert got.dtype == np.float64
         np.testing.assert_allclose(got, want, rtol=1e-12, atol=1e-12)
+
+
+def test_renormalized_scores_are_log_probabilities_again() -> None:
+    """Also where the tokens that are left had nearly no share, or scores far above 0."""
+    for row in [*rows(20), np.array([1e4, 0.0, -np.inf]), np.array([-np.inf, -150.0, -151.0])]:
+        want = log_softmax(row)
+        got = renormalize(row.astype(np.float32))
+        assert got.dtype == np.float32
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=2e-6)
 
 
 # All together, in their order.

@@ -164,3 +164,59 @@ def test_what_it_refuses(choices: dict[str, Any], words: str) -> None:
     """One sentence that names the field."""
     with pytest.raises(InputError, match=words):
         Config(**SIZES | choices)
+
+
+@pytest.mark.parametrize(
+    "rows", [[0, 0, 0, 1, 1, 1], [1, 1, 0, 0], [0, 1, 1], [1, 0, 1], [1, 1], [0, 1]], ids=str
+)
+def test_targets_that_share_a_source_are_as_with_their_own(rows: list[int]) -> None:
+    """Beams of a source see its one row of keys, whatever rows were selected; a trace sees a row for each."""
+    model = make()
+    sources, start = filled(SOURCES), torch.tensor([[1], [1]])
+    nexts = torch.tensor([[2 + row] for row in range(len(rows))])
+    with torch.no_grad():
+        cache = model.new_cache(2, 3)
+        model(sources, start, cache)
+        cache = cache.select(rows)
+        again = cache.select(list(range(len(rows))))
+        others = [cache.select(list(range(len(rows)))) for _ in range(2)]
+        got = model(sources, nexts, cache)
+        site = "decoder.blocks.0.cross.pattern"
+        with trace(model, edits={site: lambda pattern: pattern}):
+            edited = model(sources, nexts, others[0])
+        with trace(model, edits={site: torch.zeros_like}):
+            ablated = model(sources, nexts, others[1])
+        with trace(model, "decoder.blocks.*.cross.*") as seen:
+            traced = model(sources, nexts, again)
+        with trace(model, "decoder.blocks.*.cross.pattern") as alone:
+            whole = torch.cat([start[rows], nexts], dim=1)
+            want = model(sources[rows], whole)[:, 1:]
+    torch.testing.assert_close(got, want)
+    assert torch.equal(traced, got)  # reading changes no bit
+    torch.testing.assert_close(edited, got)
+    assert not torch.equal(ablated, got)
+    pattern = seen["decoder.blocks.0.cross.pattern"]  # (B, H, 1, S)
+    torch.testing.assert_close(pattern, alone["decoder.blocks.0.cross.pattern"][:, :, 1:])
+
+
+def test_beams_that_change_places_stay_with_their_source() -> None:
+    """In place: within a source nothing of it is copied, and between sources its keys go along."""
+    model = make()
+    sources = filled(SOURCES)
+    for order in ([1, 0, 3, 3], [0, 0, 2, 3], [2, 3, 0, 1], [0, 2, 2, 1]):
+        with torch.no_grad():
+            cache = model.new_cache(2, 4)
+            model(sources, torch.tensor([[1], [1]]), cache)
+            cache = cache.select([0, 0, 1, 1])
+            model(sources, torch.tensor([[2], [4], [5], [6]]), cache)
+            memory = cache.memory
+            cache.reorder(order)
+            got = model(sources, torch.tensor([[7], [8], [9], [10]]), cache)
+            written = torch.tensor([[1, 2], [1, 4], [1, 5], [1, 6]])[order]
+            whole = torch.cat([written, torch.tensor([[7], [8], [9], [10]])], dim=1)
+            want = model(sources[[row // 2 for row in order]], whole)[:, 2:]
+        torch.testing.assert_close(got, want)
+        assert memory is not None
+        assert cache.memory is not None
+        same = [row // 2 for row in order] == [0, 0, 1, 1]
+        assert (cache.memory.vectors is memory.vectors) == same

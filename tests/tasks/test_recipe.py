@@ -19,7 +19,9 @@ from glassformer.tasks.recipe import (
     Shape,
     Show,
     Strings,
+    SummarizedText,
     Text,
+    TranslatedText,
     hints,
     sections_of,
     shape_of,
@@ -59,7 +61,16 @@ RATES: dict[str, st.SearchStrategy[Any]] = {
 RECIPES = st.builds(
     Recipe,
     about=TEXTS,
-    text=sections(Text),
+    text=st.one_of(
+        sections(Text, task=st.just("")),
+        sections(
+            TranslatedText,
+            task=st.just("translate"),
+            languages=st.just(("de", "en")),
+            both_ways=st.just(False),
+        ),
+        sections(SummarizedText, task=st.just("summarize"), room=st.integers(1, 9**9)),
+    ),
     model=st.sampled_from(KINDS_OF_MODELS).flatmap(
         lambda kind: sections(shape_of(kind), kind=st.just(kind)).filter(lambda shape: shape.kind == kind)
     ),

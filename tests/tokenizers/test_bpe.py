@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from glassformer.errors import InputError
 from glassformer.hub.vocabulary import load_tokenizer
-from glassformer.tokenizers import ByteBPE, Tokenizer, train_tokenizer
+from glassformer.tokenizers import ByteBPE, Tokenizer, train_tokenizer, train_word_tokenizer
 
 END = "<|endoftext|>"
 PATTERN = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"""
@@ -462,3 +462,17 @@ def test_shown(gpt2: Tokenizer) -> None:
     assert gpt2.shown("Ã©") == "é"
     assert gpt2.shown("Ã") == "\\xc3"
     assert gpt2.shown("aâĤ¬Ã") == "a€\\xc3"
+
+
+@pytest.mark.parametrize("train", [train_tokenizer, train_word_tokenizer])
+def test_more_special_tokens(train: Callable[..., Tokenizer]) -> None:
+    """Behind the others; texts are cut as before, and a token that is there already keeps its id."""
+    before = train(["the park and the rain " * 5], 300)
+    after = before.with_special(["<to-fr>", "<|endoftext|>", "<to-fr>", "<summarize>"])
+    assert after.special == before.special | {"<to-fr>": len(before), "<summarize>": len(before) + 1}
+    assert len(after) == len(before) + 2
+    assert after.end == before.end
+    text = "the rain <to-fr> park"
+    assert after.encode(text) == before.encode(text)
+    assert after.encode(text, special=True).count(after.special["<to-fr>"]) == 1
+    assert after.decode([after.special["<summarize>"]]) == "<summarize>"

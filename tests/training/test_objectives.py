@@ -5,9 +5,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from small import small_model
 from torch import Tensor, nn
 
-from glassformer.training.objectives import target_token
+from glassformer.trace import trace
+from glassformer.training.objectives import learned_token, next_token, target_token
 
 
 class Scores(nn.Module):
@@ -65,3 +67,22 @@ def test_an_evaluation_is_not_smoothed() -> None:
     assert target_token(model, batch, smoothing=0.3).item() == plain.item()
     model.train()
     assert target_token(model, batch, smoothing=0.3).item() != plain.item()
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.3])
+def test_logits_where_they_are_learned_alone(smoothing: float) -> None:
+    """The same loss and the same gradients as with all logits; and no other logits are computed."""
+    net = small_model(2, torch.float64)
+    ids = torch.randint(0, 97, (3, 12), generator=torch.Generator().manual_seed(0))
+    mask = torch.rand(3, 11, generator=torch.Generator().manual_seed(1)) < 0.4
+    found = []
+    for objective in (next_token, learned_token):
+        net.zero_grad()
+        with trace(net.train(), "logits") as seen:
+            loss = objective(net, {"ids": ids, "mask": mask}, smoothing=smoothing)
+        loss.backward()
+        gradients = torch.cat([one.grad.flatten() for one in net.parameters() if one.grad is not None])
+        found.append((loss.detach(), gradients, seen["logits"].shape))
+    torch.testing.assert_close(found[0][:2], found[1][:2], rtol=1e-11, atol=1e-12)
+    assert found[0][2] == (3, 11, 97)
+    assert found[1][2] == (int(mask.sum()), 97)

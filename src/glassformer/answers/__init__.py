@@ -62,7 +62,7 @@ QUESTIONS: dict[str, Question] = {
     "residual": Question("lens", "one position's vector through the layers", CAUSAL | LAYERS),
     "saliency": Question("saliency", "which earlier tokens made the next ones likely", CAUSAL | WRITES),
     "alignment": Question(
-        "alignment", "which source words each word of a translation was written from", CAUSAL | SOURCE
+        "alignment", "which source words each word of a translation was written from", CAUSAL
     ),
     "unroll": Question(
         "unroll", "a recurrent network reads state by state, and writes word by word", SOURCE | RECURRENT
@@ -90,6 +90,7 @@ QUESTIONS: dict[str, Question] = {
     "parameters": Question("model", "where a model's parameters are"),
     "curve": Question("training", "the loss of a training over its tokens"),
     "training_rows": Question("training", "the rows of features and label that a text becomes"),
+    "pair_rows": Question("training", "pairs as a decoder learns them: source, tag, and the target"),
     "update": Question("training", "one training step: predict, error, update", CAUSAL),
 }
 

@@ -8,7 +8,7 @@ from glassformer.answers.answer import Array, Cell, Column, Drawing, Table, Text
 from glassformer.answers.attention import FromTo, join_groups
 from glassformer.errors import InputError
 from glassformer.explain import saliency as salient
-from glassformer.explain.alignment import alignments
+from glassformer.explain.alignment import alignments, alignments_within
 from glassformer.explain.faithfulness import spearman
 from glassformer.figures.color import magnitude
 from glassformer.figures.labels import percent
@@ -31,6 +31,9 @@ class Alignment(FromTo):
     weights: Array  # (N, S) attention while a token was written; each row adds up to 1
     saliency: Array  # (N, S) shares of the token's saliency
     correlation: Array  # (N,) Spearman's, of the two rows
+    # (N,) of a decoder that reads the source as its own text: the share of its attention that the source has,
+    # of which the weights are shares; the rest is for the tag and for what was written before.
+    to_source: Array | None = None
 
     @property
     def agreement(self) -> float:
@@ -127,18 +130,26 @@ def alignment(
     """
     written = [*text.generated] if then is None else [*text.generated, then]
     reading = (text if then is not None else text.replayed()).reading()
-    given, where = _chosen(alignments(reading), layer, head)
+    target, source = Text(text.lm, written), _source(text)
+    size, within = len(source.ids), text.source is None
+    every = alignments_within(reading, size) if within else alignments(reading)
+    given, where = _chosen(every, layer, head)
     first = text.prompt - 1  # the position at which the first token was written
     targets = [salient.Target(first + n, token) for n, token in enumerate(written)]
-    found = salient.saliency(reading, targets, method=METHOD, blank=text.blank, source=True)
+    found = salient.saliency(reading, targets, method=METHOD, blank=text.blank, source=not within)
 
-    target, source = Text(text.lm, written), text.source_text()
-    weights, shares, tokens, sources = given[first:], found.shares, target.labels, source.labels
+    weights, shares, tokens, sources = given[first:], found.shares[:, :size], target.labels, source.labels
     if by_word:
         (rows, tokens), (columns, sources) = target.words(), source.words()
         weights, shares = (join_groups(one, rows=rows, columns=columns) for one in (weights, shares))
+    to_source = None
+    if within:
+        to_source = weights.sum(1)
+        weights, shares = _shares_of(weights), _shares_of(shares)
     correlation = np.array([spearman(a, b) for a, b in zip(weights, shares, strict=True)])
     agreed = f"Rank correlation of attention and saliency: {_signed(float(correlation.mean()))}."
+    if to_source is not None:
+        agreed = f"The source has {percent(float(to_source.mean()))} of the attention. {agreed}"
     return Alignment(
         caption=f"{text.name}: alignment{where}\n{agreed} {CAUTION}",
         tokens=tokens,
@@ -146,7 +157,28 @@ def alignment(
         weights=weights,
         saliency=shares,
         correlation=correlation,
+        to_source=to_source,
     )
+
+
+def _source(text: Text) -> Text:
+    """The source: a text of its own, or, in a decoder, what was given before the tag."""
+    if text.source is not None:
+        return text.source_text()
+    special = {} if text.lm.tokenizer is None else text.lm.tokenizer.special
+    given = text.ids[: text.prompt]
+    if given and given[-1] in special.values():
+        del given[-1]
+    if not given:
+        raise InputError("alignment: there is no source before what was written")
+    return Text(text.lm, given)
+
+
+def _shares_of(values: Array) -> Array:
+    """Each row (N, S) in shares of its sum; a row of zeros stays one."""
+    sums = values.sum(1, keepdims=True)
+    shares: Array = np.divide(values, sums, out=np.zeros_like(values), where=sums > 0)
+    return shares
 
 
 def _chosen(every: Array, layer: int | None, head: int | None) -> tuple[Array, str]:

@@ -116,7 +116,10 @@ def _drawn(steps: Steps, inputs: list[str], outputs: list[str]) -> list[Spec]:
     if not steps.wrote:
         last = [None] * (steps.read - 1) + [outputs[0]]
         above = outputs if steps.scored == steps.read else last
-        return [_step(*one) | way for *one, way in zip(inputs, states, above, back, strict=True)]
+        return [
+            _step(given, state, output) | way
+            for given, state, output, way in zip(inputs, states, above, back, strict=True)
+        ]
 
     written = _numbered("s", steps.wrote)
     before = [None, *outputs[:-1]]  # what the decoder reads: the word that it wrote a step before

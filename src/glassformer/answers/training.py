@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glassformer.answers.answer import Answer, Array, Cell, Column, Table, Text, answer, labels, vocabulary_of
+from glassformer.data.sequences import Written, write
 from glassformer.errors import InputError, counted
 from glassformer.figures.labels import number, percent, quoted
 from glassformer.figures.marks import Spec
@@ -232,6 +233,74 @@ def training_rows(
         tokens=labels(tokenizer, ids),
         window=window,
         training_rows=found,
+    )
+
+
+# pair_rows: other work than to continue a text
+
+
+@answer
+class PairRows(Answer):
+    """Pairs as one sequence each: the source and its tag are given, the target and its end are learned."""
+
+    kind = "pair_rows"
+
+    sequences: list[Written]
+
+    def make_table(self) -> Table:
+        """Every token that is read, the label that must follow it, and whether that is learned."""
+        columns = [
+            Column("row", "count", key=True),
+            Column("position", "count", key=True),
+            Column("token", "token"),
+            Column("label", "token"),
+            Column("learned", "bool"),
+        ]
+        rows: list[list[Cell]] = []
+        for n, sequence in enumerate(self.sequences, 1):
+            words = self._words(n - 1)
+            for at in range(len(words) - 1):
+                rows.append([n, at, words[at], words[at + 1], at + 1 >= sequence.given])
+        return Table(columns, rows)
+
+    def _words(self, number: int) -> list[str]:
+        """The texts of the tokens of a row."""
+        start = sum(len(one.ids) for one in self.sequences[:number])
+        return self.tokens[start : start + len(self.sequences[number].ids)]
+
+    def draw(self) -> Spec:
+        """A line of tokens for every pair; those that are learned are filled."""
+        rows = [
+            {"note": f"row {n + 1}", "pieces": names(self._words(n)), "learned": sequence.given}
+            for n, sequence in enumerate(self.sequences)
+        ]
+        return {"kind": "boxes", "rows": rows}
+
+    def finding(self) -> str:
+        """How much of the first row is learned."""
+        first = self.sequences[0]
+        learned = len(first.ids) - first.given
+        return (
+            f"{counted(len(self.sequences), 'row')}; of the first, {counted(first.given, 'token')} are given"
+            f" and {learned} behind {self._words(0)[first.given - 1]!r} are learned"
+        )
+
+
+def pair_rows(
+    tokenizer: "Tokenizer", pairs: Sequence[tuple[str, str]], *, tag: int, model: str = ""
+) -> PairRows:
+    """Pairs of source and target as the sequences that a decoder learns from; `tag` is between them."""
+    if not pairs or not all(half.strip() for pair in pairs for half in pair):
+        raise InputError("training rows of pairs need a source and a target each, and neither may be empty")
+    found = [
+        write(tokenizer.encode(source), tokenizer.encode(target), tag=tag, end=tokenizer.end)
+        for source, target in pairs
+    ]
+    (name,) = labels(tokenizer, [tag])
+    return PairRows(
+        caption=f"{vocabulary_of(tokenizer, model)}: training rows of pairs; what follows {name} is learned",
+        tokens=[token for one in found for token in labels(tokenizer, one.ids)],
+        sequences=found,
     )
 
 

@@ -25,6 +25,7 @@ class Verb(NamedTuple):
 VERBS = {
     "generate": Verb("generate", "continue a prompt, or generate without one"),
     "translate": Verb("translate", "translate a text, or a file line by line"),
+    "summarize": Verb("summarize", "summarize a text"),
     "top": Verb("top", QUESTIONS["top"].help),
     "tokenize": Verb("tokenize", "the tokens of a text, and the merges that make them"),
     "attention": Verb(
@@ -37,7 +38,7 @@ VERBS = {
     "diff": Verb("diff", QUESTIONS["diff"].help),
     "train": Verb("train", "a model of your own, from text"),
     "finetune": Verb("train", "fine-tune an existing model, all of it or by LoRA"),
-    "eval": Verb("evaluate", "how well a model knows a text: perplexity, bits per byte, LAMBADA", "evaluate"),
+    "eval": Verb("evaluate", "how well a model knows a text, translates or summarizes", "evaluate"),
     "serve": Verb("serve", "models over HTTP, for OpenAI's clients, with their insides where asked"),
     "models": Verb("models", "the models on this machine"),
     "show": Verb("show", "a model's parameters, counted from its file; its training"),
@@ -49,7 +50,7 @@ VERBS = {
     "env": Verb("env", "what this machine is and can do"),
 }
 GROUPS = {  # the verbs as `glass --help` and docs/cli.md list them
-    "Write": ("generate", "translate", "top"),
+    "Write": ("generate", "translate", "summarize", "top"),
     "Look inside": ("tokenize", "attention", "lens", "saliency", "neurons", "edit", "diff"),
     "Train": ("train", "finetune", "eval"),
     "Serve": ("serve",),

@@ -28,13 +28,15 @@ class Texts:
 
 @dataclass(frozen=True)
 class Translations:
-    """How a model that translates is measured."""
+    """How a model that translates or summarizes is measured."""
 
     metric: tuple[str, ...] = ()
     lowercase: bool = False
     to: str | None = None
     reverse: bool = False
     num_beams: int | None = None
+    zero_shot: bool = False
+    seed: int = 0
     drift: bool = False
     ablate_heads: bool = False
 
@@ -49,11 +51,13 @@ texts = flags.group(
 translations = flags.group(
     Translations,
     "translations",
-    option("--metric", multiple=True, help="For pairs: bleu or chrf (may be repeated); none: the loss."),
+    option("--metric", multiple=True, help="For pairs: bleu, chrf, rouge (may be repeated); none: the loss."),
     switch("--lowercase", help="Ignore upper and lower case in bleu and chrf."),
     option("--to", help="The language to translate to, for a model of several directions."),
     switch("--reverse", help="Translate the targets of the pairs back into their sources."),
     option("--num-beams", type=int, help="Beams of the translations; none: the model's own, or 4."),
+    switch("--zero-shot", help='Summarize by any language model: "TL;DR:", as in GPT-2\'s paper.'),
+    flags.seed,
     switch("--drift", help="Also the loss when the model reads its own tokens instead of the true ones."),
     switch(
         "--ablate-heads", help="The metric (bleu) without each attention head, one at a time, as a table."
@@ -67,7 +71,7 @@ translations = flags.group(
 )
 @argument(
     "what",
-    "wikitext2, lambada, a file or folder of text or JSON lines; for a model that translates: pairs.",
+    "wikitext2, lambada, a file or folder of text or JSON lines; to translate or summarize: pairs.",
     nargs=-1,
     metavar="WHAT...",
 )
@@ -78,7 +82,7 @@ translations = flags.group(
 @flags.loading(flags.quantize, flags.revision, flags.device, flags.dtype, flags.offline)
 @flags.picture(flags.output, flags.dark, flags.width, flags.png_scale, flags.as_json)
 def evaluate(what: tuple[str, ...], loading: Loading, picture: Picture, **how: Any) -> None:
-    """How well a model knows a text that it has not seen, or how well it translates.
+    """How well a model knows a text that it has not seen, or how well it translates or summarizes.
 
     \b
     glass eval runs/shakespeare part.txt     perplexity and bits per byte, without overlap and with a stride
@@ -88,12 +92,14 @@ def evaluate(what: tuple[str, ...], loading: Loading, picture: Picture, **how: A
     glass eval runs/de-en test.tsv --metric bleu --metric chrf    sacrebleu, with its signature
     glass eval runs/de-en test.de test.en    the loss of every token of the targets
     glass eval runs/de-en test.tsv --ablate-heads --documents 100 -o heads.svg    BLEU without each head
+    glass eval runs/tldr test.jsonl --metric rouge    ROUGE-1/2/L of summaries, beside the first sentence's
+    glass eval gpt2 test.jsonl --metric rouge --zero-shot    the same of a model that was not trained for it
 
     Windows are as long as the model's context, first without overlap, then moving by a stride of half a
     window, so that nearly every token is predicted from at least half a window. Bits per byte divide by the
     length of the text instead of its tokens: they can be compared between vocabularies, perplexities cannot.
     Pairs are a .tsv file, a .jsonl file with source and target, or two files, line by line. Lower is better,
-    except for BLEU and chrF. The protocol is printed with every figure.
+    except for BLEU, chrF and ROUGE. The protocol is printed with every figure.
     """
     from glassformer.cli.progress import progress_bar
     from glassformer.tasks.evaluate import was_trained_on
@@ -111,22 +117,29 @@ def evaluate(what: tuple[str, ...], loading: Loading, picture: Picture, **how: A
     if known:
         text = " and ".join(known)
         log(f"{loading.model} was trained on {text}: the figures do not say how well it predicts new text.")
-    found: list[Measurement] | list[Metric]
     with progress_bar(what[0]) as progress:
         if ablates:
             answer = _heads(model.expect(Translator), what, progress=progress, **how)
-        elif isinstance(model, Translator):
-            found = _pairs(model, what, progress=progress, **how)
         else:
-            found = _texts(model, what, progress=progress, **how)
+            found = _figures(model, what, progress=progress, **how)
     if ablates:
         print_answer(answer, picture)
-        return
-    if picture.as_json:
+    elif picture.as_json:
         print_json([one.to_dict() for one in found])
-        return
-    for one in found:
-        out(*describe(one))
+    else:
+        for one in found:
+            out(*describe(one))
+
+
+def _figures(model: Any, what: tuple[str, ...], **how: Any) -> "list[Measurement] | list[Metric]":
+    """The figures that there are for what a model does."""
+    from glassformer.tasks.translate import Translator
+
+    if isinstance(model, Translator):
+        return _pairs(model, what, **how)
+    if "summarizes" in model.capabilities or how["translations"].zero_shot:
+        return _summaries(model, what, **how)
+    return _texts(model, what, **how)
 
 
 def check_picture(picture: Picture, ablates: bool) -> None:
@@ -162,7 +175,12 @@ def _pairs(
     **_: Any,
 ) -> "list[Measurement] | list[Metric]":
     """A model that translates, on pairs."""
-    from glassformer.tasks.evaluate_pairs import evaluate_translations, read_test_set, target_loss
+    from glassformer.tasks.evaluate_pairs import (
+        evaluate_translations,
+        read_references,
+        read_test_set,
+        target_loss,
+    )
 
     flags.refuse("stride", "characters", "field", why="is for language models: pairs are whole")
     pairs = read_test_set(what, first=documents, reverse=translations.reverse)
@@ -172,11 +190,13 @@ def _pairs(
         name = " ".join(what)
         return [target_loss(model, pairs, name=name, to=to, own=own, progress=progress) for own in inputs]
     flags.refuse("drift", why="compares losses: leave --metric out")
+    flags.refuse("zero_shot", "seed", why="is for summaries by a language model")
     options = {} if translations.num_beams is None else {"num_beams": translations.num_beams}
     return evaluate_translations(
         model,
         pairs,
         metrics=translations.metric,
+        references=None if translations.reverse else read_references(what, pairs),
         to=to,
         lowercase=translations.lowercase,
         progress=progress,
@@ -202,8 +222,47 @@ def _heads(
     pairs = read_test_set(what, first=documents, reverse=translations.reverse)
     metric = translations.metric[0] if translations.metric else "bleu"
     beams = {} if translations.num_beams is None else {"num_beams": translations.num_beams}
-    how = {"to": translations.to, "lowercase": translations.lowercase, **beams}
+    how: dict[str, Any] = {"to": translations.to, "lowercase": translations.lowercase, **beams}
     return model.ablate_heads(pairs, metric=metric, progress=progress, **how)
+
+
+def _summaries(
+    model: Any,
+    what: tuple[str, ...],
+    *,
+    documents: int,
+    translations: Translations,
+    progress: "Advance",
+    **_: Any,
+) -> "list[Measurement] | list[Metric]":
+    """A model that summarizes, on pairs."""
+    from glassformer.tasks.complete import LanguageModel
+    from glassformer.tasks.evaluate_pairs import (
+        evaluate_summaries,
+        read_references,
+        read_test_set,
+        target_loss,
+    )
+
+    lm = model.expect(LanguageModel)
+    flags.refuse("stride", "characters", "field", why="is for language models: pairs are whole")
+    flags.refuse("to", "reverse", "drift", why="is for models that translate")
+    pairs = read_test_set(what, first=documents)
+    if not translations.metric:
+        flags.refuse("zero_shot", why="needs --metric rouge")
+        return [target_loss(lm, pairs, name=" ".join(what), progress=progress)]
+    options: dict[str, Any] = {"zero_shot": translations.zero_shot, "seed": translations.seed}
+    if translations.num_beams is not None:
+        options["num_beams"] = translations.num_beams
+    return evaluate_summaries(
+        lm,
+        pairs,
+        references=read_references(what, pairs),
+        metrics=translations.metric,
+        lowercase=translations.lowercase,
+        progress=progress,
+        **options,
+    )
 
 
 def describe(one: "Measurement | Metric") -> list[str]:

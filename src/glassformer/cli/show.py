@@ -31,6 +31,8 @@ class Which:
     curve: bool
     training_rows: str | None
     window: int
+    target: str | None
+    to: str | None
     update: str | None
     lr: float
     shapes: bool
@@ -43,6 +45,8 @@ class Which:
 @switch("--curve", help="Instead: the loss of a training (its folder or metrics.jsonl).")
 @option("--training-rows", type=TEXT, help="Instead: the rows of features and label that this text becomes.")
 @option("--window", default=8, help="With --training-rows: at most N tokens before each label.")
+@option("--target", type=TEXT, help="With --training-rows: the text is a source, and this its target.")
+@option("--to", help="With --target: the language of the target, for a vocabulary of several tags.")
 @option("--update", type=TEXT, help="Instead: one training step toward this text's last token, in numbers.")
 @option("--lr", default=0.001, help="With --update: the learning rate.")
 @switch("--shapes", help="Instead, of no model: the four shapes of recurrent networks, unrolled.")
@@ -60,6 +64,7 @@ def show(loading: Loading, picture: Picture, which: Which) -> None:
     glass show -o parameters.svg  a picture of where they are
     glass show --curve runs/mine  how a training went; with -o as a picture
     glass show --training-rows "A robot must obey"    features and label, as training sees a text
+    glass show runs/decoder --training-rows "I am a student" --target "je suis étudiant" --to fr    a pair
     glass show --update "The cat sat. The cat"        one update: predict, error, weights, predict again
     glass show --shapes           one to many, many to one, many to many: shapes of recurrent networks
     """
@@ -67,7 +72,11 @@ def show(loading: Loading, picture: Picture, which: Which) -> None:
 
     picture.check()
     if which.training_rows is None:
-        flags.refuse("window", why="needs --training-rows")
+        flags.refuse("window", "target", why="needs --training-rows")
+    if which.target is None:
+        flags.refuse("to", why="needs --target")
+    else:
+        flags.refuse("window", why="is for a text without a target, which has no window")
     if which.update is None:
         flags.refuse("lr", why="needs --update")
     questions = {"--curve": which.curve, "--training-rows": which.training_rows, "--update": which.update}
@@ -105,8 +114,13 @@ def about_training(loading: Loading, which: Which) -> "Answer | None":
         from glassformer.tasks.tokenize import load_tokenizer
 
         tokenizer = load_tokenizer(loading.model, revision=loading.revision, offline=loading.offline)
-        how = {"window": which.window, "model": loading.model}
-        return ask("training_rows", tokenizer, which.training_rows, **how)
+        how: dict[str, Any] = {"window": which.window, "model": loading.model}
+        if which.target is None:
+            return ask("training_rows", tokenizer, which.training_rows, **how)
+        from glassformer.tasks.tags import tag_for
+
+        pair = (which.training_rows, which.target)
+        return ask("pair_rows", tokenizer, [pair], tag=tag_for(tokenizer, which.to), model=loading.model)
     if which.update is not None:
         return loading.load().update(which.update, lr=which.lr)
     return None

@@ -29,6 +29,7 @@ from glassformer.tasks.recipe import (
     kind_with,
     objective_of,
     sections_of,
+    task_with,
 )
 
 DEFAULT_RANK = 8
@@ -69,19 +70,24 @@ class ByRecipe(flags.Command):
         """The kind of model that has the option, else what is said of any verb's options."""
         flag = name.removeprefix("--").replace("-", "_")
         other = None if flag in NOT_FOR_TRAIN else kind_with(flag)
-        if other is None:
-            return super().hint(ctx, name)
-        return f"kind {other} has it: see `glass train --kind {other} --help`"
+        if other is not None:
+            return f"kind {other} has it: see `glass train --kind {other} --help`"
+        task = task_with(flag)
+        if task is not None:
+            return f"task {task} has it: see `glass train --task {task} --help`"
+        return super().hint(ctx, name)
 
 
 def train(arguments: list[str]) -> click.Command:
     """The command, with a flag for every key of a recipe of the kind of model that the arguments name."""
-    return _with_recipe_flags(train_by_recipe, "train", kind_of(arguments))
+    sections = sections_of(kind_of(arguments), task_of(arguments))
+    return _with_recipe_flags(train_by_recipe, "train", sections)
 
 
 def finetune(arguments: list[str]) -> click.Command:
     """The command, with a flag for every key of a recipe that does not belong to the base."""
-    return _with_recipe_flags(finetune_by_recipe, "finetune", text_kind(arguments))
+    sections = sections_of(text_kind(arguments), task_of(arguments))
+    return _with_recipe_flags(finetune_by_recipe, "finetune", sections)
 
 
 @partial(flags.verb, kind=ByRecipe)
@@ -95,6 +101,7 @@ def train_by_recipe(recipe: Path | None, run: Run, **given: Any) -> None:
     glass train recipes/shakespeare.toml           a recipe; every key is also a flag
     glass train recipes/shakespeare.toml --lr 2e-3 --out runs/faster
     glass train --kind gpt3 --data book.txt        another kind of model; --kind gpt3 --help shows its keys
+    glass train --task translate --data pairs.tsv --languages en --languages fr    a decoder translates
     glass train runs/shakespeare                   go on after a crash, bit by bit as if there had been none
     torchrun --nproc-per-node 2 -m glassformer train recipes/shakespeare.toml
 
@@ -118,6 +125,7 @@ def finetune_by_recipe(model: str, recipe: Path | None, *, lora: bool, run: Run,
     glass finetune gpt2 --data mails/ --lora --targets attn.qkv --targets mlp.up
     glass finetune storyteller --data tales.txt --freeze tokens --freeze "blocks.[01].*"
     glass finetune runs/de-en --data more.tsv --lora --targets attn.query    pairs, for one that translates
+    glass finetune storyteller --task summarize --data pairs.jsonl           other work: --task … --help
 
     Lines of JSON with a prompt and a completion teach the completion only. What --lora makes is a folder in
     PEFT's layout, which names its base; `glass generate -m FOLDER` runs it. In Python, `gf.load(FOLDER)`
@@ -141,17 +149,27 @@ def finetune_by_recipe(model: str, recipe: Path | None, *, lora: bool, run: Run,
 
 def kind_of(arguments: list[str]) -> str:
     """The kind of model that a command line names: by --kind, or by its recipe."""
+    return _named(arguments, "kind", section="model") or DEFAULT_KIND
+
+
+def task_of(arguments: list[str]) -> str:
+    """The task of a decoder that a command line names: by --task, or by its recipe; empty: none."""
+    return _named(arguments, "task", section="text")
+
+
+def _named(arguments: list[str], key: str, *, section: str) -> str:
+    """The value of a key that decides which other keys there are."""
     for number, word in enumerate(arguments):
-        if word.startswith("--kind="):
-            return word.removeprefix("--kind=")
-        if word == "--kind" and number + 1 < len(arguments):
+        if word.startswith(f"--{key}="):
+            return word.removeprefix(f"--{key}=")
+        if word == f"--{key}" and number + 1 < len(arguments):
             return arguments[number + 1]
     for word in arguments:
         path = Path(word)
         path = path / "recipe.toml" if path.is_dir() else path
         if path.suffix == ".toml" and path.is_file():
-            return _kind_of_recipe(path)
-    return DEFAULT_KIND
+            return _in_recipe(path, key, section=section)
+    return ""
 
 
 def text_kind(words: Sequence[str]) -> str:
@@ -167,18 +185,17 @@ def text_kind(words: Sequence[str]) -> str:
     return DEFAULT_KIND
 
 
-def _kind_of_recipe(path: Path) -> str:
-    """The kind that a recipe names. What is wrong with the file is said when it is read as a recipe."""
+def _in_recipe(path: Path, key: str, *, section: str) -> str:
+    """What a recipe has there. What is wrong with the file is said when it is read as a recipe."""
     try:
-        kind = tomllib.loads(read_text(path, MEGABYTE))["model"]["kind"]
+        value = tomllib.loads(read_text(path, MEGABYTE))[section][key]
     except (ValueError, RecursionError, KeyError, TypeError):
-        return DEFAULT_KIND
-    return kind if isinstance(kind, str) else DEFAULT_KIND
+        return ""
+    return value if isinstance(value, str) else ""
 
 
-def _with_recipe_flags(command: click.Command, verb: str, kind: str) -> click.Command:
+def _with_recipe_flags(command: click.Command, verb: str, sections: dict[str, Any]) -> click.Command:
     """A copy of a command with a flag for every key of a recipe that concerns it."""
-    sections = sections_of(kind)
     usual = GENTLE if verb == "finetune" else {}
     whole = copy.copy(command)
     whole.params = list(command.params)
@@ -320,15 +337,30 @@ def _run(recipe: Recipe, out: Path, run: Run) -> None:
     if run.as_json:
         print_json({"model": str(model), **vars(end)})
         return
-    prompt = f' "{recipe.show.preview}"' if recipe.show.preview else ""
+    verb = _verb(recipe)
     print(model)
-    verb = "translate" if objective_of(recipe.model.kind) == "target_token" else "generate"
-    print(f"\nRun it:   glass {verb} -m {out}{prompt}")
+    print(f"\nRun it:   glass {verb} -m {out}{_example(recipe, verb)}")
     print(f"Keep it:  glass convert {out} NAME, then it is a model of `glass models`")
     if verb == "generate":
         print(f"Compare:  glass eval {out} TEXT, in bits per byte; the loss depends on the vocabulary")
     if (elsewhere := _loads_elsewhere(model)) is not None:
         print(elsewhere)
+
+
+def _verb(recipe: Recipe) -> str:
+    """What runs the model that a recipe makes."""
+    if recipe.task:
+        return recipe.task
+    return "translate" if objective_of(recipe.model.kind) == "target_token" else "generate"
+
+
+def _example(recipe: Recipe, verb: str) -> str:
+    """What to run it on: the preview, and its language where there are two."""
+    if verb == "summarize":
+        return " FILE"
+    languages: tuple[str, ...] = getattr(recipe.text, "languages", ())
+    to = f" --to {languages[1]}" if getattr(recipe.text, "both_ways", False) else ""
+    return to + (f' "{recipe.show.preview}"' if recipe.show.preview else "")
 
 
 def _loads_elsewhere(model: Path) -> str | None:

@@ -37,7 +37,7 @@ GROUP = 64  # lines that are translated together: none is lost once its group is
 @switch("--split", help="Translate a text that is too long for the model sentence by sentence.")
 @questions
 @changes_flags(ADDRESS)
-@flags.loading(flags.device, flags.dtype, flags.revision, flags.offline)
+@flags.loading(flags.engine, flags.device, flags.dtype, flags.revision, flags.offline)
 @flags.picture_of_any_drawing
 def translate(
     text: str | None,
@@ -53,6 +53,7 @@ def translate(
     \b
     glass translate -m runs/fr-en/model "je suis étudiant"          one sentence
     glass translate -m runs/both/model --to fr -f letter.txt        a file, line by line, in order
+    glass translate -m runs/decoder --to fr "I am a student"        a decoder: I am a student <to-fr> je …
     glass translate -m runs/fr-en/model --num-return-sequences 3 --json "merci"    with their scores
     glass translate -m runs/fr-en/model --alignment -o alignment.svg "je suis étudiant"    a picture
     glass translate -m runs/fr-en/model --beams "je suis étudiant"  the tree of the search

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -121,6 +121,11 @@ class Pairs:
         return len(self.sources)
 
     @property
+    def lengths(self) -> Ids:
+        """The number of ids of each pair, both sides together."""
+        return self.sources.lengths + self.targets.lengths
+
+    @property
     def longest(self) -> tuple[int, int]:
         """The most ids of a source, and of a target without the last, which is only predicted."""
         return int(self.sources.lengths.max()), int(self.targets.lengths.max()) - 1
@@ -130,28 +135,44 @@ class Pairs:
 
         `mask` (B, T) is True at the targets that are to be learned: all behind the first token, no padding.
         """
-        source = _filled([self.sources[row] for row in rows], self.pad)
-        target = _filled([self.targets[row] for row in rows], self.pad)
+        source = filled([self.sources[row] for row in rows], self.pad)
+        target = filled([self.targets[row] for row in rows], self.pad)
         lengths = np.array([len(self.targets[row]) for row in rows])
         mask = np.arange(1, target.shape[1]) < lengths[:, None]
         return Batch({"source": source, "target": target, "mask": mask}, int(mask.sum()))
 
     def in_order(self, *, batch: int, tokens: int = 0) -> Iterator[Batch]:
         """Every pair once, shortest first, so that little is padding; or about `tokens`, evenly spread."""
-        order = np.argsort(self.targets.lengths, kind="stable")
-        total = int(self.targets.lengths.sum())
-        if tokens and tokens < total:
-            wanted = max(1, round(len(order) * tokens / total))
-            order = order[np.arange(wanted) * len(order) // wanted]
-        for start in range(0, len(order), batch):
-            yield self.batch(order[start : start + batch].tolist())
+        for rows in shortest_first(self.targets.lengths, batch=batch, tokens=tokens):
+            yield self.batch(rows)
 
 
-def _filled(rows: Sequence[Ids], pad: int) -> Ids:
-    filled = np.full((len(rows), max(map(len, rows))), pad, dtype=np.int64)
+def shortest_first(lengths: Ids, *, batch: int, tokens: int = 0) -> Iterator[list[int]]:
+    """The numbers of all rows, shortest first, in batches; or of rows of about `tokens`, evenly spread."""
+    order = np.argsort(lengths, kind="stable")
+    total = int(lengths.sum())
+    if tokens and tokens < total:
+        wanted = max(1, round(len(order) * tokens / total))
+        order = order[np.arange(wanted) * len(order) // wanted]
+    for start in range(0, len(order), batch):
+        yield order[start : start + batch].tolist()
+
+
+def filled(rows: Sequence[Ids], pad: int) -> Ids:
+    """Rows of several lengths as one array, filled up on the right."""
+    array = np.full((len(rows), max(map(len, rows))), pad, dtype=np.int64)
     for number, row in enumerate(rows):
-        filled[number, : len(row)] = row
-    return filled
+        array[number, : len(row)] = row
+    return array
+
+
+class Examples(Protocol):
+    """What a stream draws from: pairs, or pairs that are written as one sequence each."""
+
+    def __len__(self) -> int: ...
+    @property
+    def lengths(self) -> Ids: ...
+    def batch(self, rows: Sequence[int]) -> Batch: ...
 
 
 class PairStream:
@@ -161,7 +182,7 @@ class PairStream:
     shuffled again. What comes next depends on the seed and the `cursor` alone: how many pairs were given.
     """
 
-    def __init__(self, pairs: Pairs, *, batch: int, seed: int) -> None:
+    def __init__(self, pairs: Examples, *, batch: int, seed: int) -> None:
         if len(pairs) < batch:
             raise InputError(
                 f"batch: {batch} pairs are more than the {len(pairs)} that there are to learn from"
@@ -190,7 +211,7 @@ class PairStream:
             draw = np.random.Generator(np.random.Philox(key=np.array([self.seed, epoch], dtype=np.uint64)))
             order = draw.permutation(len(self.pairs))
             order = order[: len(order) // self.size * self.size]
-            lengths = self.pairs.sources.lengths + self.pairs.targets.lengths
+            lengths = self.pairs.lengths
             pools = np.split(order, range(POOL * self.size, len(order), POOL * self.size))
             sorted_pools = [pool[np.argsort(lengths[pool], kind="stable")] for pool in pools]
             batches = np.concatenate(sorted_pools).reshape(-1, self.size)

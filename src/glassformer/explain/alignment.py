@@ -21,6 +21,15 @@ def alignments(reading: Reading) -> Array:
     return _step_by_step(reading)
 
 
+def alignments_within(reading: Reading, size: int) -> Array:
+    """(L, H, T, S): how much every position of a decoder attends to the first `size` tokens of its own text.
+
+    They are a part of what it attends to: its rows add up to less than 1.
+    """
+    found: Array = patterns(reading)[..., :size]
+    return found
+
+
 @torch.inference_mode()
 def _step_by_step(reading: Reading) -> Array:
     """(1, 1, T, S): a recurrent network has one layer of attention, with one head."""

@@ -284,7 +284,7 @@ def _arc(sheet: Sheet, view: Spec, row: Row, *, edge: Point, lift: float, base: 
 def boxes(view: Spec, room: float) -> Sheet:
     """Rows of pieces, each with a note: what a word is made of, or features and the label that follows them.
 
-    The new piece of a row (`made`) is filled, a `label` follows an arrow.
+    The new piece of a row (`made`) is filled, or all from `learned` on; a `label` follows an arrow.
     """
     sheet = Sheet()
     y = 0.0
@@ -299,7 +299,7 @@ def boxes(view: Spec, room: float) -> Sheet:
             if x > left and x + wide > room:
                 x = left
                 y += 23
-            hue = "v" if at == row.get("made") else ""
+            hue = "v" if is_filled(row, at) else ""
             _box(sheet, (x, y), shown, tip=piece, keys=[f"r{n}", f"p{at}"], hue=hue)
             x += wide + 3
         if row.get("label") is not None:
@@ -307,6 +307,11 @@ def boxes(view: Spec, room: float) -> Sheet:
         y += 26
     sheet.reach(0, y)
     return sheet
+
+
+def is_filled(row: Spec, at: int) -> bool:
+    """Whether a piece of a row is filled: the new one, or one of those that are learned."""
+    return at == row.get("made") or at >= (row.get("learned") or len(row["pieces"]))
 
 
 def _piece(piece: str, room: float) -> tuple[str, float]:

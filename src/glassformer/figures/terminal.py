@@ -14,6 +14,7 @@ from glassformer.figures import color
 from glassformer.figures.labels import axis_titles, cells, cut, quantity, readable, ten, wrap
 from glassformer.figures.marks import Spec
 from glassformer.figures.packing import Array, Rows, numbers, unpacked
+from glassformer.figures.strips import is_filled
 from glassformer.figures.trees import Tree
 
 BLOCKS, EIGHTHS = "▁▂▃▄▅▆▇█", " ▏▎▍▌▋▊▉"
@@ -385,12 +386,12 @@ def sparks(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
 
 
 def boxes(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
-    """Pieces with gaps between; the new one is emphasized, a label follows an arrow."""
+    """Pieces with gaps between; new or learned ones are emphasized, a label follows an arrow."""
     left = _widest([row["note"] for row in view["rows"]])
     for row in view["rows"]:
         note = _right(row["note"], left)
         line = Text(f"{note}  ", style="dim")
-        pieces = [(piece, at == row.get("made")) for at, piece in enumerate(row["pieces"])]
+        pieces = [(piece, is_filled(row, at)) for at, piece in enumerate(row["pieces"])]
         if row.get("label") is not None:
             pieces.append((f"→ {row['label']}", False))
         for piece, new in pieces:

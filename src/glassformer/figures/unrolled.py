@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from glassformer.figures.labels import cut
+from glassformer.figures.labels import cut, wrap
 from glassformer.figures.marks import SMALL, Point, Sheet, Spec, width_of
 
 SIZE = 12.0  # of a label
@@ -44,8 +44,10 @@ def unrolled(view: Spec, room: float) -> Sheet:
         _lap(sheet, steps, range(start, end), corner=(left, y), columns=columns)
         y = sheet.height + LAP
     if view.get("note"):
-        y = sheet.height + SMALL + 8
-        sheet.note(0, y, text=view["note"])
+        y = sheet.height + 8
+        for line in wrap(view["note"], int(room / width_of("x", SMALL))):
+            y += SMALL + 3
+            sheet.note(0, y, text=line)
     return sheet
 
 

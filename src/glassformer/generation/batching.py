@@ -150,15 +150,18 @@ class Batch:
             begin = writing.read - len(found.logits)
             following = ask.prompt[begin + 1 : writing.read + 1]
             for id, raw, total in zip(following, found.logits, found.totals, strict=False):
-                writing.prompt_scores.append(scored(id, raw, total, ask))
+                writing.prompt_scores.append(scored(id, raw, log_total=total, ask=ask))
         if writing.unread:
             return []
         if not writing.chooser.room(one):
             one.stop()
             return [Told(writing, finish=end_of_room(0, ask.options))]
         raw, total = found.logits[-1], found.totals[-1]
-        event = writing.chooser.advance(one, raw, total)
-        token, end = (None if id is None else scored(id, raw, total, ask) for id in (event.token, event.end))
+        event = writing.chooser.advance(one, raw, log_total=total)
+        token, end = (
+            None if id is None else scored(id, raw, log_total=total, ask=ask)
+            for id in (event.token, event.end)
+        )
         return [Told(writing, token, event.finish, end)]
 
 
@@ -271,7 +274,7 @@ def check_ask(model: Stepper, ask: Ask) -> None:
         raise InputError("texts of a batch are written token by token, and stop at the end of the context")
 
 
-def scored(id: int, raw: Logits, log_total: float, ask: Ask) -> Scored:
+def scored(id: int, raw: Logits, *, log_total: float, ask: Ask) -> Scored:
     """A token with the log-probabilities that were asked for."""
     likeliest: tuple[tuple[int, float], ...] = ()
     if ask.top:

@@ -7,8 +7,8 @@ import numpy as np
 
 from glassformer.generation.decode import Continuation, check_prompts, end_of_room, prefill
 from glassformer.generation.options import Options
-from glassformer.generation.sampling import Rules, best, log_softmax
-from glassformer.generation.stepper import Cache, Logits, Stepper
+from glassformer.generation.sampling import Rules, best, renormalize
+from glassformer.generation.stepper import Cache, Logits, Stepper, is_reorderable
 
 NOWHERE = np.float32(-1e9)  # the total of a beam that no real one loses against
 
@@ -106,7 +106,7 @@ def _run(model: Stepper, searches: Sequence["_Search"], cancelled: Callable[[], 
         yield
         alive = [search for search in alive if not search.done]
         if alive:
-            cache = cache.select(rows)
+            cache = _reordered(cache, rows, count=len(logits))
             last = [[beam.tokens[-1]] for search in alive for beam in search.running]
             logits = model.step(np.array(last, dtype=np.int64), cache)
 
@@ -118,6 +118,14 @@ def _begin(model: Stepper, searches: Sequence["_Search"]) -> tuple[Logits, Cache
     logits, cache = prefill(model, start, max_new_tokens=longest)
     rows = [row for row, search in enumerate(searches) for _ in range(search.width)]
     return logits[rows], cache.select(rows)
+
+
+def _reordered(cache: Cache, rows: list[int], *, count: int) -> Cache:
+    """The cache of the beams that go on: each has one of `count` rows, and several may have the same."""
+    if len(rows) == count and is_reorderable(cache):
+        cache.reorder(rows)
+        return cache
+    return cache.select(rows)
 
 
 @dataclass
@@ -190,7 +198,7 @@ class _Search:
             logp = (scores - np.float32(total)).astype(np.float32)
             logp = self.rules.apply(logp, prompt=self.prompt, answer=beam.tokens, room=self.left)
             if options.renormalize_logits:
-                logp = log_softmax(logp).astype(np.float32)
+                logp = renormalize(logp)
             # No beam can have more than `count` of the best: the others of its row need no order.
             found += [(logp[token] + beam.total, row, int(token)) for token in best(logp, count)]
         found.sort(key=lambda one: (-one[0], one[1], one[2]))

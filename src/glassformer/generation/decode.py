@@ -126,7 +126,7 @@ class Chooser:
     context: int | None  # of the model
     rules: Rules
 
-    def advance(self, one: Continuation, raw: Logits, log_total: float) -> Event:
+    def advance(self, one: Continuation, raw: Logits, *, log_total: float) -> Event:
         """Choose the next token of one continuation, and see whether it was the last."""
         options, room = self.rules.options, self.room(one)
         scores = self.rules.apply(raw, prompt=one.given, answer=one.tokens, room=room)
@@ -195,7 +195,7 @@ class _Loop:
                 last: Ids = np.array([[one.tokens[-1]] for one in alive], dtype=np.int64)
                 logits = self.model.step(last, cache)
             for one, row, total in zip(alive, logits, self.model.log_sums(logits), strict=True):
-                yield self.chooser.advance(one, row, total)
+                yield self.chooser.advance(one, row, log_total=total)
 
             rows = [row for row, one in enumerate(alive) if not one.finished]
             if 0 < len(rows) < len(alive):

@@ -24,6 +24,15 @@ def log_softmax(logits: Row) -> Row:
     return np.asarray(shifted - np.log(np.exp(shifted).sum()))
 
 
+def renormalize(logp: Row) -> Row:
+    """log p of every token again, after some lost their share: float32."""
+    with np.errstate(over="ignore"):
+        left = float(np.exp(logp).sum())
+    if not 1e-3 < left < 1e3:  # too little, or too much, for a plain sum in float32
+        return log_softmax(logp).astype(np.float32)
+    return np.asarray(logp - np.float32(np.log(left)))
+
+
 def restrict(logits: Row, *, known: int | None = None, forbidden: Collection[int] = ()) -> Row:
     """Mask what may not be chosen: ids from `known` on, which have no token, and `forbidden` ones."""
     if not np.isfinite(logits).all():
@@ -117,15 +126,17 @@ def warm(logits: Row, temperature: float) -> Row:
 
 def best(logits: Row, k: int) -> Ids:
     """The k best tokens and all that tie with the last of them, in order; 0 means all."""
-    ids = np.arange(len(logits))
     if not 0 < k < len(logits):
-        return ids
+        return np.arange(len(logits))
     blocks = len(logits) // BLOCK
     # Sorting the whole vocabulary would take longer than the rest of a step. At least k tokens are as good as
     # the k-th of the blocks' best, so no token below that one can be among the k best: few are left.
     if blocks > k:
-        tops = logits[: blocks * BLOCK].reshape(blocks, BLOCK).max(axis=1)
+        # A block's tokens lie `blocks` apart, not side by side: then NumPy finds all maxima in one pass.
+        tops = logits[: blocks * BLOCK].reshape(BLOCK, blocks).max(axis=0)
         ids = np.flatnonzero(logits >= np.partition(tops, -k)[-k])
+    else:
+        ids = np.arange(len(logits))
     scores = logits[ids]
     limit = np.partition(scores, -k)[-k]
     return np.asarray(ids[scores >= limit])

@@ -167,8 +167,13 @@ class GPT(Net):
         if self.config.tied:
             self.head.weight = self.tokens.weight
 
-    def forward(self, ids: Tensor, cache: KVCache | None = None, *, last: bool = False) -> Tensor:
-        """ids (B, T) -> logits (B, T, V), or (B, 1, V) for the `last` position alone."""
+    def forward(
+        self, ids: Tensor, cache: KVCache | None = None, *, last: bool = False, only: Tensor | None = None
+    ) -> Tensor:
+        """ids (B, T) -> logits (B, T, V), or (B, 1, V) for the `last` position alone.
+
+        `only` (N,) are places in the flattened batch whose logits (N, V) are wanted, and no others computed.
+        """
         mask = cache_mask(ids.shape[1], cache, device=ids.device)
         x = self.tokens(ids) + self.positions(self.where(ids, cache))
         x = self.tap("embed", self.drop(x))  # (B, T, D)
@@ -176,6 +181,8 @@ class GPT(Net):
             x = block(x, mask, cache)
         if cache is not None:
             cache.length += ids.shape[1]
+        if only is not None:
+            x = x.flatten(0, 1)[only]  # (N, D)
         x = self.tap("final", self.norm(x[:, -1:] if last else x))
         return self.tap("logits", self.head(x))  # (B, T, V)
 

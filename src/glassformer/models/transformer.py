@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.errors import InputError, check_at_least, check_choice, check_dropout
-from glassformer.nn.attention import attend, cache_mask
+from glassformer.nn.attention import attend, attend_shared, cache_mask
 from glassformer.nn.cache import KVCache
 from glassformer.nn.feedforward import ACTIVATIONS, FeedForward
+from glassformer.nn.head import Head
 from glassformer.nn.net import Net
 from glassformer.nn.positions import LAYOUTS, sinusoid_table
 from glassformer.nn.stack import ATTENTION, CROSS_ATTENTION, FEED_FORWARD, Stack
@@ -103,9 +104,12 @@ class Attention(Tapped):
     def forward(
         self, x: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, *, causal: bool = False
     ) -> Tensor:
-        """What a sequence (B, T, D) takes from keys and values (B, H, S, K): (B, T, D)."""
+        """What a sequence (B, T, D) takes from keys and values (B or fewer, H, S, K): (B, T, D)."""
         q = self.tap("q", self.split(self.query(x)))  # (B, H, T, K)
-        mix = attend(self, q, k, v, mask=mask, causal=causal, dropout=self.dropout)
+        if len(k) < len(q):  # rows that share a source: see `Memory`
+            mix = attend_shared(self, q, k, v, mask=mask, dropout=self.dropout)
+        else:
+            mix = attend(self, q, k, v, mask=mask, causal=causal, dropout=self.dropout)
         mix = self.tap("mix", mix)  # (B, H, T, K)
         merged = mix.transpose(1, 2).flatten(2)  # (B, T, D)
         return self.tap("out", self.proj(merged))
@@ -117,10 +121,14 @@ class Attention(Tapped):
 
 @dataclass
 class Memory:
-    """An encoded source, and the keys and values that each layer of the decoder has made of it so far."""
+    """Encoded sources, and the keys and values that each layer of the decoder has made of them so far.
+
+    Targets of one source that follow each other, as its beams do, share its row.
+    """
 
     vectors: Tensor  # (B, S, D)
     mask: Tensor | None  # (B, 1, 1, S), True at tokens; None where no row is padded
+    shared: int = 1  # how many targets each source has
     made: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def keys_and_values(self, layer: int, attention: Attention) -> tuple[Tensor, Tensor]:
@@ -130,10 +138,16 @@ class Memory:
         return self.made[layer]
 
     def select(self, rows: Tensor) -> "Memory":
-        """The sources of some rows."""
-        mask = None if self.mask is None else self.mask[rows]
-        made = {layer: (k[rows], v[rows]) for layer, (k, v) in self.made.items()}
-        return Memory(self.vectors[rows], mask, made)
+        """The sources of some targets, in their order."""
+        sources, counts = torch.unique_consecutive(rows // self.shared, return_counts=True)
+        shared = int(counts[0])
+        if not bool((counts == shared).all()):
+            sources, shared = rows // self.shared, 1
+        if torch.equal(sources, torch.arange(len(self.vectors))):
+            return replace(self, shared=shared)
+        mask = None if self.mask is None else self.mask[sources]
+        made = {layer: (k[sources], v[sources]) for layer, (k, v) in self.made.items()}
+        return Memory(self.vectors[sources], mask, shared, made)
 
 
 @dataclass
@@ -146,6 +160,12 @@ class Cache(KVCache):
         """The cache of some rows, in this order; a row may be taken more than once."""
         memory = None if self.memory is None else self.memory.select(torch.as_tensor(rows))
         return replace(super().select(rows), memory=memory)
+
+    def reorder(self, rows: Sequence[int]) -> None:
+        """Make each row a copy of another one (or of itself), in place; as many rows as there are."""
+        super().reorder(rows)
+        if self.memory is not None:
+            self.memory = self.memory.select(torch.as_tensor(rows))
 
 
 class EncoderBlock(Tapped):
@@ -242,7 +262,7 @@ class Transformer(Net):
         self.encoder = Encoder(config)
         self.decoder = Decoder(config)
         self.norm = nn.Identity()
-        self.head = nn.Linear(config.width, config.vocab, bias=config.head_bias)
+        self.head = Head(config.width, config.vocab, bias=config.head_bias)
         self.drop = nn.Dropout(config.dropout)
         self.tie()
 

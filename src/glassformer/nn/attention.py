@@ -37,6 +37,35 @@ def attend(
     return fused_unless_edited(site, q, k, v, mask=whole_mask, fused=fused, dropout=dropout)
 
 
+def attend_shared(
+    site: Tapped, q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None, dropout: float = 0.0
+) -> Tensor:
+    """Attention of rows that share keys and values, as the beams of one source do.
+
+    q (B, H, T, K), k and v (B / n, H, S, K): the first n rows of q look at the first row of k, and so on.
+    `mask` (B / n, 1, 1, S) is True where a position may look.
+    """
+    B, H, T, K = q.shape
+    rows = B // len(k)  # that share
+
+    def fused(dropout: float) -> Tensor:
+        # Rows that share become positions of one row: its keys and values are not copied, and read once.
+        together = q.view(-1, rows, H, T, K).transpose(1, 2).flatten(2, 3)  # (B / n, H, n·T, K)
+        mix = F.scaled_dot_product_attention(together, k, v, attn_mask=mask, dropout_p=dropout)
+        return mix.view(-1, H, rows, T, K).transpose(1, 2).flatten(0, 1)  # (B, H, T, K)
+
+    if not site.watched("scores", "pattern"):
+        return fused(dropout if site.training else 0.0)
+
+    def each(x: Tensor) -> Tensor:
+        return x.repeat_interleave(rows, dim=0)
+
+    def whole_mask() -> Tensor | None:
+        return None if mask is None else each(mask)
+
+    return fused_unless_edited(site, q, each(k), each(v), mask=whole_mask, fused=fused, dropout=dropout)
+
+
 def attend_banded(
     site: Tapped,
     q: Tensor,

@@ -42,10 +42,35 @@ class KVCache:
 
     def select(self, rows: Sequence[int]) -> Self:
         """A copy for some rows, in this order; a row may be taken more than once."""
-        index = torch.as_tensor(rows, dtype=torch.long, device=self.keys.device)
+        index = self._index(rows)
         padding = None if self.padding is None else self.padding[index]
-        return type(self)(self.keys[:, index], self.values[:, index], self.length, padding)
+        return type(self)(
+            self._taken(self.keys, index), self._taken(self.values, index), self.length, padding
+        )
+
+    def reorder(self, rows: Sequence[int]) -> None:
+        """Make each row a copy of another one (or of itself), in place; as many rows as there are."""
+        moved = [row for row, source in enumerate(rows) if row != source]
+        if not moved:
+            return
+        to, source = self._index(moved), self._index([rows[row] for row in moved])
+        for kept in (*self.keys, *self.values):  # of a layer, (B, H, S, K)
+            filled = kept[:, :, : self.length]
+            filled.index_copy_(0, to, filled.index_select(0, source))
+        if self.padding is not None:
+            self.padding = self.padding[self._index(rows)]
 
     def rewind(self, length: int) -> None:
         """Forget everything after the first `length` positions."""
         self.length = min(self.length, length)
+
+    def _taken(self, kept: Tensor, index: Tensor) -> Tensor:
+        """Some rows of keys or values; of their positions only the filled ones are copied."""
+        layers, _, *sizes = kept.shape
+        taken = kept.new_empty(layers, len(index), *sizes)
+        filled = slice(self.length)
+        torch.index_select(kept[:, :, :, filled], 1, index, out=taken[:, :, :, filled])
+        return taken
+
+    def _index(self, rows: Sequence[int]) -> Tensor:
+        return torch.as_tensor(rows, dtype=torch.long, device=self.keys.device)

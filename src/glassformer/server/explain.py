@@ -38,8 +38,9 @@ MOST_BYTES = 4 << 20  # of an answer inside a response; larger ones are fetched
 OF_TOKENIZER = ("tokens", "merges", "training_rows")
 OF_MODEL = ("promotes", "examples")
 OF_NOTHING = ("positions", "robot")
-# Questions that a request cannot ask: they read files, or are about several models or many texts.
-NOT_HERE = ("curve", "parameters", "diff", "shapes", "head_ablation")
+# Questions that a request cannot ask: they read files, are about several models or many texts, or about a
+# source and what was written from it, which a completion does not have.
+NOT_HERE = ("curve", "parameters", "diff", "shapes", "head_ablation", "alignment", "pair_rows")
 # Options that a question takes beside those that it names.
 MORE: dict[str, dict[str, Any]] = {
     "saliency": {"steps": int, "by_word": bool, "tested": bool},

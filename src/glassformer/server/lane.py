@@ -11,12 +11,12 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from glassformer.generation import batching
 from glassformer.server.errors import QueueFull
-from glassformer.server.runner import Ask, Token
+from glassformer.server.runner import Ask, Timings, Token
 
 if TYPE_CHECKING:
     from glassformer.tasks.backends import Backend
@@ -25,15 +25,6 @@ if TYPE_CHECKING:
 NICENESS = 10  # of 19
 Result = TypeVar("Result")
 Inside = Callable[[], AbstractContextManager[Any]]
-
-
-@dataclass
-class Timings:
-    """Seconds of the phases of a continuation; those of the lane are not told apart."""
-
-    queue: float | None = None
-    prefill: float | None = None
-    decode: float | None = None
 
 
 class LaneRunning:
@@ -125,18 +116,7 @@ def written(model: "LanguageModel", backend: "Backend", *, ask: Ask, running: La
     """The tokens of one continuation, the one that ends a text included."""
     known = None if model.tokenizer is None else len(model.tokenizer)
     batch = batching.OneByOne(backend)
-    writing = batch.add(
-        batching.Ask(
-            prompt=ask.prompt,
-            options=ask.options,
-            choice=ask.choice,
-            ends=model.ends,
-            known=known,
-            top=ask.top,
-            named=ask.named,
-            score_prompt=ask.score_prompt,
-        )
-    )
+    writing = batch.add(replace(ask, ends=model.ends, known=known))
     while True:
         if running.cancelled.is_set():
             writing.cancel()

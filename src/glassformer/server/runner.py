@@ -1,91 +1,244 @@
-"""One request after another, in a thread: the interface of a runner."""
+"""One thread that computes, and the asynchronous side that asks it: texts go in, their tokens come out.
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+The thread owns the batch. Others leave what they ask for in an inbox, and are told of tokens on their own
+event loop, once for all texts of a step.
+"""
 
-from glassformer.generation.decode import check_prompts
-from glassformer.generation.options import Options
+import asyncio
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from glassformer.tasks.complete import LanguageModel
+from glassformer.errors import GlassError
+from glassformer.generation.batching import Ask, Batch, OneByOne, Scored, Slots, Told, Writing, check_ask
+from glassformer.generation.stepper import has_slots
+from glassformer.server.errors import QueueFull, stopping
+from glassformer.tasks.complete import LanguageModel
 
-
-@dataclass(frozen=True, kw_only=True)
-class Ask:
-    """One continuation of one prompt."""
-
-    prompt: tuple[int, ...]  # token ids, checked, at least one
-    options: Options
-    choice: int = 0  # which of n: the random numbers depend on seed, choice and position
-    top: int = 0  # log-probabilities of so many likeliest tokens with every token
-    named: tuple[int, ...] = ()  # and of these tokens, whatever their rank
-    score_prompt: bool = False  # also of every prompt token behind those before it
+__all__ = ["Ask", "Runner", "Running", "Scored", "Token"]
 
 
 class Token(NamedTuple):
-    """What arrives."""
+    """What arrives: a token of the text; with a `finish`, the last one, the end token, or none."""
 
-    id: int | None  # None: only the end
+    id: int | None
     logprob: float | None  # of the model itself, before temperature and filters
     top: tuple[tuple[int, float], ...] = ()
     named: tuple[float, ...] = ()
-    finish: str | None = None  # "stop", "length", "context" or "cancelled"
+    finish: str | None = None  # "stop" (by the end token), "length", "context" or "cancelled"
 
 
-class Running(Protocol):
-    """A continuation that is being written."""
+@dataclass
+class Timings:
+    """Seconds that a text waited, that its prompt took, and that its tokens took."""
 
-    prompt_scores: list[Any]
-    cached_tokens: int
-    timings: Any
+    queue: float = 0.0
+    prefill: float = 0.0
+    decode: float = 0.0
 
-    def __aiter__(self) -> AsyncIterator[Token]: ...
+
+@dataclass
+class _Clock:
+    """When what happened, on the clock that only goes forward; 0: not yet."""
+
+    asked: float = field(default_factory=time.monotonic)
+    admitted: float = 0.0
+    first: float = 0.0
+    ended: float = 0.0
+
+
+class Running:
+    """A text that is being written, or waits for that: iterate over it for its tokens."""
+
+    def __init__(self, ask: Ask, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
+        self.ask, self.loop, self.clock = ask, loop, _Clock()
+        self._wake = wake
+        self._told: deque[Told] = deque()
+        self._news = asyncio.Event()
+        self._writing: Writing | None = None
+        self._cancelled = False
+
+    @property
+    def prompt_scores(self) -> list[Scored | None]:
+        """The scores of the prompt's tokens, of the first one None, once the first new token is there."""
+        return [None, *self._writing.prompt_scores] if self._writing is not None else []
+
+    @property
+    def cached_tokens(self) -> int:
+        """How many tokens of the prompt were not computed again."""
+        return 0 if self._writing is None else self._writing.cached
+
+    @property
+    def timings(self) -> Timings:
+        """What took how long, until now or its end."""
+        clock, now = self.clock, self.clock.ended or time.monotonic()
+        admitted = clock.admitted or now
+        first = clock.first or now
+        return Timings(admitted - clock.asked, first - admitted, now - first)
+
+    @property
+    def waits(self) -> bool:
+        """Whether it has had no slot yet."""
+        return not self.clock.admitted
+
     def cancel(self) -> None:
-        """Stop; the slot is free within two steps."""
+        """Let go of it: its slot is free at the next step. After its end this does nothing."""
+        self._cancelled = True
+        if self._writing is not None:
+            self._writing.cancel()
+        self._wake()
+
+    async def __aiter__(self) -> AsyncIterator[Token]:
+        """Its tokens as they come; what is wrong with it is raised. Whoever leaves early cancels it."""
+        try:
+            while True:
+                while not self._told:
+                    self._news.clear()
+                    await self._news.wait()
+                told = self._told.popleft()
+                if told.error is not None:
+                    raise told.error
+                found = told.token or told.end
+                rest = (None, None) if found is None else (found.id, found.logprob, found.top, found.named)
+                yield Token(*rest)._replace(finish=told.finish)
+                if told.finish is not None:
+                    return
+        finally:
+            if not self.clock.ended:
+                self.cancel()
+
+    def begin(self, batch: Batch) -> Writing:
+        """By the computing thread: take it into the batch."""
+        self._writing = batch.add(self.ask)
+        if self._cancelled:
+            self._writing.cancel()
+        return self._writing
+
+    def hear(self, told: Told) -> None:
+        """On its event loop: something new about it."""
+        self._told.append(told)
+        self._news.set()
 
 
 class Runner:
-    """One engine thread for one model."""
+    """A model that writes many texts at once. `start` it inside an event loop, and `close` it."""
 
-    def __init__(self, model: "LanguageModel", *, slots: int, queue: int, budget: int) -> None:
-        from glassformer.server.lane import Lane
-
-        self.model, self.slots = model, slots
-        self._backend = model.backend
-        self.name = self._backend.name
-        self._lane = Lane(most=slots + queue)
-
-    async def start(self) -> None:
-        """Begin."""
-
-    async def close(self, grace: float) -> None:
-        """End."""
-        self._lane.close()
-
-    @property
-    def waiting(self) -> int:
-        """How many wait."""
-        return max(0, self._lane.jobs - 1)
-
-    @property
-    def running(self) -> int:
-        """How many run."""
-        return min(1, self._lane.jobs)
+    def __init__(self, model: LanguageModel, *, slots: int = 8, queue: int = 32, budget: int = 64) -> None:
+        """`queue` is how many may wait; `budget` how many tokens a step may read."""
+        self.model, self.backend, self.queue = model, model.backend, queue
+        self.name = self.backend.name
+        self.slots = slots if has_slots(self.backend) else 1
+        self._budget = budget
+        self._inbox: deque[Running] = deque()
+        self._live: dict[Writing, Running] = {}
+        self._change = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._work, name=f"runner of {model.name}", daemon=True)
 
     @property
     def cache_bytes(self) -> int:
-        """The memory of all slots."""
-        return self._backend.cache_size(self.slots, self._backend.context or 1024)
+        """What the cache of all slots takes."""
+        return self.backend.cache_size(self.slots, self.backend.context or 0)
+
+    @property
+    def running(self) -> int:
+        """How many texts are being written."""
+        return sum(not one.waits for one in list(self._live.values()))
+
+    @property
+    def waiting(self) -> int:
+        """How many texts wait for a slot."""
+        return len(self._inbox) + len(self._live) - self.running
+
+    async def start(self) -> None:
+        """Begin to compute."""
+        self._thread.start()
 
     def check(self, ask: Ask) -> None:
-        """Refuse what does not fit."""
-        check_prompts(self._backend, [ask.prompt], options=ask.options)
+        """Refuse a text that the model cannot continue."""
+        check_ask(self.backend, ask)
 
     def submit(self, ask: Ask) -> Running:
-        """Take a request on."""
-        from glassformer.server.lane import LaneRunning, written
-
-        running = LaneRunning()
-        self._lane.put(lambda: running.fill(written(self.model, self._backend, ask=ask, running=running)))
+        """Take a text on, if there is a place to wait."""
+        if self._closing:
+            raise stopping()
+        self.check(ask)
+        if self.waiting >= self.queue + self.slots - self.running:
+            raise QueueFull(f"{self.queue} requests are waiting already; try again later")
+        known = None if self.model.tokenizer is None else len(self.model.tokenizer)
+        asked = replace(ask, ends=ask.ends or self.model.ends, known=known)
+        running = Running(asked, asyncio.get_running_loop(), self._wake)
+        self._inbox.append(running)
+        self._wake()
         return running
+
+    async def close(self, grace: float = 30.0) -> None:
+        """Take nothing on, finish what is begun within so many seconds, cancel the rest, and end."""
+        self._closing = True
+        end = time.monotonic() + grace
+        while (self._inbox or self._live) and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+        for one in [*self._inbox, *self._live.values()]:
+            one.cancel()
+        self._wake()
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join)
+
+    def _wake(self) -> None:
+        with self._change:
+            self._change.notify()
+
+    def _work(self) -> None:
+        """The computing thread."""
+        slotted = self.backend if has_slots(self.backend) else None
+        batch: Batch = OneByOne(self.backend)
+        if slotted is not None:
+            batch = Slots(slotted, slots=self.slots, budget=self._budget)
+        while True:
+            with self._change:
+                while not self._inbox and not self._live and not self._closing:
+                    self._change.wait()
+            if not self._inbox and not self._live:
+                return
+            while self._inbox:
+                running = self._inbox.popleft()
+                self._live[running.begin(batch)] = running
+            self._spread(self._step(batch))
+
+    def _step(self, batch: Batch) -> list[Told]:
+        try:
+            told = batch.step()
+        except Exception as error:  # whatever it is: the server lives, and whoever waits is told
+            reason = error if isinstance(error, GlassError) else GlassError(f"a step failed: {error}")
+            told = batch.fail(reason)
+        now = time.monotonic()
+        for writing in batch.running:
+            clock = self._live[writing].clock
+            clock.admitted = clock.admitted or now
+        return told
+
+    def _spread(self, told: list[Told]) -> None:
+        """Tell every text its news, with one call for each event loop."""
+        now = time.monotonic()
+        loops: dict[asyncio.AbstractEventLoop, list[tuple[Running, Told]]] = {}
+        for one in told:
+            running = self._live[one.of]
+            clock = running.clock
+            clock.admitted = clock.admitted or now
+            clock.first = clock.first or now
+            if one.finish is not None or one.error is not None:
+                clock.ended = now
+                del self._live[one.of]
+            loops.setdefault(running.loop, []).append((running, one))
+        for loop, news in loops.items():
+            with contextlib.suppress(RuntimeError):  # it is closed: nobody listens any more
+                loop.call_soon_threadsafe(_hear, news)
+
+
+def _hear(news: list[tuple[Running, Told]]) -> None:
+    for running, told in news:
+        running.hear(told)

@@ -16,11 +16,13 @@ from glassformer.generation.stepper import is_piecewise
 from glassformer.tasks.backends import Backend
 from glassformer.tasks.completion import Completion
 from glassformer.tasks.model import Model, Prompt
+from glassformer.tasks.tags import purposes_of
 from glassformer.tokenizers import TextStream
 
 if TYPE_CHECKING:
     from glassformer.answers.edits import Edits
     from glassformer.answers.tokens import Top
+    from glassformer.tasks.summarize import Summary
 
 Pieces = Iterator[tuple[Completion, str]]
 # Given one of these, a user wants to draw, or to stop or slide as beams cannot: the model's own settings for
@@ -44,6 +46,11 @@ class LanguageModel(Model):
     """A model that continues text."""
 
     task: ClassVar[str] = "continue a text"
+
+    @property
+    def capabilities(self) -> frozenset[str]:
+        """What the model can do, and what the tags in its vocabulary add: `translates`, `summarizes`."""
+        return super().capabilities | purposes_of(self.tokenizer)
 
     def generate(self, prompt: Prompt = "", **options: Any) -> Completion:
         """Continue a prompt (text, or token ids); an empty one starts from `<|endoftext|>`.
@@ -70,6 +77,21 @@ class LanguageModel(Model):
         for _ in pieces:
             pass
         return completions
+
+    def summarize(self, text: str, *, zero_shot: bool = False, **options: Any) -> "Summary":
+        """Summarize a text, by a model that was trained to, or `zero_shot`, as GPT-2's paper did.
+
+        Options are those of `Options`. Of a text that is too long the beginning is read: see `.left_out`.
+        """
+        return self.summarize_many([text], zero_shot=zero_shot, **options)[0]
+
+    def summarize_many(
+        self, texts: Iterable[str], *, zero_shot: bool = False, **options: Any
+    ) -> "list[Summary]":
+        """Summarize several texts."""
+        from glassformer.tasks.summarize import summarize_many  # here: hardly ever needed
+
+        return summarize_many(self, list(texts), zero_shot=zero_shot, **options)
 
     def stream(self, prompt: Prompt = "", **options: Any) -> Stream:
         """Like `generate`, but iterate over the text while it is generated. Leave the loop to end it."""

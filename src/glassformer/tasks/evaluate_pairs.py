@@ -1,29 +1,44 @@
-"""Evaluate a model on sentence pairs: BLEU and chrF of what it writes, or the loss of the targets."""
+"""Evaluate a model on pairs: BLEU, chrF or ROUGE of what it writes, or the loss of the targets."""
 
+import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from glassformer.answers import ask
+from glassformer.data.batches import Batch
 from glassformer.data.pairs import Pair, Pairs, Rows, read_pairs
+from glassformer.data.sequences import Sequences
+from glassformer.data.sources import read_lines
 from glassformer.errors import InputError, counted
+from glassformer.tasks.decoder_translate import DecoderTranslator
 from glassformer.tasks.evaluate import Measurement
+from glassformer.tasks.rouge import mean_rouge
+from glassformer.tasks.summarize import encode_pair, first_sentences
 from glassformer.tasks.translate import Translator
 
 if TYPE_CHECKING:
     from glassformer.answers.ablation import HeadAblation
+    from glassformer.tasks.complete import LanguageModel
+    from glassformer.training.loop import Objective
 
-METRICS = ("bleu", "chrf")
+SACREBLEU = ("bleu", "chrf")
+METRICS = (*SACREBLEU, "rouge")
+ROUGE = "F-measure of rouge-score, without a stemmer, in percent"
 GROUP = 64  # sentences that are translated between two reports of progress
 ROWS = 16  # pairs whose loss is computed at once
 Progress = Callable[[int, int], object]
 
 
+def _silent(done: int, total: int) -> None:
+    """Progress that is not shown."""
+
+
 @dataclass(frozen=True)
 class Metric:
-    """A figure of sacrebleu, with the signature that others need to compare theirs with it."""
+    """A figure of sacrebleu or of ROUGE, with the signature that others need to compare theirs with it."""
 
     name: str
     score: float
@@ -41,34 +56,103 @@ def read_test_set(files: Sequence[str], *, first: int = 0, reverse: bool = False
     return [Pair(pair.target, pair.source) for pair in pairs] if reverse else pairs
 
 
+def read_references(files: Sequence[str], pairs: Sequence[Pair]) -> list[list[str]]:
+    """The texts that are right for each pair: its target, or all `references` that a line of .jsonl has."""
+    targets = [[pair.target] for pair in pairs]
+    if len(files) != 1 or ".jsonl" not in Path(files[0]).suffixes:
+        return targets
+    for number, line in enumerate(read_lines(Path(files[0])), 1):
+        if number > len(pairs):
+            break
+        found = json.loads(line).get("references")
+        if found is None:
+            continue
+        if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
+            raise InputError(f"{files[0]}, line {number}: references should be a list of texts")
+        targets[number - 1] = found
+    return targets
+
+
 def evaluate_translations(
     model: Translator,
     pairs: Sequence[Pair],
     *,
-    metrics: Sequence[str] = METRICS,
+    metrics: Sequence[str] = SACREBLEU,
     to: str | None = None,
     lowercase: bool = False,
-    progress: Progress = lambda done, total: None,
+    references: Sequence[Sequence[str]] | None = None,
+    progress: Progress = _silent,
     **options: Any,
 ) -> list[Metric]:
-    """Translate all sources, and compare with the targets; options are those of a translation.
+    """Translate all sources, and compare with the targets, or `references`; options as in a translation.
 
-    A source that does not fit the context is translated sentence by sentence.
+    A source that does not fit the context is translated sentence by sentence. ROUGE is for summaries: then it
+    is cut, and the first sentence of every source is measured beside.
     """
-    scorers = [scorer(name, lowercase=lowercase) for name in dict.fromkeys(metrics)]
-    _check(model, pairs, to=to, split=True)
+    scorers = _scorers(metrics, lowercase=lowercase)
+    cut = "rouge" in metrics
+    if not cut:
+        _check(model, pairs, to=to, split=True)
     written: list[str] = []
     for start in range(0, len(pairs), GROUP):
         sources = [pair.source for pair in pairs[start : start + GROUP]]
-        found = model.translate_many(sources, to=to, split=True, **options)
+        found = model.translate_many(sources, to=to, split=not cut, cut=cut, **options)
         written += [best.text for best, *_ in found]
         progress(len(written), len(pairs))
+    right = [[pair.target] for pair in pairs] if references is None else references
+    return _figures(written, right, scorers) + (_lead(pairs, right, scorers) if cut else [])
 
-    targets = [pair.target for pair in pairs]
+
+def evaluate_summaries(
+    lm: "LanguageModel",
+    pairs: Sequence[Pair],
+    *,
+    references: Sequence[Sequence[str]],
+    metrics: Sequence[str] = ("rouge",),
+    lowercase: bool = False,
+    progress: Progress = _silent,
+    **options: Any,
+) -> list[Metric]:
+    """Summarize all sources, and compare with the references; beside it, the first sentence of each source.
+
+    Options are those of a summary, `zero_shot` too.
+    """
+    scorers = _scorers(metrics, lowercase=lowercase)
+    sources = [pair.source for pair in pairs]
+    found = lm.summarize_many(sources, progress=progress, **options)
+    written = [one.text for one in found]
+    return _figures(written, references, scorers) + _lead(pairs, references, scorers)
+
+
+def _lead(
+    pairs: Sequence[Pair], references: Sequence[Sequence[str]], scorers: dict[str, Any]
+) -> list[Metric]:
+    """The figures of the first sentence of every source: the simplest summary."""
+    first = [first_sentences(pair.source) for pair in pairs]
+    return _figures(first, references, scorers, of="lead sentence, ")
+
+
+def _scorers(metrics: Sequence[str], *, lowercase: bool) -> dict[str, Any]:
+    """What computes each metric; ROUGE needs no library."""
+    for name in metrics:
+        if name not in METRICS:
+            raise InputError(f"metric {name!r} is none of {', '.join(METRICS)}")
+    return {name: None if name == "rouge" else scorer(name, lowercase=lowercase) for name in metrics}
+
+
+def _figures(
+    written: Sequence[str], references: Sequence[Sequence[str]], scorers: dict[str, Any], of: str = ""
+) -> list[Metric]:
     figures = []
-    for name, one in zip(dict.fromkeys(metrics), scorers, strict=True):
-        score = float(one.corpus_score(written, [targets]).score)
-        figures.append(Metric(name, score, str(one.get_signature()), len(pairs)))
+    for name, one in scorers.items():
+        if one is None:
+            most = max(map(len, references))
+            how = ROUGE if most == 1 else f"{ROUGE}; of up to {most} references the best"
+            scores = mean_rouge(written, references)
+            figures += [Metric(of + kind, 100 * score, how, len(written)) for kind, score in scores.items()]
+            continue
+        score = float(one.corpus_score(written, [[first for first, *_ in references]]).score)
+        figures.append(Metric(of + name, score, str(one.get_signature()), len(written)))
     return figures
 
 
@@ -103,8 +187,8 @@ def ablate_heads(
 
 def scorer(name: str, *, lowercase: bool = False) -> Any:
     """A metric of sacrebleu: `corpus_score(written, [targets])`, and `get_signature()` after it."""
-    if name not in METRICS:
-        raise InputError(f"metric {name!r} is none of {', '.join(METRICS)}")
+    if name not in SACREBLEU:
+        raise InputError(f"metric {name!r} is none of {', '.join(SACREBLEU)}")
     try:
         from sacrebleu.metrics.bleu import BLEU
         from sacrebleu.metrics.chrf import CHRF
@@ -114,13 +198,13 @@ def scorer(name: str, *, lowercase: bool = False) -> Any:
 
 
 def target_loss(
-    model: Translator,
+    model: "Translator | LanguageModel",
     pairs: Sequence[Pair],
     *,
     name: str,
     to: str | None = None,
     own: bool = False,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = _silent,
 ) -> Measurement:
     """The loss of every token of the targets, each behind the true ones before it: teacher forcing.
 
@@ -128,22 +212,15 @@ def target_loss(
     """
     import torch
 
-    from glassformer.training.forcing import free_running
-    from glassformer.training.objectives import target_token
-
-    objective = free_running if own else target_token
-
-    _check(model, pairs, to=to, split=False)
-    sources = Rows.of([model.encode_source(pair.source, to=to) for pair in pairs])
-    targets = Rows.of([model.encode_target(pair.target) for pair in pairs])
+    objective, batches = _scored(model, pairs, to=to, own=own)
     net = model.net
     nats, tokens, done = 0.0, 0, 0
-    for batch in Pairs(sources, targets, net.config.pad).in_order(batch=ROWS):
+    for batch in batches:
         tensors = {key: torch.as_tensor(array, device=net.device) for key, array in batch.arrays.items()}
         with model.lock, torch.inference_mode():
             nats += float(objective(net, tensors))
         tokens += batch.count
-        done += len(batch.arrays["target"])
+        done += len(batch.arrays["mask"])
         progress(done, len(pairs))
 
     loss = nats / tokens
@@ -154,6 +231,36 @@ def target_loss(
         f"{counted(len(pairs), 'pair')}; every token of a target and its end, behind the source and {before}"
     )
     return Measurement(name, protocol, tokens, loss, math.exp(min(loss, 700.0)))
+
+
+def _scored(
+    model: "Translator | LanguageModel", pairs: Sequence[Pair], *, to: str | None, own: bool
+) -> "tuple[Objective, Iterator[Batch]]":
+    """What computes the loss of the targets, and the pairs as it wants them."""
+    from glassformer.training.forcing import free_running
+    from glassformer.training.objectives import next_token, target_token
+
+    if isinstance(model, Translator) and not isinstance(model, DecoderTranslator):
+        _check(model, pairs, to=to, split=False)
+        sources = Rows.of([model.encode_source(pair.source, to=to) for pair in pairs])
+        targets = Rows.of([model.encode_target(pair.target) for pair in pairs])
+        batches = Pairs(sources, targets, model.net.config.pad).in_order(batch=ROWS)
+        return free_running if own else target_token, batches
+
+    if own:
+        raise InputError(
+            "drift: is measured of encoder-decoders, whose targets are read apart from their sources"
+        )
+    rows = []
+    for number, pair in enumerate(pairs, 1):
+        try:
+            if isinstance(model, DecoderTranslator):
+                rows.append(model.encode_pair(pair, to=to))
+            else:
+                rows.append(encode_pair(model, pair))
+        except InputError as error:
+            raise InputError(f"pair {number}: {error}") from None
+    return next_token, Sequences.of(rows, pad=0).in_order(batch=ROWS)
 
 
 def _check(model: Translator, pairs: Sequence[Pair], *, to: str | None, split: bool) -> None:

@@ -8,7 +8,9 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from glassformer.hub.families import Family, family
+from glassformer.errors import InputError
+from glassformer.hub.families import Family
+from glassformer.hub.families import family as find_family
 from glassformer.hub.folder import outline
 from glassformer.hub.locate import locate
 from glassformer.tasks.load import base_of
@@ -54,17 +56,25 @@ class Job(Protocol):
         """The same job after the recipe was settled (precision)."""
 
 
-# What a family learns -> the class of its job. To add one: a class with `prepare`, and a line here.
+# What a family learns, or the task of a decoder -> the class of its job. To add one: a class with `prepare`,
+# and a line here.
 JOBS = {
     "next_token": "glassformer.tasks.language_modeling.LanguageModeling",
     "target_token": "glassformer.tasks.translation.Translation",
     "labels": "glassformer.tasks.labeling.Labeling",
+    "translate": "glassformer.tasks.tagged_pairs.TaggedPairs",
+    "summarize": "glassformer.tasks.tagged_pairs.TaggedPairs",
 }
 
 
 def prepare_job(recipe: Recipe, out: Path, *, offline: bool, progress: Progress) -> Job:
     """The job of a recipe, with its data prepared."""
-    module, _, name = JOBS[family_of_recipe(recipe, offline=offline).objective].rpartition(".")
+    family = family_of_recipe(recipe, offline=offline)
+    if recipe.task and family.objective != "next_token":
+        raise InputError(
+            f"task {recipe.task}: {recipe.model.base} is no decoder but a {family.title}, which has its own"
+        )
+    module, _, name = JOBS[recipe.task or family.objective].rpartition(".")
     kind = getattr(import_module(module), name)
     job: Job = kind.prepare(recipe, out, offline=offline, progress=progress)
     return job
@@ -73,7 +83,7 @@ def prepare_job(recipe: Recipe, out: Path, *, offline: bool, progress: Progress)
 def family_of_recipe(recipe: Recipe, *, offline: bool = False) -> Family:
     """The family of the model that a recipe trains: that of its base, or the kind that it names."""
     if not recipe.model.base:
-        return family(recipe.model.kind)
+        return find_family(recipe.model.kind)
     folder = base_of(locate(recipe.model.base, offline=offline), offline=offline)
     model, _, _ = outline(folder)
-    return family(model.kind)
+    return find_family(model.kind)

@@ -17,6 +17,7 @@ from glassformer.hub.generation_config import read_generation_config
 from glassformer.hub.locate import as_path, locate
 from glassformer.hub.vocabulary import folder_tokenizer
 from glassformer.tasks.backends import bits_named, wants_native
+from glassformer.tasks.tags import purposes_of
 from glassformer.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
 # can be looked into. To add a handle: a line here.
 HANDLES = {
     frozenset({"writes"}): "glassformer.tasks.complete.LanguageModel",
+    frozenset({"writes", "translates"}): "glassformer.tasks.decoder_translate.DecoderTranslator",
     frozenset({"writes", "source"}): "glassformer.tasks.translate.Translator",
     frozenset({"labels"}): "glassformer.tasks.label.Labeler",
 }
-PURPOSES = frozenset({"writes", "source", "encodes", "labels", "draws"})  # others say how a model computes
+# Others say how a model computes, or are offered by every language model.
+PURPOSES = frozenset({"writes", "translates", "source", "encodes", "labels", "draws"})
 LARGE = 300_000_000  # bytes of a model whose quantization takes long enough for a message
 
 
@@ -73,19 +76,22 @@ def load(
             return _native_handle(str(name), folder, *found, offline=offline)
         if engine == "native":
             raise InputError(f"{name}: {reason}; use --engine torch")
-        if loaded.model.capabilities & PURPOSES == {"writes"}:  # of other models nobody expects it
+        if loaded.family.objective == "next_token":  # no encoder-decoder is expected to run natively
             warn(f"{name}: {reason}; torch is used instead")
     settings, ends = _generation(base)
-    handle = handle_for(loaded.model.capabilities)
+    handle = handle_for(loaded.model.capabilities, loaded.tokenizer)
     return handle(loaded.model, loaded.tokenizer, name=str(name), settings=settings, ends=ends)
 
 
-def handle_for(capabilities: frozenset[str]) -> "type[LanguageModel]":
-    """The class of the handle of a model with these capabilities."""
-    path = HANDLES.get(capabilities & PURPOSES, "glassformer.tasks.model.Model")
+def handle_for(capabilities: frozenset[str], tokenizer: Tokenizer | None = None) -> "type[LanguageModel]":
+    """The class of the handle of a model with these capabilities, and of a decoder with these tags."""
+    found = capabilities & PURPOSES
+    if found == {"writes"}:
+        found |= purposes_of(tokenizer) & PURPOSES
+    path = HANDLES.get(found, "glassformer.tasks.model.Model")
     module, _, name = path.rpartition(".")
-    found: type[LanguageModel] = getattr(import_module(module), name)
-    return found
+    handle: type[LanguageModel] = getattr(import_module(module), name)
+    return handle
 
 
 def _native_handle(
@@ -97,7 +103,7 @@ def _native_handle(
         return load_torch(folder, offline=offline).model
 
     engine = native.Engine(kept.config, kept.arrays)
-    handle = handle_for(engine.capabilities)
+    handle = handle_for(engine.capabilities, tokenizer)
     return handle(None, tokenizer, name=name, engine=engine, make=make, settings=settings, ends=ends)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from glassformer.answers.edits import Edits, Sweep
     from glassformer.answers.neurons import Examples, Promotes
     from glassformer.answers.tokens import Embedding, Merges, Tokens
-    from glassformer.answers.training import TrainingRows, Update
+    from glassformer.answers.training import PairRows, TrainingRows, Update
     from glassformer.engine.native import Engine
     from glassformer.explain.edits import EditSession
     from glassformer.explain.reading import Reading
@@ -44,6 +44,7 @@ class Model:
     """
 
     task: ClassVar[str] = "be looked into"  # what this handle is for, after "cannot"
+    made_by: ClassVar[str] = ""  # the command that makes a model for it, as the end of a sentence
 
     def __init__(
         self,
@@ -109,7 +110,8 @@ class Model:
         if isinstance(self, handle):
             return self
         known = ", ".join(sorted(self.capabilities))
-        raise InputError(f"{self.name} cannot {handle.task}; its capabilities are: {known}")
+        made_by = f"; {handle.made_by}" if handle.made_by else ""
+        raise InputError(f"{self.name} cannot {handle.task}; its capabilities are: {known}{made_by}")
 
     # What computes.
 
@@ -402,6 +404,14 @@ class Model:
         """The rows of features and label that a text becomes for training."""
         how = {"window": window, "model": self.name}
         return cast("TrainingRows", ask("training_rows", self._vocabulary(), text, **how))
+
+    def pair_rows(self, pairs: Sequence[tuple[str, str]], *, to: str | None = None) -> "PairRows":
+        """Pairs of source and target as a decoder learns them: one sequence each, with a tag between."""
+        from glassformer.tasks.tags import tag_for
+
+        vocabulary = self._vocabulary()
+        how = {"tag": tag_for(vocabulary, to), "model": self.name}
+        return cast("PairRows", ask("pair_rows", vocabulary, pairs, **how))
 
     def update(self, text: Prompt, *, lr: float = 0.001, k: int = 5) -> "Update":
         """One training step toward the last token of a text, on a copy: the model itself is not changed."""

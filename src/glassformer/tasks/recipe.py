@@ -25,6 +25,13 @@ NOT_KEYS = {"vocab", "neurons", "activation", "norm_eps", "tied", "source_vocab"
 NOT_KEYS |= {"layout", "scaled", "head_bias", "labels"}
 
 
+# What sections of [text] that have pairs say of their keys.
+PAIRS = "One file of pairs (.tsv, or .jsonl with source and target), or two files, line by line; also .gz."
+VALIDATION = "The pairs to evaluate on, in the same form; none: some are held out."
+HELD_OUT = "Share of the pairs to hold out for evaluation, such that no sentence is on both sides."
+TASK = "What a decoder learns from pairs: translate or summarize."
+
+
 @dataclass(frozen=True, kw_only=True)
 class Text:
     """What to learn from."""
@@ -42,20 +49,19 @@ class Text:
     aligned: bool = option(False, "Begin rows where documents begin; only those longer than a row are cut.")
     tokenizer: str = option("", "A model whose vocabulary to use; none: learn a new one from the text.")
     vocab: int = option(2048, "Size of a new vocabulary; 257 is one token a byte.")
+    task: str = option("", "translate or summarize, from pairs; none: continue a text.")
+
+    def __post_init__(self) -> None:
+        _check_task(self.task, ("",))
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairedText:
     """What to learn from: sentences and their translations, or other texts that belong together."""
 
-    data: Strings = option(
-        (),
-        "One file of pairs (.tsv, or .jsonl with source and target), or two files, line by line; also .gz.",
-    )
-    validation: Strings = option((), "The pairs to evaluate on, in the same form; none: some are held out.")
-    held_out: float = option(
-        0.02, "Share of the pairs to hold out for evaluation, such that no sentence is on both sides."
-    )
+    data: Strings = option((), PAIRS)
+    validation: Strings = option((), VALIDATION)
+    held_out: float = option(0.02, HELD_OUT)
     languages: Strings = option(
         (), "The languages of source and target, such as de, en: a tag before the source says the direction."
     )
@@ -70,16 +76,67 @@ class PairedText:
     )
 
     def __post_init__(self) -> None:
-        if self.both_ways and len(self.languages) != 2:
-            raise InputError("both_ways needs languages: that of the source and that of the target")
-        if len(self.languages) not in (0, 2):
-            raise InputError(
-                f"languages are two, that of the source and that of the target, not {len(self.languages)}"
-            )
+        _check_languages(self)
         if self.vocabularies not in ("joint", "separate"):
             raise InputError(f"vocabularies {self.vocabularies!r} is none of joint, separate")
         if self.vocabularies == "separate" and self.both_ways:
             raise InputError("both_ways needs joint vocabularies: each side has sentences of both languages")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslatedText:
+    """What a decoder learns to translate from: a pair is one sequence, source, tag of a language, target."""
+
+    task: str = option("translate", TASK)
+    data: Strings = option((), PAIRS)
+    validation: Strings = option((), VALIDATION)
+    held_out: float = option(0.02, HELD_OUT)
+    languages: Strings = option((), "The languages of source and target, such as de, en: the target's tag.")
+    both_ways: bool = option(False, "Learn both directions, each with its tag.")
+    longest: int = option(
+        100, "Tokens of a source or a target, above which a pair is left out of the training."
+    )
+    tokenizer: str = option("", "A model whose vocabulary to use; none: learn a new one from the pairs.")
+    vocab: int = option(8000, "Size of a new vocabulary.")
+
+    def __post_init__(self) -> None:
+        _check_task(self.task, ("translate",))
+        _check_languages(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummarizedText:
+    """What a decoder learns to summarize from: a pair is one sequence, text, tag, summary."""
+
+    task: str = option("summarize", TASK)
+    data: Strings = option((), PAIRS)
+    validation: Strings = option((), VALIDATION)
+    held_out: float = option(0.05, HELD_OUT)
+    room: int = option(
+        64, "Tokens for a summary: a longer one is cut, and so is a text to what they leave of the context."
+    )
+    tokenizer: str = option("", "A model whose vocabulary to use; none: learn a new one from the pairs.")
+    vocab: int = option(8000, "Size of a new vocabulary.")
+
+    def __post_init__(self) -> None:
+        _check_task(self.task, ("summarize",))
+        if self.room < 1:
+            raise InputError(f"room must be at least 1, not {self.room}")
+
+
+def _check_task(task: str, right: Strings) -> None:
+    """The keys of [text] depend on its task: a section has one of those that it is for."""
+    if task not in right:
+        raise InputError(f"task {task!r} has other keys than this section; name it in [text] of a recipe")
+
+
+def _check_languages(text: Any) -> None:
+    if text.both_ways and len(text.languages) != 2:
+        raise InputError("both_ways needs languages: that of the source and that of the target")
+    if len(text.languages) not in (0, 2):
+        raise InputError(
+            f"languages are two, that of the source and that of the target, not {len(text.languages)}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,12 +204,15 @@ class Show:
     tensorboard: bool = option(True, "Also write TensorBoard files, if it is installed.")
 
 
+TextSection = Text | PairedText | TranslatedText | SummarizedText | LabeledText
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """A whole training. `model` is a `Shape`, or for another kind than gpt2 the section of `shape_of`."""
 
     about: str = ""
-    text: Text | PairedText | LabeledText = field(default_factory=Text)  # as the kind of model has it
+    text: TextSection = field(default_factory=Text)  # as the kind of model and its task have it
     model: ModelSection = field(default_factory=Shape)
     lora: Lora = field(default_factory=Lora)
     train: Hyperparameters = field(default_factory=Hyperparameters)
@@ -177,8 +237,10 @@ class Recipe:
         """A recipe from plain data; an unknown key or a value of another type is an error."""
         model = values.get("model")
         kind = model.get("kind", DEFAULT_KIND) if isinstance(model, dict) else DEFAULT_KIND
+        text = values.get("text")
+        task = text.get("task", "") if isinstance(text, dict) else ""
         try:
-            sections = sections_of(_checked(kind, str, "kind"))
+            sections = sections_of(_checked(kind, str, "kind"), _checked(task, str, "task"))
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
 
@@ -196,14 +258,22 @@ class Recipe:
 
     @property
     def sections(self) -> dict[str, Any]:
-        """Section -> its dataclass, with the keys of this recipe's kind of model."""
-        return sections_of(self.model.kind)
+        """Section -> its dataclass, with the keys of this recipe's kind of model and of its task."""
+        return sections_of(self.model.kind, self.task)
+
+    @property
+    def task(self) -> str:
+        """What a decoder learns from pairs; empty where a family's own objective says what is learned."""
+        return str(getattr(self.text, "task", ""))
 
     def changed(self, **flags: Any) -> "Recipe":
         """The recipe with some keys changed, whichever section they are in."""
         recipe = self
-        if "kind" in flags:
-            recipe = recipe._with_kind(_checked(flags.pop("kind"), str, "kind"))
+        if "kind" in flags or "task" in flags:
+            kind = _checked(flags.pop("kind", self.model.kind), str, "kind")
+            kept = self.task if objective_of(kind) == "next_token" else ""
+            task = _checked(flags.pop("task", kept), str, "task")
+            recipe = recipe._with_kind(kind, task)
 
         homes = flag_homes(recipe.sections)
         changes: dict[str, dict[str, Any]] = {}
@@ -219,12 +289,13 @@ class Recipe:
         }
         return dataclasses.replace(recipe, **updated)
 
-    def _with_kind(self, kind: str) -> "Recipe":
-        """The recipe for another kind of model: what was set stays where both kinds have the key."""
-        sections = sections_of(kind)
+    def _with_kind(self, kind: str, task: str) -> "Recipe":
+        """The recipe for another kind of model or task: what was set stays where both have the key."""
+        sections = sections_of(kind, task)
         model, text = sections["model"], sections["text"]
         kept = model(**_common(self.model, model) | {"kind": kind})
-        return dataclasses.replace(self, model=kept, text=text(**_common(self.text, text)))
+        read = {key: value for key, value in _common(self.text, text).items() if key != "task"}
+        return dataclasses.replace(self, model=kept, text=text(**read))
 
     def to_toml(self, *, always: Collection[str] = ()) -> str:
         """The file of a recipe: what differs from the defaults, and keys that are `always` written."""
@@ -258,14 +329,27 @@ TEXTS: dict[str, Any] = {
     "target_token": PairedText,
     "labels": LabeledText,
 }  # what a family learns -> its section; else Text
+# The tasks of a decoder -> the [text]. To add one: a section, and a line in JOBS of `jobs.py`.
+TASKS: dict[str, Any] = {"translate": TranslatedText, "summarize": SummarizedText}
 OLD_NAMES = {"watch": "evaluation"}  # sections of recipes that an earlier version wrote
 
 
-def sections_of(kind: str) -> dict[str, Any]:
-    """Section -> its dataclass, for a recipe of one kind of model."""
+def sections_of(kind: str, task: str = "") -> dict[str, Any]:
+    """Section -> its dataclass, for a recipe of one kind of model; a decoder may have a task."""
     objective, shape = objective_of(kind), shape_of(kind)
     also = {"inputs": DecoderInputs} if objective == "target_token" else {}
-    return SECTIONS | {"text": TEXTS.get(objective, Text), "model": shape} | also
+    text = TEXTS.get(objective, Text)
+    if task:
+        text = _text_of_task(kind, task, objective)
+    return SECTIONS | {"text": text, "model": shape} | also
+
+
+def _text_of_task(kind: str, task: str, objective: str) -> Any:
+    if task not in TASKS:
+        raise InputError(f"task {task[:40]!r} is none of {', '.join(TASKS)}")
+    if objective != "next_token":
+        raise InputError(f"task {task}: is for decoders, such as gpt2; kind {kind} has its own objective")
+    return TASKS[task]
 
 
 def objective_of(kind: str) -> str:
@@ -316,6 +400,11 @@ def kind_with(flag: str) -> str | None:
     return next((kind for kind in FAMILIES if flag in flag_homes(sections_of(kind))), None)
 
 
+def task_with(flag: str) -> str | None:
+    """The first task of a decoder whose recipes have a flag; None if no task has it."""
+    return next((task for task, text in TASKS.items() if flag in hints(text)), None)
+
+
 def hints(kind: Any) -> dict[str, Any]:
     """The keys of a section, and the type of each."""
     return get_type_hints(kind)
@@ -358,8 +447,8 @@ def _unknown_flag(flag: str, sections: dict[str, Any]) -> str:
 
 
 def _usual(one: Any) -> Any:
-    """The value of a key that a recipe does not name."""
-    return DEFAULT_KIND if one.name == "kind" else one.default
+    """The value of a key that a recipe does not name: of kind and task, those that decide its other keys."""
+    return {"kind": DEFAULT_KIND, "task": ""}.get(one.name, one.default)
 
 
 def _checked(value: Any, kind: Any, where: str) -> Any:

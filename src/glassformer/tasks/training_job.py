@@ -137,9 +137,12 @@ class TrainingJob:
 
 def _portable(recipe: Recipe) -> Recipe:
     """A recipe without the folders of this machine: a card may be published."""
-    data = [Path(source).name for source in recipe.text.data]
     base = recipe.model.base
-    return recipe.changed(data=data, base=Path(base).name if Path(base).is_absolute() else base)
+    named: dict[str, Any] = {"base": Path(base).name if Path(base).is_absolute() else base}
+    for key in ("data", "validation"):
+        if hasattr(recipe.text, key):
+            named[key] = [Path(source).name for source in getattr(recipe.text, key)]
+    return recipe.changed(**named)
 
 
 def named_vocabulary(name: str, *, offline: bool) -> Tokenizer:

@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from glassformer.errors import InputError
-from glassformer.generation.beam import beam_search
-from glassformer.generation.decode import generate
 from glassformer.generation.options import Options
 from glassformer.tasks.model import Model
+from glassformer.tasks.tags import tag
 from glassformer.tasks.translated import Translated
+from glassformer.tasks.writing import Target, write_targets
 from glassformer.tokenizers.tokenizer import source_tokenizer
 
 if TYPE_CHECKING:
@@ -29,15 +29,13 @@ SENTENCE = re.compile(r"(?<=[.!?…])\s+")  # where one sentence ends and anothe
 BATCH = 32  # sentences that are translated together
 
 
-def tag(language: str) -> str:
-    """The token before a source that says into which language it is translated."""
-    return f"<to-{language}>"
-
-
 class Translator(Model):
     """A model that translates a text, or writes another target from a source."""
 
     task: ClassVar[str] = "translate a text"
+    made_by: ClassVar[str] = (
+        "`glass train --kind transformer --data PAIRS` makes one that can, and so does --task translate"
+    )
 
     @property
     def languages(self) -> list[str]:
@@ -68,21 +66,24 @@ class Translator(Model):
         to: str | None = None,
         split: bool = False,
         edits: "Edits | None" = None,
+        cut: bool = False,
         **options: Any,
     ) -> list[list[Translated]]:
         """Translate several texts; of each the `num_return_sequences` best translations.
 
-        With `split`, a text that is longer than the context is translated sentence by sentence.
+        With `split`, a text that is longer than the context is translated sentence by sentence; with `cut`,
+        its beginning alone, as suits a summary.
         """
         texts = list(texts)
         parts = [self.sentences(text, to=to) if split else [text] for text in texts]
         each = [part for several in parts for part in several]
-        chosen = self.options(**options)
+        chosen = self.translation_options(**options)
+        sources = [self.encode_source(part, to=to, cut=cut) for part in each]
         session = None if edits is None else self._session(edits, read=partial(self.reading_of, to=to))
-        found = iter(self._translate_each(each, to, options=chosen, session=session))
+        found = iter(self._translate_each(each, sources, options=chosen, session=session))
         if session is not None:
             session.finish()
-        how = {"to": to, "split": split, **options}
+        how = {"to": to, "split": split, "cut": cut, **options}
         return [
             [replace(one, how=how) for one in _joined(text, [next(found) for _ in several])]
             for text, several in zip(texts, parts, strict=True)
@@ -105,10 +106,14 @@ class Translator(Model):
         return self.translate(text, to=to, num_beams=1, num_return_sequences=1, do_sample=False).reading()
 
     def _translate_each(
-        self, texts: Sequence[str], to: str | None, *, options: Options, session: "EditSession | None"
+        self,
+        texts: Sequence[str],
+        sources: Sequence[list[int]],
+        *,
+        options: Options,
+        session: "EditSession | None",
     ) -> list[list[Translated]]:
         """Translate texts that fit the context."""
-        sources = [self.encode_source(text, to=to) for text in texts]
         found: list[list[Translated]] = [[] for _ in texts]
         # Those of similar lengths together, so that little of a batch is padding.
         order = sorted(range(len(texts)), key=lambda number: len(sources[number]))
@@ -116,12 +121,18 @@ class Translator(Model):
             group = order[start : start + BATCH]
             written = self._write([sources[number] for number in group], options, session)
             for number, answers in zip(group, written, strict=True):
-                text, source = texts[number], sources[number]
+                about = texts[number], sources[number]
                 found[number] = [
-                    Translated(text, self.text_of(tokens), source, tokens, score, finish, self, session)
-                    for tokens, score, finish in answers
+                    self._translated(*about, target=target, session=session) for target in answers
                 ]
         return found
+
+    def _translated(
+        self, text: str, source: list[int], *, target: Target, session: "EditSession | None"
+    ) -> Translated:
+        """What was written from a source, as a result that can be asked."""
+        tokens, score, finish = target
+        return Translated(text, self.text_of(tokens), source, tokens, score, finish, self, session)
 
     def ablate_heads(
         self,
@@ -144,6 +155,10 @@ class Translator(Model):
 
     def options(self, **given: Any) -> Options:
         """The options of a translation: what is given, else the model's own, else 4 beams."""
+        return self.translation_options(**given)
+
+    def translation_options(self, **given: Any) -> Options:
+        """The same, under a name that a model has which also continues text, with options of its own."""
         usual = {"num_beams": 4, "do_sample": False, "max_new_tokens": 128}
         return Options(**usual | self.settings | given)
 
@@ -153,17 +168,21 @@ class Translator(Model):
             return [text]
         return [one for one in SENTENCE.split(text.strip()) if one]
 
-    def encode_source(self, text: str, *, to: str | None = None) -> list[int]:
-        """A source as token ids: the tag of a language, the text, the end token."""
+    def encode_source(self, text: str, *, to: str | None = None, cut: bool = False) -> list[int]:
+        """A source as token ids: the tag of a language, the text, the end token; it may be `cut` to fit."""
         if not text.strip():
             raise InputError("there is nothing to translate: the text is empty")
         ids = self._source_ids(text, to)
-        if excess := self._excess(ids):
-            raise InputError(
-                f"the text has {len(ids):,} tokens, {excess:,} more than the model's context of"
-                f" {len(ids) - excess:,}; shorten it, or split it into sentences (split)"
-            )
-        return ids
+        excess = self._excess(ids)
+        if excess and not cut:
+            raise self._too_long(ids, excess)
+        return [*ids[: -1 - excess], ids[-1]]  # what is cut is before the last token, an end or a tag
+
+    def _too_long(self, ids: Sequence[int], excess: int) -> InputError:
+        return InputError(
+            f"the text has {len(ids):,} tokens, {excess:,} more than the model's context of"
+            f" {len(ids) - excess:,}; shorten it, or split it into sentences (split)"
+        )
 
     def encode_target(self, text: str) -> list[int]:
         """A target as token ids: the start token, the text, the end token."""
@@ -206,26 +225,17 @@ class Translator(Model):
 
     def _write(
         self, sources: Sequence[Sequence[int]], options: Options, session: "EditSession | None"
-    ) -> list[list[tuple[list[int], float, str]]]:
-        """Tokens, score and end of the best targets of each source."""
+    ) -> list[list[Target]]:
+        """The best targets of each source."""
         net = self._load()
         backend = self._torch_backend(net.given(sources), session=session)
         prompts = [[net.config.start]] * len(sources)
-        how: dict[str, Any] = {"options": options, "ends": self.ends, "forbidden": {net.config.pad}}
-        if options.num_beams > 1:
-            beams = beam_search(backend, prompts, **how)
-            return [[(list(beam.tokens), beam.score, beam.finish) for beam in found] for found in beams]
+        return write_targets(backend, prompts, options=options, ends=self.ends, forbidden=self.never_written)
 
-        each = options.num_return_sequences
-        rows: list[tuple[list[int], float, str]] = [([], 0.0, "") for _ in range(each * len(sources))]
-        for event in generate(backend, prompts, **how):
-            at = event.prompt * each + event.choice
-            tokens, score, _ = rows[at]
-            if event.token is not None and event.logprob is not None:
-                rows[at] = ([*tokens, event.token], score + event.logprob, "")
-            if event.finish is not None:
-                rows[at] = (*rows[at][:2], event.finish)
-        return [rows[start : start + each] for start in range(0, len(rows), each)]
+    @property
+    def never_written(self) -> frozenset[int]:
+        """The tokens that are no part of any translation."""
+        return frozenset({self._load().config.pad})
 
 
 def _joined(text: str, parts: Sequence[list[Translated]]) -> list[Translated]:
@@ -234,7 +244,7 @@ def _joined(text: str, parts: Sequence[list[Translated]]) -> list[Translated]:
         return parts[0]
     joined = []
     for chosen in zip(*parts, strict=True):
-        whole = Translated(
+        whole = type(chosen[0])(
             source=text,
             text=" ".join(one.text.strip() for one in chosen),
             source_tokens=[id for one in chosen for id in one.source_tokens],

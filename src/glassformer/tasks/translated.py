@@ -84,12 +84,11 @@ class Translated(Explained):
 
     def beams(self, num_beams: int = 2, **options: Any) -> "Beams":
         """The search for a translation of the source, as a tree; options are those of `translate`."""
-        net = self.model.net
         found: Beams = self._ask(
             "beams",
-            options=self.model.options(**options | {"num_beams": num_beams}),
+            options=self.model.translation_options(**options | {"num_beams": num_beams}),
             ends=self.model.ends,
-            forbidden={net.config.pad},
+            forbidden=self.model.never_written,
         )
         return found
 
@@ -129,7 +128,8 @@ class Translated(Explained):
         """
         text, then = self._text(), self._then
         if target is not None:
-            text, then = replace(text, ids=[*text.ids[:1], *self.model.encode(target)]), min(self.model.ends)
+            given = text.ids[: text.prompt]
+            text, then = replace(text, ids=[*given, *self.model.encode(target)]), min(self.model.ends)
         words = [token for word in also for token in self.model.encode(word)]
         with self.replaying():
             return cast("Targets", ask("targets", text, vocabulary=words, then=then, seed=seed))
@@ -167,3 +167,15 @@ class Translated(Explained):
 
         ids = [self.model.net.config.start, *self.tokens]
         return Text(self.model, ids, 1, source=self.source_tokens)
+
+
+class TranslatedByDecoder(Translated):
+    """A translation that was written behind its source and a tag, as one sequence.
+
+    Positions count over both: the source from 0 on, its tag, the translation.
+    """
+
+    def _text(self) -> "Text":
+        from glassformer.answers.answer import Text  # here: translating needs no answers, and starts faster
+
+        return Text(self.model, [*self.source_tokens, *self.tokens], len(self.source_tokens))

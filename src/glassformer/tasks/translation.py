@@ -17,9 +17,10 @@ from glassformer.hub.locate import locate
 from glassformer.tasks.evaluate import CARD_DIGITS
 from glassformer.tasks.jobs import Progress
 from glassformer.tasks.load import base_of
-from glassformer.tasks.recipe import PairedText, Recipe
+from glassformer.tasks.recipe import PairedText, Recipe, SummarizedText, TranslatedText
+from glassformer.tasks.tags import tag
 from glassformer.tasks.training_job import TrainingJob, named_vocabulary, own_vocabulary
-from glassformer.tasks.translate import Translator, tag
+from glassformer.tasks.translate import Translator
 from glassformer.tokenizers import Tokenizer
 from glassformer.tokenizers.tokenizer import source_tokenizer
 from glassformer.tokenizers.train import PADDING, train_separate_tokenizers
@@ -52,7 +53,7 @@ class Translation(TrainingJob):
         """Read the pairs, find or learn the vocabulary, and tokenize them."""
         _check_forcing(recipe)
         text = _section(recipe)
-        learn, held = _read(text)
+        learn, held = read_divided(text)
         hashes = tuple(hash_file(Path(file))[:CARD_DIGITS] for file in text.data)
         tokenizer = _vocabulary(recipe, learn, out=out, offline=offline, progress=progress)
         fill = _fill(recipe, tokenizer, offline=offline)
@@ -232,7 +233,7 @@ def _written(text: PairedText) -> tuple[str, ...]:
     return text.languages if text.both_ways else text.languages[1:]
 
 
-def _read(text: PairedText) -> tuple[list[Pair], list[Pair]]:
+def read_divided(text: PairedText | TranslatedText | SummarizedText) -> tuple[list[Pair], list[Pair]]:
     """The pairs to learn from, and those held out."""
     pairs = read_pairs([Path(file) for file in text.data])
     if text.validation:

@@ -98,12 +98,29 @@ class BPE:
                 watched += self._watch_plain(piece)
         return watched
 
+    def with_special(self, tokens: Sequence[str]) -> "BPE":
+        """The same vocabulary with more special tokens behind it; one that it has stays as it is."""
+        new = [token for token in dict.fromkeys(tokens) if token not in self.special]
+        added = {token: len(self) + place for place, token in enumerate(new)}
+        special = self.special | added
+        grown = type(self)(self._ids | special, self.merges, special=special, **self._how())
+        grown.end_token = self.end_token
+        return grown
+
+    def _how(self) -> dict[str, Any]:
+        """The settings of its kind, beside vocabulary, merges and special tokens."""
+        return {}
+
     def to_json(self) -> str:
         """The content of a `tokenizer.json` that the `tokenizers` and `transformers` libraries load."""
         return str(self._fast.to_str(pretty=False))
 
     def bytes_of(self, id: int, after: int | None = None) -> bytes:
         """The bytes that a token adds to a text behind the token `after` (None: at the start of a text)."""
+        raise NotImplementedError
+
+    def shown(self, symbols: str) -> str:
+        """The symbols of a vocabulary file as text for people."""
         raise NotImplementedError
 
     def _encode_plain(self, text: str) -> list[int]:
@@ -149,6 +166,9 @@ class ByteBPE(BPE):
         self.prefix_space = prefix_space
         self._bytes: dict[int, bytes] = {}  # of the tokens that were asked for
         super().__init__(vocab, merges, **how)
+
+    def _how(self) -> dict[str, Any]:
+        return {"prefix_space": self.prefix_space}
 
     def bytes_of(self, id: int, after: int | None = None) -> bytes:
         """The bytes of one token, whichever token it follows."""

@@ -1,0 +1,168 @@
+"""The thread that computes: many texts at once, each as alone; who leaves, fails or comes too late hurts nobody."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from serving import tiny_model
+
+import glassformer as gf
+from glassformer.engine import native
+from glassformer.errors import GlassError, InputError
+from glassformer.generation.decode import generate
+from glassformer.generation.options import Options
+from glassformer.server.errors import ApiError, QueueFull
+from glassformer.server.runner import Ask, Runner, Running, Token
+from glassformer.tasks.complete import LanguageModel
+
+pytestmark = pytest.mark.skipif(not native.ways(), reason="the native engine was not built")
+MODEL = gf.load("storyteller")  # the native engine: texts share it
+
+
+def ask(number: int, **changes: Any) -> Ask:
+    """A text that differs by its number."""
+    options = Options(max_new_tokens=3 + number % 9, temperature=1.0, seed=number, prompt_lookup_num_tokens=0)
+    return Ask(**{"prompt": [1 + number % 7, 5, 9], "options": options} | changes)
+
+
+def endless() -> Ask:
+    never = dict.fromkeys(MODEL.ends, -100.0)
+    return ask(0, options=Options(max_new_tokens=500, logit_bias=never, prompt_lookup_num_tokens=0))
+
+
+def alone(model: LanguageModel, one: Ask) -> list[tuple[int | None, float | None]]:
+    events = generate(
+        model.backend, [one.prompt], options=one.options, ends=model.ends, known=len(model.tokenizer or "")
+    )
+    return [(event.token, event.logprob) for event in events if event.token is not None]
+
+
+async def written(running: Running) -> list[Token]:
+    return [token async for token in running]
+
+
+def run(
+    work: Callable[[Runner], Coroutine[Any, Any, None]], model: LanguageModel = MODEL, **how: Any
+) -> None:
+    """Work with a runner, inside an event loop."""
+
+    async def main() -> None:
+        runner = Runner(model, **{"slots": 3, "queue": 50, "budget": 16} | how)
+        await runner.start()
+        try:
+            await asyncio.wait_for(work(runner), 30)
+        finally:
+            await runner.close(0.0)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("model", [MODEL, tiny_model()], ids=["slots", "one by one"])
+def test_many_at_once_are_as_alone(model: LanguageModel) -> None:
+    """More texts than slots, from one event loop: tokens and log-probabilities to the bit."""
+
+    async def work(runner: Runner) -> None:
+        asks = [ask(number) for number in range(24)]
+        found = await asyncio.gather(*(written(runner.submit(one)) for one in asks))
+        for one, tokens in zip(asks, found, strict=True):
+            text = [(token.id, token.logprob) for token in tokens if token.finish != "stop"]
+            assert text == alone(model, one)
+            assert [token.finish for token in tokens if token.finish] == [tokens[-1].finish]
+        assert (runner.running, runner.waiting) == (0, 0)
+
+    run(work, model)
+
+
+def test_who_leaves_frees_the_slot() -> None:
+    """By `cancel`, by leaving the loop, and while waiting: the next one has its turn."""
+
+    async def work(runner: Runner) -> None:
+        first, second = runner.submit(endless()), runner.submit(endless())
+        async for token in first:
+            assert token.id is not None
+            break  # the iterator is closed later, by the garbage collector: so be explicit
+        first.cancel()
+        second.cancel()
+        third = runner.submit(ask(1))
+        assert len(await written(third)) >= 1
+        assert [token.finish for token in await written(second)][-1] == "cancelled"
+
+    run(work, slots=1)
+
+
+def test_a_full_queue_refuses() -> None:
+    """As many as have slots and places to wait; when one has gone there is a place again."""
+
+    async def work(runner: Runner) -> None:
+        taken = [runner.submit(endless()) for _ in range(3)]
+        with pytest.raises(QueueFull):
+            runner.submit(ask(1))
+        for one in taken:
+            one.cancel()
+        for one in taken:
+            await written(one)
+        assert await written(runner.submit(ask(1)))
+
+    run(work, slots=1, queue=2)
+
+
+def test_a_step_that_fails_ends_its_texts_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is raised inside: those in the batch are told, and the next text is served."""
+
+    async def work(runner: Runner) -> None:
+        step = runner.backend.step_pieces  # type: ignore[attr-defined]
+        monkeypatch.setattr(runner.backend, "step_pieces", lambda pieces, cache: 1 // 0)
+        failed = runner.submit(ask(1))
+        with pytest.raises(GlassError, match="a step failed"):
+            await written(failed)
+        monkeypatch.setattr(runner.backend, "step_pieces", step)
+        assert [token.id for token in await written(runner.submit(ask(2)))]
+
+    run(work)
+
+
+def test_after_the_end() -> None:
+    """Nothing new is taken on; what runs longer than the grace is cancelled, and the thread has ended."""
+
+    async def main() -> None:
+        runner = Runner(MODEL, slots=1, queue=4, budget=8)
+        await runner.start()
+        running = runner.submit(endless())
+        await runner.close(grace=0.05)
+        assert (await written(running))[-1].finish == "cancelled"
+        with pytest.raises(ApiError, match="stopping"):
+            runner.submit(ask(1))
+
+    asyncio.run(main())
+
+
+def test_times_and_caches_are_told() -> None:
+    """The phases add up to the whole; what was read before counts as cached."""
+
+    async def work(runner: Runner) -> None:
+        first = runner.submit(ask(3))
+        await written(first)
+        again = runner.submit(ask(3))
+        await written(again)
+        assert (first.cached_tokens, again.cached_tokens) == (0, 2)
+        times = again.timings
+        assert min(times.queue, times.prefill, times.decode) >= 0
+        assert times.queue + times.prefill + times.decode == pytest.approx(
+            again.clock.ended - again.clock.asked
+        )
+        scored = runner.submit(ask(3, score_prompt=True))
+        await written(scored)
+        assert [one if one is None else one.id for one in scored.prompt_scores] == [None, 5, 9]
+
+    run(work, slots=1)
+
+
+def test_what_cannot_be_continued_is_refused_at_once() -> None:
+    """Before anything runs."""
+
+    async def work(runner: Runner) -> None:
+        with pytest.raises(InputError, match="not a token id"):
+            runner.submit(ask(1, prompt=[10**6]))
+
+    run(work)
