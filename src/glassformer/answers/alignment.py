@@ -136,7 +136,7 @@ def alignment(
     given, where = _chosen(every, layer, head)
     first = text.prompt - 1  # the position at which the first token was written
     targets = [salient.Target(first + n, token) for n, token in enumerate(written)]
-    found = salient.saliency(reading, targets, method=METHOD, blank=text.blank, source=not within)
+    found = salient.saliency(reading, targets, method=METHOD, blank=source.blank, source=not within)
 
     weights, shares, tokens, sources = given[first:], found.shares[:, :size], target.labels, source.labels
     if by_word:

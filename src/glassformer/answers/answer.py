@@ -16,7 +16,7 @@ import numpy as np
 from glassformer.errors import InputError, check_position, counted, warn
 from glassformer.figures.labels import number, readable
 from glassformer.figures.marks import Spec
-from glassformer.tokenizers.tokenizer import pieces
+from glassformer.tokenizers.tokenizer import pieces, source_tokenizer
 from glassformer.tokenizers.words import words
 
 if TYPE_CHECKING:
@@ -398,11 +398,18 @@ class Text:
     logprobs: list[float] | None = field(default=None, repr=False)  # of the generated tokens
     scores: Array | None = field(default=None, repr=False)  # (V,) of the next token, if they are known
     source: list[int] | None = None
+    is_source: bool = False  # read by the vocabulary of sources, where a model has one of its own
 
     @property
     def net(self) -> Any:
         """The torch module."""
         return self.lm.net
+
+    @property
+    def tokenizer(self) -> "Tokenizer | None":
+        """The vocabulary of this text."""
+        tokenizer = self.lm.tokenizer
+        return source_tokenizer(tokenizer) if self.is_source and tokenizer is not None else tokenizer
 
     @property
     def name(self) -> str:
@@ -422,7 +429,7 @@ class Text:
     @property
     def blank(self) -> int | None:
         """The token that explanations put in a token's place: the end of text, or none."""
-        return None if self.lm.tokenizer is None else self.lm.tokenizer.end
+        return None if self.tokenizer is None else self.tokenizer.end
 
     def next_logits(self) -> Array:
         """The scores of the next token (V,), by the backend that generates unless they are known."""
@@ -442,20 +449,25 @@ class Text:
 
     def read_by(self, stack: str = "") -> "Text":
         """The text whose tokens are at the positions of a stack: this one, or the source."""
-        return self._with(self.reading().ids_of(stack))
+        reading = self.reading()
+        return self._with(reading.ids_of(stack), source=reading.is_source(stack))
 
     def source_text(self) -> "Text":
         """The source, as a text of its own."""
-        return self._with(self.reading().check_source())
+        return self._with(self.reading().check_source(), source=True)
 
     def axes(self, *, stack: str = "", part: str = "attn") -> "tuple[Text, Text]":
         """The texts of both axes of a pattern: that of the queries, and the one they attend to."""
-        queries, sources = self.reading().axes(stack=stack, part=part)
-        return self._with(queries), self._with(sources)
+        reading = self.reading()
+        queries, sources = reading.axes(stack=stack, part=part)
+        of_source = reading.is_source(stack)
+        crosses = of_source or reading.crosses(stack=stack, part=part)
+        return self._with(queries, source=of_source), self._with(sources, source=crosses)
 
-    def _with(self, ids: list[int]) -> "Text":
-        """A text of these tokens alone, for its words and labels."""
-        return self if ids == self.ids else Text(self.lm, ids)
+    def _with(self, ids: list[int], *, source: bool) -> "Text":
+        """A text of these tokens alone, for its words and labels; of the `source`, or of the target."""
+        same = ids == self.ids and source == self.is_source
+        return self if same else Text(self.lm, ids, is_source=source)
 
     def replayed(self) -> "Text":
         """What the model read while it generated: all but the last token, which it never read."""
@@ -466,24 +478,24 @@ class Text:
     @property
     def whole(self) -> str:
         """The text itself; bytes that are no whole character are shown as U+FFFD."""
-        return b"".join(pieces(self.lm.tokenizer, self.ids)).decode("utf-8", "replace")
+        return b"".join(pieces(self.tokenizer, self.ids)).decode("utf-8", "replace")
 
     @cached_property
     def labels(self) -> list[str]:
         """The text of every token."""
-        return labels(self.lm.tokenizer, self.ids)
+        return labels(self.tokenizer, self.ids)
 
     def labels_of(self, ids: Sequence[int], *, after: int | None = None) -> list[str]:
         """The texts of tokens that do not follow each other, but could each follow the token `after`."""
-        return [label(self.lm.tokenizer, id, after=after) for id in ids]
+        return [label(self.tokenizer, id, after=after) for id in ids]
 
     def words(self) -> tuple[list[range], list[str]]:
         """The words of the text: which tokens each is made of, and its text."""
-        if self.lm.tokenizer is None:
+        if self.tokenizer is None:
             raise InputError(f"{self.name} has no vocabulary, so its tokens make no words")
 
-        parts = pieces(self.lm.tokenizer, self.ids)
-        special = set(self.lm.tokenizer.special.values())
+        parts = pieces(self.tokenizer, self.ids)
+        special = set(self.tokenizer.special.values())
         marks = [at for at, id in enumerate(self.ids) if id in special]  # a word each: they are no text
         edges = sorted({0, len(parts), *marks, *(at + 1 for at in marks)})
         groups = [
@@ -516,7 +528,7 @@ class Text:
         if re.fullmatch(r"-?[0-9]{1,9}", word):
             at = check_position(len(self.ids), int(word))
             return [range(at, at + 1)]
-        if self.lm.tokenizer is None:
+        if self.tokenizer is None:
             raise InputError(f"{self.name} has no vocabulary; give positions as numbers")
 
         groups, names = self.words()

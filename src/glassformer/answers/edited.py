@@ -121,9 +121,10 @@ def edited(
 
 def quoted_source(text: Text) -> str:
     """The source without its end token and tags, for a title."""
-    special = set() if text.lm.tokenizer is None else set(text.lm.tokenizer.special.values())
-    words = [id for id in text.source_text().ids if id not in special]
-    return quoted(Text(text.lm, words).whole.strip()).replace("␣", " ")
+    source = text.source_text()
+    special = set() if source.tokenizer is None else set(source.tokenizer.special.values())
+    words = [id for id in source.ids if id not in special]
+    return quoted(Text(text.lm, words, is_source=True).whole.strip()).replace("␣", " ")
 
 
 def _written(text: Text, then: int | None) -> tuple[list[int], Array]:

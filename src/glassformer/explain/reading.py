@@ -143,9 +143,11 @@ class Reading:
 
     def ids_of(self, stack: str = "") -> list[int]:
         """The tokens at the positions of a stack: those of the text, or of the source."""
-        if not stack and not self.net.stacks:  # a recurrent network
-            return self.ids
-        return self._ids(source=self.stack(stack).source)
+        return self._ids(source=self.is_source(stack))
+
+    def is_source(self, stack: str = "") -> bool:
+        """Whether a stack reads the source; a recurrent network without stacks is asked about its text."""
+        return bool(stack or self.net.stacks) and self.stack(stack).source
 
     def axes(self, *, stack: str = "", part: str = "attn") -> tuple[list[int], list[int]]:
         """The tokens of both axes of a pattern (T, S): the queries, and what they attend to."""
