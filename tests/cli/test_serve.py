@@ -91,7 +91,8 @@ def test_keys_logs_and_a_second_signal(folder: Path) -> None:
             assert client.post("/completions", json=ask, headers=headers).status_code == 200
             long = ask | {"max_tokens": 8000, "ignore_eos": True, "stream": True}
             with client.stream("POST", "/completions", json=long, headers=headers) as stream:
-                next(stream.iter_bytes())
+                parts = stream.iter_bytes()  # kept: without it the client would leave
+                next(parts)
                 process.send_signal(signal.SIGTERM)
                 time.sleep(0.5)
                 assert process.poll() is None

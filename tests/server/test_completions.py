@@ -179,6 +179,7 @@ def test_no_half_characters(server: Running) -> None:
         assert len(choice["logprobs"]["tokens"]) == len(raw)
         for top in choice["logprobs"]["top_logprobs"]:  # broken characters do not share a key
             assert len(top) in (3, 4)
+            assert not any("\ufffd" in key for key in top)
 
 
 STOPS = ["\n", " ", "a", "Li", "the", " was a", "e p", "xyz"]
