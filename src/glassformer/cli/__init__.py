@@ -25,6 +25,7 @@ class Verb(NamedTuple):
 VERBS = {
     "generate": Verb("generate", "continue a prompt, or generate without one"),
     "translate": Verb("translate", "translate a text, or a file line by line"),
+    "classify": Verb("classify", "which class a text is of, or a file of them, and how probable that is"),
     "top": Verb("top", QUESTIONS["top"].help),
     "tokenize": Verb("tokenize", "the tokens of a text, and the merges that make them"),
     "attention": Verb(
@@ -37,7 +38,7 @@ VERBS = {
     "diff": Verb("diff", QUESTIONS["diff"].help),
     "train": Verb("train", "a model of your own, from text"),
     "finetune": Verb("train", "fine-tune an existing model, all of it or by LoRA"),
-    "eval": Verb("evaluate", "how well a model knows a text: perplexity, bits per byte, LAMBADA", "evaluate"),
+    "eval": Verb("evaluate", "how well a model knows a text, translates, or does its task", "evaluate"),
     "models": Verb("models", "the models on this machine"),
     "show": Verb("show", "a model's parameters, counted from its file; its training"),
     "pull": Verb("models", "fetch a model from the hub"),
@@ -48,7 +49,7 @@ VERBS = {
     "env": Verb("env", "what this machine is and can do"),
 }
 GROUPS = {  # the verbs as `glass --help` and docs/cli.md list them
-    "Write": ("generate", "translate", "top"),
+    "Write": ("generate", "translate", "classify", "top"),
     "Look inside": ("tokenize", "attention", "lens", "saliency", "neurons", "edit", "diff"),
     "Train": ("train", "finetune", "eval"),
     "Models": ("models", "show", "pull", "rm", "convert"),

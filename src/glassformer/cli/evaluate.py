@@ -12,6 +12,7 @@ from glassformer.errors import InputError, counted
 if TYPE_CHECKING:
     from glassformer.cli.progress import Advance
     from glassformer.tasks.evaluate import Measurement
+    from glassformer.tasks.evaluate_examples import Figure
     from glassformer.tasks.evaluate_pairs import Metric
     from glassformer.tasks.translate import Translator
 
@@ -37,6 +38,15 @@ class Translations:
     drift: bool = False
 
 
+@dataclass(frozen=True)
+class Labeled:
+    """How a model is measured that does a task."""
+
+    text_column: tuple[str, ...] = ()
+    label_column: str = ""
+    cut: bool = False
+
+
 texts = flags.group(
     Texts,
     "texts",
@@ -56,24 +66,35 @@ translations = flags.group(
 )
 
 
+labeled = flags.group(
+    Labeled,
+    "labeled",
+    option("--text-column", multiple=True, help="For examples: the column of a text; repeatable."),
+    option("--label-column", default="", help="For examples: the column of the label."),
+    switch("--cut", help="Cut an example that is longer than the context, instead of refusing it."),
+)
+
+
 @flags.verb
 @flags.model_argument(
     "A shipped name, a folder, a run, a hub id or a name from `glass models`.", before="what"
 )
 @argument(
     "what",
-    "wikitext2, lambada, a file or folder of text or JSON lines; for a model that translates: pairs.",
+    "wikitext2, lambada, a file or folder of text or JSON lines; pairs, for a model that translates; examples"
+    " with labels, for one that classifies.",
     nargs=-1,
     metavar="WHAT...",
 )
 @option("--documents", default=0, help="Only the first N documents, or pairs; 0: all.")
 @texts
 @translations
+@labeled
 @option("--engine", default="torch", help=flags.ENGINE)
 @flags.loading(flags.quantize, flags.revision, flags.device, flags.dtype, flags.offline)
 @flags.as_json
 def evaluate(what: tuple[str, ...], loading: Loading, as_json: bool, **how: Any) -> None:
-    """How well a model knows a text that it has not seen, or how well it translates.
+    """How well a model knows a text that it has not seen, how well it translates, or does its task.
 
     \b
     glass eval runs/shakespeare part.txt     perplexity and bits per byte, without overlap and with a stride
@@ -82,12 +103,14 @@ def evaluate(what: tuple[str, ...], loading: Loading, as_json: bool, **how: Any)
     glass eval gpt2 wikitext2 --engine native    what eight bits cost; with --quantize int4, what four cost
     glass eval runs/de-en test.tsv --metric bleu --metric chrf    sacrebleu, with its signature
     glass eval runs/de-en test.de test.en    the loss of every token of the targets
+    glass eval runs/reviews test.csv         a model with a head: accuracy, or correlations of its numbers
 
     Windows are as long as the model's context, first without overlap, then moving by a stride of half a
     window, so that nearly every token is predicted from at least half a window. Bits per byte divide by the
     length of the text instead of its tokens: they can be compared between vocabularies, perplexities cannot.
-    Pairs are a .tsv file, a .jsonl file with source and target, or two files, line by line. Lower is better,
-    except for BLEU and chrF. The protocol is printed with every figure.
+    Pairs are a .tsv file, a .jsonl file with source and target, or two files, line by line. Examples are
+    those of `glass finetune --task`. Lower is better, except for BLEU, chrF and the figures of tasks. The
+    protocol is printed with every figure.
     """
     from glassformer.cli.progress import progress_bar
     from glassformer.tasks.evaluate import was_trained_on
@@ -103,9 +126,11 @@ def evaluate(what: tuple[str, ...], loading: Loading, as_json: bool, **how: Any)
     if known:
         text = " and ".join(known)
         log(f"{loading.model} was trained on {text}: the figures do not say how well it predicts new text.")
-    found: list[Measurement] | list[Metric]
+    found: list[Measurement] | list[Metric] | list[Figure]
     with progress_bar(what[0]) as progress:
-        if isinstance(model, Translator):
+        if "labels" in model.capabilities:
+            found = _examples(model, what, progress=progress, **how)
+        elif isinstance(model, Translator):
             found = _pairs(model, what, progress=progress, **how)
         else:
             found = _texts(model, what, progress=progress, **how)
@@ -117,7 +142,14 @@ def evaluate(what: tuple[str, ...], loading: Loading, as_json: bool, **how: Any)
 
 
 def _texts(
-    model: Any, what: tuple[str, ...], *, documents: int, texts: Texts, translations: Translations, **how: Any
+    model: Any,
+    what: tuple[str, ...],
+    *,
+    documents: int,
+    texts: Texts,
+    translations: Translations,
+    labeled: Labeled,
+    **how: Any,
 ) -> "list[Measurement]":
     """A language model on texts."""
     from glassformer.tasks.complete import LanguageModel
@@ -125,11 +157,29 @@ def _texts(
     from glassformer.tasks.translate import Translator
 
     lm = model.expect(LanguageModel)
+    flags.refuse("text_column", "label_column", "cut", why="is for a model that does a task")
     if translations != Translations():
         lm.expect(Translator)
     if len(what) > 1:
         raise InputError(f"a language model is measured on one text at a time, not on {len(what)}")
     return list(measure(lm, what[0], documents=documents, **vars(texts), **how))
+
+
+def _examples(
+    model: Any, what: tuple[str, ...], *, documents: int, labeled: Labeled, progress: "Advance", **_: Any
+) -> "list[Figure]":
+    """A model that does a task, on examples with labels."""
+    from glassformer.tasks.evaluate_examples import evaluate_examples, label_accuracy, read_for
+    from glassformer.tasks.label import Labeler
+
+    why = "is for texts or pairs, and this model does a task"
+    flags.refuse("stride", "characters", "field", "metric", "to", "reverse", "num_beams", "drift", why=why)
+    files = [Path(file) for file in what]
+    if isinstance(model, Labeler):
+        return [label_accuracy(model, files, first=documents)]
+    columns = labeled.text_column, labeled.label_column
+    examples = read_for(model, files, text_column=columns[0], label_column=columns[1])
+    return evaluate_examples(model, examples[: documents or None], cut=labeled.cut, progress=progress)
 
 
 def _pairs(
@@ -164,9 +214,13 @@ def _pairs(
     )
 
 
-def describe(one: "Measurement | Metric") -> list[str]:
+def describe(one: "Measurement | Metric | Figure") -> list[str]:
     """A figure, and how it was measured."""
+    from glassformer.tasks.evaluate_examples import Figure
     from glassformer.tasks.evaluate_pairs import Metric
+
+    if isinstance(one, Figure):
+        return [f"{one.name}:  {one.score:.4f}  {counted(one.examples, 'example')}", f"  {one.protocol}"]
 
     if isinstance(one, Metric):
         return [f"{one.name}:  {one.score:.2f}  {counted(one.sentences, 'sentence')}", f"  {one.signature}"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -116,9 +116,15 @@ class Pairs:
     sources: Rows
     targets: Rows
     pad: int
+    noun: ClassVar[str] = "pairs"
 
     def __len__(self) -> int:
         return len(self.sources)
+
+    @property
+    def lengths(self) -> Ids:
+        """How much work each pair is."""
+        return self.sources.lengths + self.targets.lengths
 
     @property
     def longest(self) -> tuple[int, int]:
@@ -130,8 +136,8 @@ class Pairs:
 
         `mask` (B, T) is True at the targets that are to be learned: all behind the first token, no padding.
         """
-        source = _filled([self.sources[row] for row in rows], self.pad)
-        target = _filled([self.targets[row] for row in rows], self.pad)
+        source = filled([self.sources[row] for row in rows], self.pad)
+        target = filled([self.targets[row] for row in rows], self.pad)
         lengths = np.array([len(self.targets[row]) for row in rows])
         mask = np.arange(1, target.shape[1]) < lengths[:, None]
         return Batch({"source": source, "target": target, "mask": mask}, int(mask.sum()))
@@ -147,11 +153,23 @@ class Pairs:
             yield self.batch(order[start : start + batch].tolist())
 
 
-def _filled(rows: Sequence[Ids], pad: int) -> Ids:
-    filled = np.full((len(rows), max(map(len, rows))), pad, dtype=np.int64)
+def filled(rows: Sequence[Ids], pad: int) -> Ids:
+    """Rows of several lengths as one array (B, T), filled up on the right."""
+    whole = np.full((len(rows), max(map(len, rows))), pad, dtype=np.int64)
     for number, row in enumerate(rows):
-        filled[number, : len(row)] = row
-    return filled
+        whole[number, : len(row)] = row
+    return whole
+
+
+class Batchable(Protocol):
+    """What a stream needs of pairs, or of other examples of several lengths."""
+
+    @property
+    def noun(self) -> str: ...
+    @property
+    def lengths(self) -> Ids: ...
+    def __len__(self) -> int: ...
+    def batch(self, rows: Sequence[int]) -> Batch: ...
 
 
 class PairStream:
@@ -159,23 +177,28 @@ class PairStream:
 
     Pairs are shuffled, sorted by length within pools of many batches, cut into batches, and the batches are
     shuffled again. What comes next depends on the seed and the `cursor` alone: how many pairs were given.
+    Other examples of several lengths may take the place of pairs.
     """
 
-    def __init__(self, pairs: Pairs, *, batch: int, seed: int) -> None:
+    def __init__(self, pairs: Batchable, *, batch: int, seed: int) -> None:
         if len(pairs) < batch:
             raise InputError(
-                f"batch: {batch} pairs are more than the {len(pairs)} that there are to learn from"
+                f"batch: {batch} {pairs.noun} are more than the {len(pairs)} that there are to learn from"
             )
         self.pairs, self.size, self.seed = pairs, batch, seed
         self.cursor = [0]
         self._epoch: tuple[int, Ids] = (-1, np.empty(0, np.int64))
 
+    @property
+    def epoch_steps(self) -> int:
+        """How many batches an epoch has; the rest of the pairs has its turn in another epoch."""
+        return len(self.pairs) // self.size
+
     def draw(self, count: int) -> list[int]:
         """The next pairs, by number; the cursor moves on."""
-        per_epoch = len(self.pairs) // self.size * self.size  # the rest has its turn in another epoch
         drawn = []
         for place in range(self.cursor[0], self.cursor[0] + count):
-            epoch, number = divmod(place, per_epoch)
+            epoch, number = divmod(place, self.epoch_steps * self.size)
             drawn.append(int(self._order(epoch)[number]))
         self.cursor[0] += count
         return drawn
@@ -190,7 +213,7 @@ class PairStream:
             draw = np.random.Generator(np.random.Philox(key=np.array([self.seed, epoch], dtype=np.uint64)))
             order = draw.permutation(len(self.pairs))
             order = order[: len(order) // self.size * self.size]
-            lengths = self.pairs.sources.lengths + self.pairs.targets.lengths
+            lengths = self.pairs.lengths
             pools = np.split(order, range(POOL * self.size, len(order), POOL * self.size))
             sorted_pools = [pool[np.argsort(lengths[pool], kind="stable")] for pool in pools]
             batches = np.concatenate(sorted_pools).reshape(-1, self.size)

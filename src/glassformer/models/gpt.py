@@ -150,7 +150,7 @@ class GPT(Net):
         self.positions = nn.Embedding(config.context, config.width)
         self.blocks = nn.ModuleList(self.make_block(config, layer) for layer in range(config.layers))
         self.norm = self.make_norm(config)
-        self.head = nn.Linear(config.width, config.vocab, bias=False)
+        self.head = self.make_head(config)
         self.drop = nn.Dropout(config.dropout)
         self.tie()
 
@@ -162,6 +162,10 @@ class GPT(Net):
         """The norm between the last block and the output matrix."""
         return nn.LayerNorm(config.width, eps=config.norm_eps, bias=config.bias)
 
+    def make_head(self, config: Config) -> nn.Linear:
+        """The output matrix."""
+        return nn.Linear(config.width, config.vocab, bias=False)
+
     def tie(self) -> None:
         """Make the output matrix the token matrix, where the configuration says so."""
         if self.config.tied:
@@ -169,6 +173,10 @@ class GPT(Net):
 
     def forward(self, ids: Tensor, cache: KVCache | None = None, *, last: bool = False) -> Tensor:
         """ids (B, T) -> logits (B, T, V), or (B, 1, V) for the `last` position alone."""
+        return self.tap("logits", self.head(self.read(ids, cache, last=last)))  # (B, T, V)
+
+    def read(self, ids: Tensor, cache: KVCache | None = None, *, last: bool = False) -> Tensor:
+        """What the output matrix reads: ids (B, T) -> (B, T, D), or (B, 1, D)."""
         mask = cache_mask(ids.shape[1], cache, device=ids.device)
         x = self.tokens(ids) + self.positions(self.where(ids, cache))
         x = self.tap("embed", self.drop(x))  # (B, T, D)
@@ -176,8 +184,7 @@ class GPT(Net):
             x = block(x, mask, cache)
         if cache is not None:
             cache.length += ids.shape[1]
-        x = self.tap("final", self.norm(x[:, -1:] if last else x))
-        return self.tap("logits", self.head(x))  # (B, T, V)
+        return self.tap("final", self.norm(x[:, -1:] if last else x))
 
     def where(self, ids: Tensor, cache: KVCache | None) -> Tensor:
         """The position of every token: (T,), or (B, T) where rows are padded on the left."""

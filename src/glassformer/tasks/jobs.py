@@ -59,6 +59,7 @@ JOBS = {
     "next_token": "glassformer.tasks.language_modeling.LanguageModeling",
     "target_token": "glassformer.tasks.translation.Translation",
     "labels": "glassformer.tasks.labeling.Labeling",
+    "examples": "glassformer.tasks.transfer.Transfer",
 }
 
 
@@ -71,9 +72,13 @@ def prepare_job(recipe: Recipe, out: Path, *, offline: bool, progress: Progress)
 
 
 def family_of_recipe(recipe: Recipe, *, offline: bool = False) -> Family:
-    """The family of the model that a recipe trains: that of its base, or the kind that it names."""
-    if not recipe.model.base:
-        return family(recipe.model.kind)
+    """The family of the model that a recipe trains: that of its base, or the kind that it names.
+
+    A recipe of examples gives its base a head: its kind decides what is learned.
+    """
+    named = family(recipe.model.kind)
+    if not recipe.model.base or named.objective == "examples":
+        return named
     folder = base_of(locate(recipe.model.base, offline=offline), offline=offline)
     model, _, _ = outline(folder)
     return family(model.kind)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, get_args, get_type_hints
 
 from glassformer.errors import InputError
 from glassformer.files import MEGABYTE, read_bytes
-from glassformer.hub.families import FAMILIES, family
+from glassformer.hub.families import FAMILIES, family, with_head
 from glassformer.training.hyperparameters import DecoderInputs, EvalSchedule, Hyperparameters, option
 
 Strings = tuple[str, ...]
@@ -97,6 +97,36 @@ class LabeledText:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExampleText:
+    """What to learn from: examples of a task, each one text or several with a label."""
+
+    data: Strings = option(
+        (),
+        "Examples: .csv, .jsonl, or .tsv (the texts first, the label last), also .gz or .zst; repeatable.",
+    )
+    validation: Strings = option((), "Examples to evaluate on, in the same form; none: some are held out.")
+    held_out: float = option(0.1, "Share of the examples to hold out for evaluation.")
+    text_column: Strings = option(
+        (),
+        "The column of a text, by name or by number from 1; two for pairs, then answers; none: usual names.",
+    )
+    label_column: str = option("", "The column of the label, by name or number; none: label, score, class …")
+    cut: bool = option(False, "Cut what is longer than the model's context, instead of refusing it.")
+    epochs: float = option(0.0, "Passes over the examples, from which the steps follow; 0: as steps says.")
+    lm_weight: float = option(
+        0.5,
+        "Weight of also learning to write the texts, beside the task (GPT-1: 0.5); 0: the task alone.",
+    )
+    tokenizer: str = option("", "A model whose vocabulary to use; none: learn a new one from the texts.")
+    vocab: int = option(4000, "Size of a new vocabulary.")
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "lm_weight"):
+            if not getattr(self, name) >= 0:
+                raise InputError(f"{name} must be at least 0, not {getattr(self, name)}")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Shape:
     """The model to begin with: a new one of some kind and size, or an existing one."""
 
@@ -152,7 +182,9 @@ class Recipe:
     """A whole training. `model` is a `Shape`, or for another kind than gpt2 the section of `shape_of`."""
 
     about: str = ""
-    text: Text | PairedText | LabeledText = field(default_factory=Text)  # as the kind of model has it
+    text: Text | PairedText | LabeledText | ExampleText = field(
+        default_factory=Text
+    )  # as the kind of model has it
     model: ModelSection = field(default_factory=Shape)
     lora: Lora = field(default_factory=Lora)
     train: Hyperparameters = field(default_factory=Hyperparameters)
@@ -257,6 +289,7 @@ SECTIONS: dict[str, Any] = {
 TEXTS: dict[str, Any] = {
     "target_token": PairedText,
     "labels": LabeledText,
+    "examples": ExampleText,
 }  # what a family learns -> its section; else Text
 OLD_NAMES = {"watch": "evaluation"}  # sections of recipes that an earlier version wrote
 
@@ -271,6 +304,11 @@ def sections_of(kind: str) -> dict[str, Any]:
 def objective_of(kind: str) -> str:
     """What a kind of model learns. For the default kind its file, which imports torch, is not needed."""
     return "next_token" if kind == DEFAULT_KIND else family(kind).objective
+
+
+def kind_with_head(kind: str) -> str:
+    """What a kind of decoder becomes by a head; any other kind stays as it is, and is refused by its job."""
+    return with_head(kind) or kind
 
 
 @cache

@@ -8,7 +8,7 @@ same merges one by one.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import tokenizers as fast
 from tokenizers import decoders, models, pre_tokenizers
@@ -102,6 +102,16 @@ class BPE:
         """The content of a `tokenizer.json` that the `tokenizers` and `transformers` libraries load."""
         return str(self._fast.to_str(pretty=False))
 
+    def with_special(self, more: Mapping[str, int]) -> Self:
+        """The same vocabulary with more special tokens, whose ids go on behind its own."""
+        found = type(self)(self._ids, self.merges, special={**self.special, **more}, **self._own())
+        found.end_token = self.end_token
+        return found
+
+    def _own(self) -> dict[str, Any]:
+        """What besides tokens and merges makes another one alike."""
+        return {}
+
     def bytes_of(self, id: int, after: int | None = None) -> bytes:
         """The bytes that a token adds to a text behind the token `after` (None: at the start of a text)."""
         raise NotImplementedError
@@ -157,6 +167,9 @@ class ByteBPE(BPE):
             is_text = symbol in self.special
             self._bytes[id] = symbol.encode() if is_text else bytes(BYTE_OF[char] for char in symbol)
         return self._bytes[id]
+
+    def _own(self) -> dict[str, Any]:
+        return {"prefix_space": self.prefix_space}
 
     def shown(self, symbols: str) -> str:
         """Byte symbols as text where they make characters, as `\\xNN` where they do not."""
