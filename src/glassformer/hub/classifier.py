@@ -54,8 +54,7 @@ def _reader(decoder: Family, config: type[HeadConfig], chooser: str) -> Callable
             raise CheckpointError(f"{path}: glass_task {str(task)[:40]!r} does not fit its architectures")
         if several:
             _check_summary(theirs, path)
-        # The token matrix is also the language model's output; a head over classes stands alone in its file.
-        values |= {"tied": True, "task": task, "labels": () if several else _read_labels(theirs, path)}
+        values |= {"task": task, "labels": () if several else _read_labels(theirs, path)}
         pad = theirs.get("pad_token_id")
         if pad is not None and type(pad) is not int:
             raise CheckpointError(f"{path}: pad_token_id should be a whole number")

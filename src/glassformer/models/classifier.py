@@ -50,7 +50,7 @@ class HeadConfig(Config):
             raise InputError(f"labels must be at least two different ones, not {shown}")
         if self.task == "choose" and self.labels:
             raise InputError("labels: to choose, a head has none; it says one number for every answer")
-        if not self.tied:
+        if self.task == "choose" and not self.tied:
             raise InputError("tied must be true: beside a head, the token matrix is the only output matrix")
         if self.pad is not None and not 0 <= self.pad < self.vocab:
             raise InputError(f"pad {self.pad} is not a token id of the vocabulary")
@@ -62,8 +62,9 @@ class HeadConfig(Config):
 
     @property
     def parameters(self) -> int:
-        """How many numbers are learned: the decoder's and the head's."""
-        return super().parameters + self.width * self.outputs + int(self.task == "choose")
+        """How many numbers are learned: the decoder's and the head's; there is no other output matrix."""
+        untied = 0 if self.tied else self.vocab * self.width
+        return super().parameters - untied + self.width * self.outputs + int(self.task == "choose")
 
 
 class Head(GPT):
