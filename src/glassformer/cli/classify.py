@@ -159,10 +159,10 @@ def _one(model: Any, texts: tuple[str, ...], *, which: Which, picture: Picture, 
     if which.saliency:
         if not isinstance(found, Classification):
             raise InputError(f"--saliency: {model.name} is no decoder, and only a decoder is explained here")
-        log(_line(found))
         with progress_bar(which.method) as progress:
             how = {"method": which.method, "by_word": which.by_word, "progress": progress}
             answer = model.saliency(found, which.label, **how)
+        log(" ".join(_line(found).split("\t")))
         print_answer(answer, picture)
     elif picture.as_json:
         print_json(found.to_dict())

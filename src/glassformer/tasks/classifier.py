@@ -15,6 +15,7 @@ import numpy as np
 
 from glassformer.data.examples import check_texts
 from glassformer.errors import InputError
+from glassformer.hub.families import with_head
 from glassformer.tasks.classify import Given, TextClassifier, flat
 from glassformer.tasks.evaluate_examples import evaluate_examples
 from glassformer.tasks.load import kind_of_base, load
@@ -75,7 +76,7 @@ class Classifier:
     def recipe(self, data: Path) -> Recipe:
         """The recipe that `fit` trains by, on examples in a file."""
         kind = kind_of_base(self.base) if self.base else None
-        headed = HEADED if kind is None or kind.endswith("-classifier") else f"{kind}-classifier"
+        headed = with_head(kind or "") or HEADED  # of another kind: the job says that it takes no head
         quiet = {"preview_tokens": 0, "tensorboard": False, "eval_every": 0}
         recipe = Recipe().changed(kind=headed).changed(**quiet, **DEFAULTS | self.keys)
         return recipe.changed(base=self.base, task=self.task, data=[str(data)])
