@@ -107,7 +107,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3], help="these seeds")
     parser.add_argument("--threads", type=int, default=1, help="threads of a training")
     parser.add_argument("--part", type=int, default=0, help="only this number of examples of each file")
-    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="other keys of the recipe")
+    parser.add_argument(
+        "--set",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="other keys of the recipe; adapt: steps of ulmfit's language model",
+    )
     parser.add_argument("--table", type=Path, help="train nothing; write transfer.json into this folder")
     asked = parser.parse_args()
     if asked.table:
@@ -115,6 +121,7 @@ def main() -> None:
         return
     torch.set_num_threads(asked.threads)
     changes = {key: json.loads(value) for key, value in (one.split("=", 1) for one in asked.set)}
+    adapt = changes.pop("adapt", 600)
     for name in asked.only:
         for way in asked.ways:
             for seed in asked.seeds[: 1 if way == "tfidf" else None]:
@@ -122,7 +129,8 @@ def main() -> None:
                 if (folder / "figures.json").is_file():
                     continue
                 files = prepared(TASKS[name], asked.data, asked.out / "data" / name, part=asked.part)
-                figures = run(TASKS[name], way, seed, files=files, folder=folder, changes=changes)
+                given = changes | {"adapt": adapt}
+                figures = run(TASKS[name], way, seed, files=files, folder=folder, changes=given)
                 replace_file(folder / "figures.json", json.dumps(figures, indent=1) + "\n")
                 shown = {key: value for key, value in figures.items() if key != "curve"}
                 print(f"{name}, {way}, seed {seed}: {shown}", flush=True)
@@ -170,8 +178,9 @@ def run(
         return common | {"figures": figures, "seconds": round(time.process_time() - begun, 1)}
     base, spent = "storyteller", 0.0
     if way == "ulmfit":
-        base, spent = adapted(files["texts"], folder / "adapted", seed)
-    facts = training(task, {**WAYS[way], **changes}, seed, files=files, folder=folder, base=base)
+        base, spent = adapted(files["texts"], folder / "adapted", seed, steps=changes["adapt"])
+    own = {key: value for key, value in changes.items() if key != "adapt"}
+    facts = training(task, {**WAYS[way], **own}, seed, files=files, folder=folder, base=base)
     facts["seconds"] = round(facts["seconds"] + spent, 1)
     model = gf.load(str(folder / "model"), engine="torch").expect(TextClassifier)
     figures = {
@@ -199,10 +208,10 @@ def training(
     return facts | {"seconds": time.process_time() - begun}
 
 
-def adapted(texts: Path, folder: Path, seed: int) -> tuple[str, float]:
+def adapted(texts: Path, folder: Path, seed: int, *, steps: int) -> tuple[str, float]:
     """ULM-FiT's first step: the language model learns the texts of the task; its folder, and the seconds."""
     begun = time.process_time()
-    recipe = Recipe().changed(base="storyteller", data=[str(texts)], seed=seed, **ADAPT)
+    recipe = Recipe().changed(base="storyteller", data=[str(texts)], seed=seed, steps=steps, **ADAPT)
     for event in train(recipe.changed(tensorboard=False, preview_tokens=0), folder):
         if isinstance(event, Stepped) and event.step % 100 == 0:
             print(f"{folder.parent.name}: step {event.step} of the texts, loss {event.loss:.3f}", flush=True)

@@ -194,7 +194,6 @@ def class_saliency(
     *,
     kept: Sequence[int] = (),
     method: str = "grad_x_input",
-    steps: int = 32,
     tested: bool = True,
     by_word: bool = False,
     progress: Progress = silent,
@@ -206,7 +205,7 @@ def class_saliency(
     """
     name, number = target
     parts = _parts_of(progress, 1 + len(salient.METHODS) if tested else 1)
-    how: dict[str, Any] = {"steps": steps, "blank": text.blank}
+    how: dict[str, Any] = {"blank": text.blank}
     asked = [salient.Target(len(text.ids) - 1, number)]
     found = salient.saliency(text.reading(), asked, method=method, progress=next(parts), **how)
     found = _without(found, kept)
