@@ -26,6 +26,7 @@ VERBS = {
     "generate": Verb("generate", "continue a prompt, or generate without one"),
     "translate": Verb("translate", "translate a text, or a file line by line"),
     "summarize": Verb("summarize", "summarize a text"),
+    "classify": Verb("classify", "which class a text is of, or a file of them, and how probable that is"),
     "top": Verb("top", QUESTIONS["top"].help),
     "tokenize": Verb("tokenize", "the tokens of a text, and the merges that make them"),
     "attention": Verb(
@@ -40,7 +41,7 @@ VERBS = {
     "finetune": Verb("train", "fine-tune an existing model, all of it or by LoRA"),
     "eval": Verb(
         "evaluate",
-        "how well a model knows a text, translates or summarizes",
+        "how well a model knows a text, translates, summarizes, or does its task",
         "evaluate",
     ),
     "models": Verb("models", "the models on this machine"),
@@ -53,7 +54,7 @@ VERBS = {
     "env": Verb("env", "what this machine is and can do"),
 }
 GROUPS = {  # the verbs as `glass --help` and docs/cli.md list them
-    "Write": ("generate", "translate", "summarize", "top"),
+    "Write": ("generate", "translate", "summarize", "classify", "top"),
     "Look inside": ("tokenize", "attention", "lens", "saliency", "neurons", "edit", "diff"),
     "Train": ("train", "finetune", "eval"),
     "Models": ("models", "show", "pull", "rm", "convert"),
