@@ -33,6 +33,9 @@ MODELS: dict[str, dict[str, Any]] = {
     },
     "seq2seq": {"decoder_width": 20, "source_vocab": 50, "pad": 49, "bidirectional": True},
     "rnn": {"shape": "tag", "pad": 96, "labels": ("NOUN", "VERB", "ADJ")},
+    "gpt2-classifier": {"pad": 96, "labels": ("good", "bad", "neither")},
+    "gpt1-classifier": {"pad": 96, "task": "entail", "labels": ("yes", "no")},
+    "gpt3-classifier": {"layers": 3, "window": 4, "head_width": 5, "labels": ("yes", "no")},
 }
 SOURCE = 9  # tokens of the source, for a model that reads one
 ATTENTION_HAS = {f"attn.{name}" for name in ("q", "k", "v", "scores", "pattern", "mix", "out")}

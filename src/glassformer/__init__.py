@@ -21,6 +21,7 @@ machine.guard_bf16()
 
 if TYPE_CHECKING:
     from glassformer.errors import GlassError as GlassError
+    from glassformer.tasks.classifier import Classifier as Classifier
     from glassformer.tasks.complete import LanguageModel as LanguageModel
     from glassformer.tasks.complete import complete as generate
     from glassformer.tasks.completion import Completion as Completion
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from glassformer.verification.verify import verify as verify
 
 _HOMES = {
+    "Classifier": ("glassformer.tasks.classifier", "Classifier"),
     "Completion": ("glassformer.tasks.completion", "Completion"),
     "GlassError": ("glassformer.errors", "GlassError"),
     "LanguageModel": ("glassformer.tasks.complete", "LanguageModel"),
@@ -47,6 +49,7 @@ _HOMES = {
 }
 
 __all__ = [
+    "Classifier",
     "Completion",
     "GlassError",
     "LanguageModel",

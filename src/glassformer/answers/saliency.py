@@ -1,6 +1,7 @@
 """Saliency: which tokens made each generated one likely, with the test of that explanation."""
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -187,6 +188,57 @@ def saliency(
     )
 
 
+def class_saliency(
+    text: Text,
+    target: tuple[str, int],
+    *,
+    kept: Sequence[int] = (),
+    method: str = "grad_x_input",
+    tested: bool = True,
+    by_word: bool = False,
+    progress: Progress = silent,
+) -> Saliency:
+    """Which tokens of a text speak for a class, named and numbered by `target`, with the test of that answer.
+
+    The tokens at the positions `kept` belong to the task and not to its text: they get no share, and the test
+    does not take them away.
+    """
+    name, number = target
+    parts = _parts_of(progress, 1 + len(salient.METHODS) if tested else 1)
+    how: dict[str, Any] = {"blank": text.blank}
+    asked = [salient.Target(len(text.ids) - 1, number)]
+    found = salient.saliency(text.reading(), asked, method=method, progress=next(parts), **how)
+    found = _without(found, kept)
+    tests, agreed = _test(text, found, how=how, parts=parts, kept=kept) if tested else (None, {})
+    shares, sources, ends = _shares(text, found, by_word)
+    caption = _caption(text, method, None, agreed)
+    selected = f"the {STRONGEST} strongest of {len(sources)} sources"
+    return Saliency(
+        caption="\n".join(filter(None, (caption, _test_caption(_tests(found.gaps, tests))))),
+        table_note=selected if len(sources) > STRONGEST else "",
+        tokens=sources,
+        method=method,
+        targets=found.targets,
+        target_words=[name],
+        scores=found.scores,
+        gaps=found.gaps,
+        shares=shares,
+        ends=ends,
+        curves=tests,
+        deletion=None if tests is None else tests.deletion_area,
+        insertion=None if tests is None else tests.insertion_area,
+        random_order=None if tests is None else tests.random_area,
+        agreement=agreed,
+    )
+
+
+def _without(found: salient.Saliency, kept: Sequence[int]) -> salient.Saliency:
+    """The same with scores of 0 at some positions."""
+    scores = found.scores.copy()
+    scores[:, list(kept)] = 0.0
+    return dataclasses.replace(found, scores=scores)
+
+
 def _shares(text: Text, found: salient.Saliency, by_word: bool) -> tuple[Array, list[str], Array]:
     """Signed shares of tokens or words, their texts, and where each is complete enough to be read."""
     shares = np.sign(found.scores) * found.shares  # (N, T)
@@ -200,16 +252,22 @@ def _shares(text: Text, found: salient.Saliency, by_word: bool) -> tuple[Array, 
 
 
 def _test(
-    text: Text, found: salient.Saliency, *, how: dict[str, Any], parts: Iterator[Progress]
+    text: Text,
+    found: salient.Saliency,
+    *,
+    how: dict[str, Any],
+    parts: Iterator[Progress],
+    kept: Sequence[int] = (),
 ) -> tuple[Curves, dict[str, float]]:
     """Deletion and insertion, and how far the other methods agree."""
     reading = text.reading()
-    tests = faithfulness(reading, found, blank=text.blank, progress=next(parts))
+    tests = faithfulness(reading, found, blank=text.blank, kept=kept, progress=next(parts))
 
     every = {found.method: found}
     for name in salient.methods_of(reading, source=found.source):
         if name != found.method:
-            every[name] = salient.saliency(reading, found.targets, method=name, progress=next(parts), **how)
+            other = salient.saliency(reading, found.targets, method=name, progress=next(parts), **how)
+            every[name] = _without(other, kept)
     agreed = {other: value for (one, other), value in agreement(every).items() if one == found.method}
     return tests, agreed
 

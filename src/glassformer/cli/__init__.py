@@ -26,6 +26,7 @@ VERBS = {
     "generate": Verb("generate", "continue a prompt, or generate without one"),
     "translate": Verb("translate", "translate a text, or a file line by line"),
     "summarize": Verb("summarize", "summarize a text"),
+    "classify": Verb("classify", "which class a text is of, or a file of them, and how probable that is"),
     "top": Verb("top", QUESTIONS["top"].help),
     "tokenize": Verb("tokenize", "the tokens of a text, and the merges that make them"),
     "attention": Verb(
@@ -38,7 +39,11 @@ VERBS = {
     "diff": Verb("diff", QUESTIONS["diff"].help),
     "train": Verb("train", "a model of your own, from text"),
     "finetune": Verb("train", "fine-tune an existing model, all of it or by LoRA"),
-    "eval": Verb("evaluate", "how well a model knows a text, translates or summarizes", "evaluate"),
+    "eval": Verb(
+        "evaluate",
+        "how well a model knows a text, translates, summarizes, or does its task",
+        "evaluate",
+    ),
     "serve": Verb("serve", "models over HTTP, for OpenAI's clients, with their insides where asked"),
     "models": Verb("models", "the models on this machine"),
     "show": Verb("show", "a model's parameters, counted from its file; its training"),
@@ -50,7 +55,7 @@ VERBS = {
     "env": Verb("env", "what this machine is and can do"),
 }
 GROUPS = {  # the verbs as `glass --help` and docs/cli.md list them
-    "Write": ("generate", "translate", "summarize", "top"),
+    "Write": ("generate", "translate", "summarize", "classify", "top"),
     "Look inside": ("tokenize", "attention", "lens", "saliency", "neurons", "edit", "diff"),
     "Train": ("train", "finetune", "eval"),
     "Serve": ("serve",),

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
     from glassformer.answers.ablation import HeadAblation
     from glassformer.cli.progress import Advance
     from glassformer.tasks.evaluate import Measurement
+    from glassformer.tasks.evaluate_examples import Figure
     from glassformer.tasks.evaluate_pairs import Metric
     from glassformer.tasks.translate import Translator
+
+    Figures = list[Measurement] | list[Metric] | list[Figure]
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,15 @@ class Translations:
     ablate_heads: bool = False
 
 
+@dataclass(frozen=True)
+class Labeled:
+    """How a model is measured that does a task."""
+
+    text_column: tuple[str, ...] = ()
+    label_column: str = ""
+    cut: bool = False
+
+
 texts = flags.group(
     Texts,
     "texts",
@@ -63,6 +75,13 @@ translations = flags.group(
         "--ablate-heads", help="The metric (bleu) without each attention head, one at a time, as a table."
     ),
 )
+labeled = flags.group(
+    Labeled,
+    "labeled",
+    option("--text-column", multiple=True, help="For examples: the column of a text; repeatable."),
+    option("--label-column", default="", help="For examples: the column of the label."),
+    switch("--cut", help="Cut an example that is longer than the context, instead of refusing it."),
+)
 
 
 @flags.verb
@@ -71,18 +90,20 @@ translations = flags.group(
 )
 @argument(
     "what",
-    "wikitext2, lambada, a file or folder of text or JSON lines; to translate or summarize: pairs.",
+    "wikitext2, lambada, a file or folder of text or JSON lines; to translate or summarize: pairs; to"
+    " classify: examples with labels.",
     nargs=-1,
     metavar="WHAT...",
 )
 @option("--documents", default=0, help="Only the first N documents, or pairs; 0: all.")
 @texts
 @translations
+@labeled
 @option("--engine", default="torch", help=flags.ENGINE)
 @flags.loading(flags.quantize, flags.revision, flags.device, flags.dtype, flags.offline)
 @flags.picture(flags.output, flags.dark, flags.width, flags.png_scale, flags.as_json)
 def evaluate(what: tuple[str, ...], loading: Loading, picture: Picture, **how: Any) -> None:
-    """How well a model knows a text that it has not seen, or how well it translates or summarizes.
+    """How well a model knows a text that it has not seen, translates, summarizes, or does its task.
 
     \b
     glass eval runs/shakespeare part.txt     perplexity and bits per byte, without overlap and with a stride
@@ -94,12 +115,14 @@ def evaluate(what: tuple[str, ...], loading: Loading, picture: Picture, **how: A
     glass eval runs/de-en test.tsv --ablate-heads --documents 100 -o heads.svg    BLEU without each head
     glass eval runs/tldr test.jsonl --metric rouge    ROUGE-1/2/L of summaries, beside the first sentence's
     glass eval gpt2 test.jsonl --metric rouge --zero-shot    the same of a model that was not trained for it
+    glass eval runs/reviews test.csv         a model with a head: accuracy, or correlations of its numbers
 
     Windows are as long as the model's context, first without overlap, then moving by a stride of half a
     window, so that nearly every token is predicted from at least half a window. Bits per byte divide by the
     length of the text instead of its tokens: they can be compared between vocabularies, perplexities cannot.
-    Pairs are a .tsv file, a .jsonl file with source and target, or two files, line by line. Lower is better,
-    except for BLEU, chrF and ROUGE. The protocol is printed with every figure.
+    Pairs are a .tsv file, a .jsonl file with source and target, or two files, line by line. Examples are
+    those of `glass finetune --task classify`. Lower is better, except for BLEU, chrF, ROUGE and the figures
+    of tasks. The protocol is printed with every figure.
     """
     from glassformer.cli.progress import progress_bar
     from glassformer.tasks.evaluate import was_trained_on
@@ -131,10 +154,13 @@ def evaluate(what: tuple[str, ...], loading: Loading, picture: Picture, **how: A
             out(*describe(one))
 
 
-def _figures(model: Any, what: tuple[str, ...], **how: Any) -> "list[Measurement] | list[Metric]":
+def _figures(model: Any, what: tuple[str, ...], **how: Any) -> "Figures":
     """The figures that there are for what a model does."""
     from glassformer.tasks.translate import Translator
 
+    if "labels" in model.capabilities:
+        return _examples(model, what, **how)
+    flags.refuse("text_column", "label_column", "cut", why="is for a model that does a task")
     if isinstance(model, Translator):
         return _pairs(model, what, **how)
     if "summarizes" in model.capabilities or how["translations"].zero_shot:
@@ -150,7 +176,14 @@ def check_picture(picture: Picture, ablates: bool) -> None:
 
 
 def _texts(
-    model: Any, what: tuple[str, ...], *, documents: int, texts: Texts, translations: Translations, **how: Any
+    model: Any,
+    what: tuple[str, ...],
+    *,
+    documents: int,
+    texts: Texts,
+    translations: Translations,
+    labeled: Labeled,
+    **how: Any,
 ) -> "list[Measurement]":
     """A language model on texts."""
     from glassformer.tasks.complete import LanguageModel
@@ -163,6 +196,24 @@ def _texts(
     if len(what) > 1:
         raise InputError(f"a language model is measured on one text at a time, not on {len(what)}")
     return list(measure(lm, what[0], documents=documents, **vars(texts), **how))
+
+
+def _examples(
+    model: Any, what: tuple[str, ...], *, documents: int, labeled: Labeled, progress: "Advance", **_: Any
+) -> "list[Figure]":
+    """A model that does a task, on examples with labels."""
+    from glassformer.tasks.evaluate_examples import evaluate_examples, label_accuracy, read_for
+    from glassformer.tasks.label import Labeler
+
+    why = "is for texts or pairs, and this model does a task"
+    flags.refuse("stride", "characters", "field", "metric", "lowercase", "to", "reverse", why=why)
+    flags.refuse("num_beams", "zero_shot", "seed", "drift", why=why)
+    files = [Path(file) for file in what]
+    if isinstance(model, Labeler):
+        return [label_accuracy(model, files, first=documents)]
+    columns = labeled.text_column, labeled.label_column
+    examples = read_for(model, files, text_column=columns[0], label_column=columns[1])
+    return evaluate_examples(model, examples[: documents or None], cut=labeled.cut, progress=progress)
 
 
 def _pairs(
@@ -218,7 +269,8 @@ def _heads(
 
     if len(translations.metric) > 1:
         raise InputError("--ablate-heads is for one metric at a time")
-    flags.refuse("drift", "stride", "characters", "field", why="does not go with --ablate-heads")
+    others = ("drift", "stride", "characters", "field", "text_column", "label_column", "cut")
+    flags.refuse(*others, why="does not go with --ablate-heads")
     pairs = read_test_set(what, first=documents, reverse=translations.reverse)
     metric = translations.metric[0] if translations.metric else "bleu"
     beams = {} if translations.num_beams is None else {"num_beams": translations.num_beams}
@@ -265,10 +317,13 @@ def _summaries(
     )
 
 
-def describe(one: "Measurement | Metric") -> list[str]:
+def describe(one: "Measurement | Metric | Figure") -> list[str]:
     """A figure, and how it was measured."""
+    from glassformer.tasks.evaluate_examples import Figure
     from glassformer.tasks.evaluate_pairs import Metric
 
+    if isinstance(one, Figure):
+        return [f"{one.name}:  {one.score:.4f}  {counted(one.examples, 'example')}", f"  {one.protocol}"]
     if isinstance(one, Metric):
         return [f"{one.name}:  {one.score:.2f}  {counted(one.sentences, 'sentence')}", f"  {one.signature}"]
     return [f"{one.name}:  {'  '.join(figures_of(one))}", f"  {one.protocol}"]

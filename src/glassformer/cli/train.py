@@ -21,11 +21,13 @@ from glassformer.errors import InputError
 from glassformer.files import MEGABYTE, read_json, read_text
 from glassformer.tasks.recipe import (
     DEFAULT_KIND,
+    ExampleText,
     Numbers,
     Recipe,
     Strings,
     flag_homes,
     hints,
+    kind_for,
     kind_with,
     objective_of,
     sections_of,
@@ -35,9 +37,22 @@ from glassformer.tasks.recipe import (
 DEFAULT_RANK = 8
 # Defaults of fine-tuning: small steps, and few, for a model that knows something.
 GENTLE = {"steps": 500, "batch": 8, "lr": 1e-4, "lr_end": 0.0, "warmup": 20, "eval_every": 100}
+VERBS = {"target_token": "translate", "labels": "classify", "examples": "classify"}  # what runs what is made
 NOT_FOR_TRAIN = {"base", "rank", "alpha", "lora_dropout", "targets"}
 NOT_FOR_FINETUNE = {"base", "tokenizer", "vocab", "vocabularies"}
-KEPT_BY_FINETUNE = {"dropout", "freeze"}  # of [model]; the rest is decided by the base
+KEPT_BY_FINETUNE = {"dropout", "freeze", "task"}  # of [model]; the rest is decided by the base
+# The same for a head and its decoder: passes over the examples instead of steps.
+GENTLE_HEAD = {
+    "epochs": 3.0,
+    "batch": 32,
+    "lr": 3e-4,
+    "lr_end": 0.0,
+    "warmup": 20,
+    "schedule": "linear",
+    "weight_decay": 0.01,
+    "dropout": 0.1,
+    "eval_every": 100,
+}
 
 OUT = "The folder of the run; the same one again goes on where it stopped."
 LORA = f"Train low-rank matrices beside the layers (LoRA); --rank is {DEFAULT_RANK} unless given."
@@ -86,7 +101,8 @@ def train(arguments: list[str]) -> click.Command:
 
 def finetune(arguments: list[str]) -> click.Command:
     """The command, with a flag for every key of a recipe that does not belong to the base."""
-    sections = sections_of(text_kind(arguments), task_of(arguments))
+    task = task_of(arguments)
+    sections = sections_of(text_kind(arguments, task=task), task)
     return _with_recipe_flags(finetune_by_recipe, "finetune", sections)
 
 
@@ -125,7 +141,14 @@ def finetune_by_recipe(model: str, recipe: Path | None, *, lora: bool, run: Run,
     glass finetune gpt2 --data mails/ --lora --targets attn.qkv --targets mlp.up
     glass finetune storyteller --data tales.txt --freeze tokens --freeze "blocks.[01].*"
     glass finetune runs/de-en --data more.tsv --lora --targets attn.query    pairs, for one that translates
-    glass finetune storyteller --task summarize --data pairs.jsonl           other work: --task … --help
+    glass finetune storyteller --task summarize --data pairs.jsonl           pairs, also translate
+    glass finetune storyteller --task classify --data reviews.csv --text-column review --label-column stars
+    glass finetune storyteller --task entail --data pairs.jsonl              also similar, choose
+
+    --task X --help shows the keys of a task. classify, entail, similar and choose give the model a head,
+    which `glass classify` uses and `glass eval` measures; their data is .csv, .jsonl or .tsv with a label in
+    every row. As in ULM-FiT: first without --task on the texts alone, then with --layer-decay 2.6
+    --unfreeze 1 --schedule slanted-triangle.
 
     Lines of JSON with a prompt and a completion teach the completion only. What --lora makes is a folder in
     PEFT's layout, which names its base; `glass generate -m FOLDER` runs it. In Python, `gf.load(FOLDER)`
@@ -154,7 +177,7 @@ def kind_of(arguments: list[str]) -> str:
 
 def task_of(arguments: list[str]) -> str:
     """The task of a decoder that a command line names: by --task, or by its recipe; empty: none."""
-    return _named(arguments, "task", section="text")
+    return _named(arguments, "task", section="text") or _named(arguments, "task", section="model")
 
 
 def _named(arguments: list[str], key: str, *, section: str) -> str:
@@ -172,8 +195,17 @@ def _named(arguments: list[str], key: str, *, section: str) -> str:
     return ""
 
 
-def text_kind(words: Sequence[str]) -> str:
-    """The kind of the first word that names a model here, if it learns from other data than plain text."""
+def text_kind(words: Sequence[str], *, task: str = "") -> str:
+    """The kind of the first word that names a model here, if it learns from other data than plain text.
+
+    With a `task`, the kind that it becomes.
+    """
+    kind = kind_for(_kind_of_first(words), task)
+    return kind if objective_of(kind) != objective_of(DEFAULT_KIND) else DEFAULT_KIND
+
+
+def _kind_of_first(words: Sequence[str]) -> str:
+    """The kind of the first word that names a model here."""
     for word in words:
         if word.startswith("-") or Path(word).is_file():
             continue
@@ -181,7 +213,7 @@ def text_kind(words: Sequence[str]) -> str:
 
         kind = kind_of_base(word)
         if kind is not None:
-            return kind if objective_of(kind) != objective_of(DEFAULT_KIND) else DEFAULT_KIND
+            return kind
     return DEFAULT_KIND
 
 
@@ -196,7 +228,7 @@ def _in_recipe(path: Path, key: str, *, section: str) -> str:
 
 def _with_recipe_flags(command: click.Command, verb: str, sections: dict[str, Any]) -> click.Command:
     """A copy of a command with a flag for every key of a recipe that concerns it."""
-    usual = GENTLE if verb == "finetune" else {}
+    usual = _gentle(sections) if verb == "finetune" else {}
     whole = copy.copy(command)
     whole.params = list(command.params)
     for flag, (section, key) in flag_homes(sections).items():
@@ -208,6 +240,11 @@ def _with_recipe_flags(command: click.Command, verb: str, sections: dict[str, An
             recipe_option(flag, hints(sections[section])[key], help=one.metadata["help"], default=default)
         )
     return whole
+
+
+def _gentle(sections: dict[str, Any]) -> dict[str, Any]:
+    """The defaults of fine-tuning by a recipe of these sections."""
+    return GENTLE_HEAD if sections["text"] is ExampleText else GENTLE
 
 
 def _concerns(verb: str, flag: str, section: str, key: str) -> bool:
@@ -260,8 +297,10 @@ def _recipe(path: Path | None, flags: dict[str, Any], base: str = "") -> tuple[R
     if path is not None:
         recipe = Recipe.read(folder / "recipe.toml" if folder else path)
     elif base:
-        recipe = recipe.changed(kind=text_kind([base]))
-        recipe = recipe.changed(**GENTLE | ({"lr": 1e-3} if given.get("rank") else {}))
+        recipe = recipe.changed(kind=text_kind([base], task=given.get("task", "")))
+        if isinstance(recipe.text, ExampleText):
+            given = _own_task(base) | given
+        recipe = recipe.changed(**_gentle(recipe.sections) | ({"lr": 1e-3} if given.get("rank") else {}))
     if base:
         given["base"] = base
 
@@ -272,6 +311,14 @@ def _recipe(path: Path | None, flags: dict[str, Any], base: str = "") -> tuple[R
         if key in given:
             given[key] = [_absolute(source) for source in given[key]]
     return recipe.changed(**given), folder
+
+
+def _own_task(base: str) -> dict[str, str]:
+    """The task of a model that has a head: to train it further is to train it for the same."""
+    from glassformer.tasks.load import task_of_base
+
+    task = task_of_base(base)
+    return {} if task is None else {"task": task}
 
 
 def _absolute(source: str) -> str:
@@ -343,6 +390,8 @@ def _run(recipe: Recipe, out: Path, run: Run) -> None:
     print(f"Keep it:  glass convert {out} NAME, then it is a model of `glass models`")
     if verb == "generate":
         print(f"Compare:  glass eval {out} TEXT, in bits per byte; the loss depends on the vocabulary")
+    if verb == "classify":
+        print(f"Measure:  glass eval {out} FILE, on examples with labels")
     if (elsewhere := _loads_elsewhere(model)) is not None:
         print(elsewhere)
 
@@ -351,7 +400,7 @@ def _verb(recipe: Recipe) -> str:
     """What runs the model that a recipe makes."""
     if recipe.task:
         return recipe.task
-    return "translate" if objective_of(recipe.model.kind) == "target_token" else "generate"
+    return VERBS.get(objective_of(recipe.model.kind), "generate")
 
 
 def _example(recipe: Recipe, verb: str) -> str:

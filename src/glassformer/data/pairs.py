@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -116,6 +116,7 @@ class Pairs:
     sources: Rows
     targets: Rows
     pad: int
+    noun: ClassVar[str] = "pairs"
 
     def __len__(self) -> int:
         return len(self.sources)
@@ -159,19 +160,21 @@ def shortest_first(lengths: Ids, *, batch: int, tokens: int = 0) -> Iterator[lis
 
 
 def filled(rows: Sequence[Ids], pad: int) -> Ids:
-    """Rows of several lengths as one array, filled up on the right."""
+    """Rows of several lengths as one array (B, T), filled up on the right."""
     array = np.full((len(rows), max(map(len, rows))), pad, dtype=np.int64)
     for number, row in enumerate(rows):
         array[number, : len(row)] = row
     return array
 
 
-class Examples(Protocol):
-    """What a stream draws from: pairs, or pairs that are written as one sequence each."""
+class Batchable(Protocol):
+    """What a stream draws from: pairs, pairs written as one sequence each, or examples of a task."""
 
-    def __len__(self) -> int: ...
+    @property
+    def noun(self) -> str: ...
     @property
     def lengths(self) -> Ids: ...
+    def __len__(self) -> int: ...
     def batch(self, rows: Sequence[int]) -> Batch: ...
 
 
@@ -180,23 +183,28 @@ class PairStream:
 
     Pairs are shuffled, sorted by length within pools of many batches, cut into batches, and the batches are
     shuffled again. What comes next depends on the seed and the `cursor` alone: how many pairs were given.
+    Other examples of several lengths may take the place of pairs.
     """
 
-    def __init__(self, pairs: Examples, *, batch: int, seed: int) -> None:
+    def __init__(self, pairs: Batchable, *, batch: int, seed: int) -> None:
         if len(pairs) < batch:
             raise InputError(
-                f"batch: {batch} pairs are more than the {len(pairs)} that there are to learn from"
+                f"batch: {batch} {pairs.noun} are more than the {len(pairs)} that there are to learn from"
             )
         self.pairs, self.size, self.seed = pairs, batch, seed
         self.cursor = [0]
         self._epoch: tuple[int, Ids] = (-1, np.empty(0, np.int64))
 
+    @property
+    def epoch_steps(self) -> int:
+        """How many batches an epoch has; the rest of the pairs has its turn in another epoch."""
+        return len(self.pairs) // self.size
+
     def draw(self, count: int) -> list[int]:
         """The next pairs, by number; the cursor moves on."""
-        per_epoch = len(self.pairs) // self.size * self.size  # the rest has its turn in another epoch
         drawn = []
         for place in range(self.cursor[0], self.cursor[0] + count):
-            epoch, number = divmod(place, per_epoch)
+            epoch, number = divmod(place, self.epoch_steps * self.size)
             drawn.append(int(self._order(epoch)[number]))
         self.cursor[0] += count
         return drawn

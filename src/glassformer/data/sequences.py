@@ -8,7 +8,7 @@ loss is that of the target, with its end.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -36,6 +36,7 @@ class Sequences:
     rows: Rows
     given: Ids
     pad: int  # fills up short rows on the right, where nothing that is learned can see it
+    noun: ClassVar[str] = "pairs"
 
     @classmethod
     def of(cls, examples: Sequence[Written], *, pad: int) -> "Sequences":

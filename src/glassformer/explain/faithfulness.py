@@ -7,7 +7,7 @@ Random orders are the baseline: an explanation is worth something if it is below
 them in insertion.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -69,10 +69,14 @@ def faithfulness(
     saliency: Saliency,
     *,
     blank: int | None = None,
+    kept: Sequence[int] = (),
     fractions: tuple[float, ...] = FRACTIONS,
     progress: Progress = lambda done, total: None,
 ) -> Curves:
-    """Deletion and insertion for every target of an explanation; all fractions of a target are one pass."""
+    """Deletion and insertion for every target of an explanation; all fractions of a target are one pass.
+
+    Tokens at the positions `kept` are never taken away: those that belong to a task and not to its text.
+    """
     reading.check_ids()
     inputs = Inputs(reading, saliency.source)
     words = inputs.words  # (T, D)
@@ -81,17 +85,22 @@ def faithfulness(
     curves = []
     for number, (target, scores) in enumerate(zip(saliency.targets, saliency.scores, strict=True), 1):
         read = Inputs(reading.until(target.position)) if inputs.causal else inputs
-        size = len(read.words)
+        free = np.setdiff1d(np.arange(len(read.words)), kept)
 
-        def probability(gone: Array, *, read: Inputs = read, target: Target = target) -> Array:
-            """(B,) with the tokens blank that are True in a row of `gone` (B, T)."""
-            blanks = torch.as_tensor(gone, device=words.device)
-            some = torch.where(blanks[..., None], void, words[: gone.shape[1]])  # (B, T, D)
+        def probability(
+            gone: Array, *, read: Inputs = read, target: Target = target, free: Array = free
+        ) -> Array:
+            """(B,) with the tokens blank that are True in a row of `gone` (B, free tokens)."""
+            size = len(read.words)
+            every = np.zeros((len(gone), size), dtype=bool)
+            every[:, free] = gone
+            blanks = torch.as_tensor(every, device=words.device)
+            some = torch.where(blanks[..., None], void, words[:size])  # (B, T, D)
             return _probability(read, target, some)
 
-        gone = _blanked(scores[:size], fractions)  # (F, T)
+        gone = _blanked(scores[free], fractions)  # (F, free tokens)
         both = probability(np.concatenate([gone, ~gone])).reshape(2, -1)  # (2, F)
-        shuffled = [probability(_blanked(orders.random(size), fractions)) for _ in range(ORDERS)]
+        shuffled = [probability(_blanked(orders.random(len(free)), fractions)) for _ in range(ORDERS)]
         curves.append([*both, np.mean(shuffled, axis=0)])
         progress(number, len(saliency.targets))
 

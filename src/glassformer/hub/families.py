@@ -21,10 +21,15 @@ if TYPE_CHECKING:
 
 
 class Entry(NamedTuple):
-    """A family's `model_type` in a `config.json`, and the module that holds its FAMILY."""
+    """A family's `model_type` in a `config.json`, and the module that holds its FAMILY.
+
+    Families that share a `model_type`, as decoders with and without a head do, differ by `architectures`.
+    """
 
     model_type: str
     module: str
+    architectures: tuple[str, ...] = ()
+    name: str = "FAMILY"
 
 
 FAMILIES = {
@@ -34,6 +39,24 @@ FAMILIES = {
     "transformer": Entry("marian", "glassformer.hub.marian"),
     "seq2seq": Entry("glass-seq2seq", "glassformer.hub.seq2seq"),
     "rnn": Entry("glass-rnn", "glassformer.hub.rnn"),
+    "gpt2-classifier": Entry(
+        "gpt2",
+        "glassformer.hub.classifier",
+        ("GPT2ForSequenceClassification", "GPT2DoubleHeadsModel"),
+        "GPT2_CLASSIFIER",
+    ),
+    "gpt1-classifier": Entry(
+        "openai-gpt",
+        "glassformer.hub.classifier",
+        ("OpenAIGPTForSequenceClassification", "OpenAIGPTDoubleHeadsModel"),
+        "GPT1_CLASSIFIER",
+    ),
+    "gpt3-classifier": Entry(
+        "glass-gpt3",
+        "glassformer.hub.classifier",
+        ("GPT3ForSequenceClassification", "GPT3DoubleHeadsModel"),
+        "GPT3_CLASSIFIER",
+    ),
 }
 
 
@@ -72,6 +95,9 @@ class Family:
     # The special tokens that `config.json` and `generation_config.json` state.
     token_ids: "Callable[[Tokenizer | None, Any], dict[str, int | None]]" = end_token_ids
 
+    # Where the configuration decides under which names weights are written; `names` has all that are read.
+    written_names: "Callable[[Any], Names] | None" = None
+
     # For `glass convert`: its options -> the keys of `config.json` that they set, and how a `config.json`
     # that may be missing, or not be whole, is completed.
     options: Mapping[str, str] = field(default_factory=dict)
@@ -82,26 +108,43 @@ def family(kind: str) -> Family:
     """The family of a kind, as FAMILIES has it."""
     if kind not in FAMILIES:
         raise InputError(f"kind {kind[:40]!r} is not known; known: {', '.join(FAMILIES)}")
-    return _load(FAMILIES[kind].module)
+    return _load(FAMILIES[kind].module, FAMILIES[kind].name)
 
 
 def family_of(config: dict[str, Any], path: Path) -> Family:
     """The family that a `config.json` names; without a name it is GPT-2."""
-    model_type = config.get("model_type", "gpt2")
-    for kind, entry in FAMILIES.items():
-        if entry.model_type == model_type:
-            return family(kind)
-    known = ", ".join(model_types())
+    kind = kind_of(config)
+    if kind is not None:
+        return family(kind)
+    model_type, known = config.get("model_type"), ", ".join(model_types())
     raise CheckpointError(f"{path}: model_type {str(model_type)[:40]!r} is not known here; known: {known}")
+
+
+def kind_of(config: Mapping[str, Any]) -> str | None:
+    """The kind of model that a `config.json` names; None if it is not known here."""
+    model_type, architectures = config.get("model_type", "gpt2"), config.get("architectures")
+    given = architectures if isinstance(architectures, list) else []
+    found = {kind: entry for kind, entry in FAMILIES.items() if entry.model_type == model_type}
+    special = (kind for kind, entry in found.items() if any(one in given for one in entry.architectures))
+    usual = (kind for kind, entry in found.items() if not entry.architectures)
+    return next(special, next(usual, None))
+
+
+def with_head(kind: str) -> str | None:
+    """The kind of a decoder with a head, for a kind of decoder, or for itself; None if there is none."""
+    if kind in FAMILIES and FAMILIES[kind].architectures:
+        return kind
+    headed = f"{kind}-classifier"
+    return headed if headed in FAMILIES else None
 
 
 def model_types() -> list[str]:
     """The `model_type` of every known family."""
-    return [entry.model_type for entry in FAMILIES.values()]
+    return list(dict.fromkeys(entry.model_type for entry in FAMILIES.values()))
 
 
 @cache
-def _load(module: str) -> Family:
-    found = import_module(module).FAMILY
+def _load(module: str, name: str) -> Family:
+    found = getattr(import_module(module), name)
     assert isinstance(found, Family)
     return found

@@ -174,7 +174,7 @@ def recognize(
 
 def place_tensors(entries: Iterable[StoredTensor], model: Net, *, family: Family, path: Path) -> list[Place]:
     """Find every parameter of the model in the files; one error that lists everything that does not fit."""
-    names, tied = family.names, tied_names(model)
+    names, tied = _written_names(family, model.config), tied_names(model)
     faults: list[str] = []
     found = recognize(entries, family, tied=tied, faults=faults)
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items() if name not in tied}
@@ -207,7 +207,7 @@ def place_tensors(entries: Iterable[StoredTensor], model: Net, *, family: Family
 
 def export_tensors(family: Family, model: Net) -> dict[str, Tensor]:
     """The weights under their names and in their orientation, a tied matrix once where readers know of it."""
-    names, tied = family.names, tied_names(model)
+    names, tied = _written_names(family, model.config), tied_names(model)
     state = {name: value.detach() for name, value in model.state_dict().items() if name not in tied}
     if not getattr(model.config, "tied", True):
         state |= {name: state[tied[name]].clone() for name in names.again if name in tied}
@@ -219,6 +219,10 @@ def export_tensors(family: Family, model: Net) -> dict[str, Tensor]:
         stored = value[None] if name in names.rows else value.t() if names.is_transposed(name) else value
         tensors[names.theirs(name)] = stored.contiguous()
     return tensors
+
+
+def _written_names(family: Family, config: Any) -> Names:
+    return family.names if family.written_names is None else family.written_names(config)
 
 
 def _count_layers(config: Any) -> int:

@@ -150,7 +150,7 @@ class GPT(Net):
         self.positions = nn.Embedding(config.context, config.width)
         self.blocks = nn.ModuleList(self.make_block(config, layer) for layer in range(config.layers))
         self.norm = self.make_norm(config)
-        self.head = nn.Linear(config.width, config.vocab, bias=False)
+        self.head = self.make_head(config)
         self.drop = nn.Dropout(config.dropout)
         self.tie()
 
@@ -161,6 +161,10 @@ class GPT(Net):
     def make_norm(self, config: Config) -> nn.Module:
         """The norm between the last block and the output matrix."""
         return nn.LayerNorm(config.width, eps=config.norm_eps, bias=config.bias)
+
+    def make_head(self, config: Config) -> nn.Linear:
+        """The output matrix."""
+        return nn.Linear(config.width, config.vocab, bias=False)
 
     def tie(self) -> None:
         """Make the output matrix the token matrix, where the configuration says so."""
@@ -174,6 +178,12 @@ class GPT(Net):
 
         `only` (N,) are places in the flattened batch whose logits (N, V) are wanted, and no others computed.
         """
+        return self.tap("logits", self.head(self.read(ids, cache, last=last, only=only)))  # (B, T, V)
+
+    def read(
+        self, ids: Tensor, cache: KVCache | None = None, *, last: bool = False, only: Tensor | None = None
+    ) -> Tensor:
+        """What the output matrix reads: ids (B, T) -> (B, T, D); (B, 1, D) or (N, D), as in `forward`."""
         mask = cache_mask(ids.shape[1], cache, device=ids.device)
         x = self.tokens(ids) + self.positions(self.where(ids, cache))
         x = self.tap("embed", self.drop(x))  # (B, T, D)
@@ -183,8 +193,7 @@ class GPT(Net):
             cache.length += ids.shape[1]
         if only is not None:
             x = x.flatten(0, 1)[only]  # (N, D)
-        x = self.tap("final", self.norm(x[:, -1:] if last else x))
-        return self.tap("logits", self.head(x))  # (B, T, V)
+        return self.tap("final", self.norm(x[:, -1:] if last else x))
 
     def where(self, ids: Tensor, cache: KVCache | None) -> Tensor:
         """The position of every token: (T,), or (B, T) where rows are padded on the left."""

@@ -12,7 +12,7 @@ from glassformer.engine.quantize import Array, pack
 from glassformer.errors import CheckpointError, GlassError, InputError, warn
 from glassformer.files import read_json
 from glassformer.generation.options import Options
-from glassformer.hub.families import FAMILIES
+from glassformer.hub.families import kind_of
 from glassformer.hub.generation_config import read_generation_config
 from glassformer.hub.locate import as_path, locate
 from glassformer.hub.vocabulary import folder_tokenizer
@@ -33,9 +33,10 @@ HANDLES = {
     frozenset({"writes", "translates"}): "glassformer.tasks.decoder_translate.DecoderTranslator",
     frozenset({"writes", "source"}): "glassformer.tasks.translate.Translator",
     frozenset({"labels"}): "glassformer.tasks.label.Labeler",
+    frozenset({"labels", "extracts"}): "glassformer.tasks.classify.TextClassifier",
 }
 # Others say how a model computes, or are offered by every language model.
-PURPOSES = frozenset({"writes", "translates", "source", "encodes", "labels", "draws"})
+PURPOSES = frozenset({"writes", "translates", "source", "encodes", "labels", "extracts", "draws"})
 LARGE = 300_000_000  # bytes of a model whose quantization takes long enough for a message
 
 
@@ -213,10 +214,18 @@ def kind_of_base(name: str) -> str | None:
     """The kind of a model that is on this machine; None if there is none of this name."""
     try:
         path = base_of(locate(name, offline=True), offline=True) / "config.json"
-        model_type = read_json(path).get("model_type", "gpt2")
+        return kind_of(read_json(path))
     except GlassError:
         return None
-    return next((kind for kind, entry in FAMILIES.items() if entry.model_type == model_type), None)
+
+
+def task_of_base(name: str) -> str | None:
+    """What the head of a model on this machine is for; None if it has none, or does not say."""
+    try:
+        task = read_json(base_of(locate(name, offline=True), offline=True) / "config.json").get("glass_task")
+    except GlassError:
+        return None
+    return task if isinstance(task, str) else None
 
 
 def base_folder(folder: Path, name: str, *, offline: bool = False) -> Path:

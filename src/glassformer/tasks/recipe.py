@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Protocol, get_args, get_type_hints
 
 from glassformer.errors import InputError
 from glassformer.files import MEGABYTE, read_bytes
-from glassformer.hub.families import FAMILIES, family
+from glassformer.hub.families import FAMILIES, family, with_head
 from glassformer.training.hyperparameters import DecoderInputs, EvalSchedule, Hyperparameters, option
 
 Strings = tuple[str, ...]
@@ -29,7 +29,11 @@ NOT_KEYS |= {"layout", "scaled", "head_bias", "labels"}
 PAIRS = "One file of pairs (.tsv, or .jsonl with source and target), or two files, line by line; also .gz."
 VALIDATION = "The pairs to evaluate on, in the same form; none: some are held out."
 HELD_OUT = "Share of the pairs to hold out for evaluation, such that no sentence is on both sides."
-TASK = "What a decoder learns from pairs: translate or summarize."
+
+# What a decoder can be trained for. From pairs it learns to go on behind a tag; examples give it a head.
+PAIR_TASKS = ("translate", "summarize")
+HEAD_TASKS = ("classify", "entail", "similar", "choose")  # as in models/classifier.py, which imports torch
+TASK = f"{' or '.join(PAIR_TASKS)}, from pairs; {', '.join(HEAD_TASKS)}, from examples with labels"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +53,7 @@ class Text:
     aligned: bool = option(False, "Begin rows where documents begin; only those longer than a row are cut.")
     tokenizer: str = option("", "A model whose vocabulary to use; none: learn a new one from the text.")
     vocab: int = option(2048, "Size of a new vocabulary; 257 is one token a byte.")
-    task: str = option("", "translate or summarize, from pairs; none: continue a text.")
+    task: str = option("", f"{TASK}; none: continue a text.")
 
     def __post_init__(self) -> None:
         _check_task(self.task, ("",))
@@ -87,7 +91,7 @@ class PairedText:
 class TranslatedText:
     """What a decoder learns to translate from: a pair is one sequence, source, tag of a language, target."""
 
-    task: str = option("translate", TASK)
+    task: str = option("translate", f"{TASK}.")
     data: Strings = option((), PAIRS)
     validation: Strings = option((), VALIDATION)
     held_out: float = option(0.02, HELD_OUT)
@@ -108,7 +112,7 @@ class TranslatedText:
 class SummarizedText:
     """What a decoder learns to summarize from: a pair is one sequence, text, tag, summary."""
 
-    task: str = option("summarize", TASK)
+    task: str = option("summarize", f"{TASK}.")
     data: Strings = option((), PAIRS)
     validation: Strings = option((), VALIDATION)
     held_out: float = option(0.05, HELD_OUT)
@@ -151,6 +155,36 @@ class LabeledText:
     held_out: float = option(0.1, "Share of the texts to hold out for evaluation.")
     tokenizer: str = option("", "A model whose vocabulary to use; none: learn a new one from the texts.")
     vocab: int = option(4000, "Size of a new vocabulary.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExampleText:
+    """What to learn from: examples of a task, each one text or several with a label."""
+
+    data: Strings = option(
+        (),
+        "Examples: .csv, .jsonl, or .tsv (the texts first, the label last), also .gz or .zst; repeatable.",
+    )
+    validation: Strings = option((), "Examples to evaluate on, in the same form; none: some are held out.")
+    held_out: float = option(0.1, "Share of the examples to hold out for evaluation.")
+    text_column: Strings = option(
+        (),
+        "The column of a text, by name or by number from 1; two for pairs, then answers; none: usual names.",
+    )
+    label_column: str = option("", "The column of the label, by name or number; none: label, score, class …")
+    cut: bool = option(False, "Cut what is longer than the model's context, instead of refusing it.")
+    epochs: float = option(0.0, "Passes over the examples, from which the steps follow; 0: as steps says.")
+    lm_weight: float = option(
+        0.5,
+        "Weight of also learning to write the texts, beside the task (GPT-1: 0.5); 0: the task alone.",
+    )
+    tokenizer: str = option("", "A model whose vocabulary to use; none: learn a new one from the texts.")
+    vocab: int = option(4000, "Size of a new vocabulary.")
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "lm_weight"):
+            if not getattr(self, name) >= 0:
+                raise InputError(f"{name} must be at least 0, not {getattr(self, name)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +238,7 @@ class Show:
     tensorboard: bool = option(True, "Also write TensorBoard files, if it is installed.")
 
 
-TextSection = Text | PairedText | TranslatedText | SummarizedText | LabeledText
+TextSection = Text | PairedText | TranslatedText | SummarizedText | LabeledText | ExampleText
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,14 +269,16 @@ class Recipe:
     @classmethod
     def of(cls, values: dict[str, Any], where: str = "the recipe") -> "Recipe":
         """A recipe from plain data; an unknown key or a value of another type is an error."""
-        model = values.get("model")
-        kind = model.get("kind", DEFAULT_KIND) if isinstance(model, dict) else DEFAULT_KIND
-        text = values.get("text")
-        task = text.get("task", "") if isinstance(text, dict) else ""
+        model, text = [one if isinstance(one := values.get(name), dict) else {} for name in ("model", "text")]
+        task = text.get("task") or model.get("task", "")  # a head's is a key of [model]
         try:
-            sections = sections_of(_checked(kind, str, "kind"), _checked(task, str, "task"))
+            task = _checked(task, str, "task")
+            kind = kind_for(_checked(model.get("kind", DEFAULT_KIND), str, "kind"), task)
+            sections = sections_of(kind, task)
         except InputError as error:
             raise InputError(f"{where}: {error}") from None
+        if task in HEAD_TASKS:
+            values = values | {"model": model | {"kind": kind}}
 
         found: dict[str, Any] = {}
         for given_name, given in values.items():
@@ -263,7 +299,7 @@ class Recipe:
 
     @property
     def task(self) -> str:
-        """What a decoder learns from pairs; empty where a family's own objective says what is learned."""
+        """What a decoder learns from pairs; empty where the family, or its head, says what is learned."""
         return str(getattr(self.text, "task", ""))
 
     def changed(self, **flags: Any) -> "Recipe":
@@ -293,7 +329,8 @@ class Recipe:
         """The recipe for another kind of model or task: what was set stays where both have the key."""
         sections = sections_of(kind, task)
         model, text = sections["model"], sections["text"]
-        kept = model(**_common(self.model, model) | {"kind": kind})
+        own = {"kind": kind_for(kind, task)} | ({"task": task} if task in HEAD_TASKS else {})
+        kept = model(**_common(self.model, model) | own)
         read = {key: value for key, value in _common(self.text, text).items() if key != "task"}
         return dataclasses.replace(self, model=kept, text=text(**read))
 
@@ -328,28 +365,34 @@ SECTIONS: dict[str, Any] = {
 TEXTS: dict[str, Any] = {
     "target_token": PairedText,
     "labels": LabeledText,
+    "examples": ExampleText,
 }  # what a family learns -> its section; else Text
-# The tasks of a decoder -> the [text]. To add one: a section, and a line in JOBS of `jobs.py`.
+# The tasks of a decoder -> the [text]. To add one of pairs: a section, and a line in JOBS of `jobs.py`.
 TASKS: dict[str, Any] = {"translate": TranslatedText, "summarize": SummarizedText}
+TASKS |= dict.fromkeys(HEAD_TASKS, ExampleText)
 OLD_NAMES = {"watch": "evaluation"}  # sections of recipes that an earlier version wrote
 
 
 def sections_of(kind: str, task: str = "") -> dict[str, Any]:
     """Section -> its dataclass, for a recipe of one kind of model; a decoder may have a task."""
+    kind = kind_for(kind, task)
     objective, shape = objective_of(kind), shape_of(kind)
     also = {"inputs": DecoderInputs} if objective == "target_token" else {}
-    text = TEXTS.get(objective, Text)
-    if task:
-        text = _text_of_task(kind, task, objective)
+    text = TASKS[task] if task else TEXTS.get(objective, Text)
     return SECTIONS | {"text": text, "model": shape} | also
 
 
-def _text_of_task(kind: str, task: str, objective: str) -> Any:
+def kind_for(kind: str, task: str) -> str:
+    """The kind of model that does a task: of pairs the decoder itself, of examples one with a head."""
+    if not task:
+        return kind
     if task not in TASKS:
         raise InputError(f"task {task[:40]!r} is none of {', '.join(TASKS)}")
-    if objective != "next_token":
+    objective = objective_of(kind)
+    found = with_head(kind) if task in HEAD_TASKS else kind
+    if found is None or (task in PAIR_TASKS and objective != "next_token"):
         raise InputError(f"task {task}: is for decoders, such as gpt2; kind {kind} has its own objective")
-    return TASKS[task]
+    return found
 
 
 def objective_of(kind: str) -> str:
@@ -396,8 +439,9 @@ def flag_homes(sections: dict[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 def kind_with(flag: str) -> str | None:
-    """The first kind of model whose recipes have a flag; None if no kind has it."""
-    return next((kind for kind in FAMILIES if flag in flag_homes(sections_of(kind))), None)
+    """The first kind of model whose recipes have a flag; None if no kind has it, or only one with a head."""
+    kinds = (kind for kind in FAMILIES if with_head(kind) != kind)
+    return next((kind for kind in kinds if flag in flag_homes(sections_of(kind))), None)
 
 
 def task_with(flag: str) -> str | None:

@@ -28,7 +28,7 @@ from glassformer.errors import GlassError, InputError, counted
 from glassformer.tasks.jobs import Job, Progress, prepare_job
 from glassformer.tasks.load import find_device
 from glassformer.tasks.metrics import MetricsLog
-from glassformer.tasks.recipe import Recipe, flag_homes
+from glassformer.tasks.recipe import Recipe, flag_homes, objective_of
 from glassformer.training.checkpoints import CheckpointManager, find_fault
 from glassformer.training.distributed import World
 from glassformer.training.forcing import without_discriminator
@@ -289,9 +289,10 @@ def _ending(event: Finished, recipe: Recipe, *, step: int) -> str:
     if event.best is None or step != event.best_step:
         return f"{text} This is the model of step {step:,}."
     before = "" if event.start is None else f" ({event.start:.4f} before the first step)"
+    unit = "an example" if objective_of(recipe.model.kind) == "examples" else "nats a token of its vocabulary"
     return (
         f"{text} This is the model of step {step:,}, the best one:"
-        f" its loss on held-out text is {event.best:.4f} nats a token of its vocabulary{before}."
+        f" its loss on held-out text is {event.best:.4f} {unit}{before}."
     )
 
 

@@ -47,6 +47,13 @@ class Hyperparameters:
     beta1: float = option(0.9, "AdamW's decay rate of the mean gradient.")
     beta2: float = option(0.95, "AdamW's decay rate of the mean squared gradient.")
     clip: float = option(1.0, "Gradient-norm clipping; 0 disables it.")
+    layer_decay: float = option(
+        1.0,
+        "How many times slower each block learns than the one above it, and the head fastest (ULM-FiT: 2.6).",
+    )
+    unfreeze: float = option(
+        0.0, "Epochs after which one more block is trained, from the top (ULM-FiT: 1); 0: all from the start."
+    )
     label_smoothing: float = option(0.0, "Share of every target that is spread over the whole vocabulary.")
     seed: int = option(0, "Decides the initial weights, the order of the text and dropout.")
     precision: str = option(
@@ -70,6 +77,8 @@ class Hyperparameters:
             raise InputError(f"lr must be above 0, not {self.lr}")
         if self.lr < self.lr_end:
             raise InputError(f"lr = {self.lr:g} is below lr_end = {self.lr_end:g}; give a lower lr_end too")
+        _at_least(self, "layer_decay", 1)
+        _at_least(self, "unfreeze", 0)
         if not 0 <= self.label_smoothing < 1:
             raise InputError(
                 f"label_smoothing must be at least 0 and less than 1, not {self.label_smoothing}"

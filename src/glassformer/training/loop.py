@@ -186,6 +186,7 @@ class _Training:
         self.trainee = Trainee(
             model=setup.model, optimizer=self.optimizer, batches=setup.batches, world=self.world
         )
+        self.frozen_for = _steps_frozen(setup)
         self.state = State()
         if setup.checkpoints is not None:
             self.state = setup.checkpoints.restore(self.trainee, seed=seed)
@@ -248,10 +249,11 @@ class _Training:
 
         self.optimizer.zero_grad(set_to_none=True)
         total = self._backward(parts, int(count))
+        self._keep_frozen()
         norm = clip_gradients(self.setup.model, self.hyperparameters.clip)
         self._check_finite(total, norm)
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate / group["slower"]
         with autocast(self.hyperparameters, self.world.device):  # Muon's products too, which are as costly
             self.optimizer.step()
 
@@ -281,6 +283,16 @@ class _Training:
         (total,) = self.world.sum(total)
         return total
 
+    def _keep_frozen(self) -> None:
+        """Gradual unfreezing: what is not trained yet gets no gradient, and so no step and no momentum."""
+        if not self.frozen_for:
+            return
+        trained = self.state.step // self.frozen_for  # the head, and this many blocks
+        for group in self.optimizer.param_groups:
+            if group["depth"] > trained:
+                for parameter in group["params"]:
+                    parameter.grad = None
+
     def _check_finite(self, loss: float, norm: float) -> None:
         if math.isfinite(loss + norm):
             return
@@ -309,6 +321,17 @@ class _Training:
             hyperparameters=self.hyperparameters,
             world=self.world,
         )
+
+
+def _steps_frozen(setup: Setup) -> int:
+    """Steps after which one more block is trained; 0: all are, from the start."""
+    epochs = setup.hyperparameters.unfreeze
+    if not epochs:
+        return 0
+    steps: int | None = getattr(setup.batches, "epoch_steps", None)
+    if steps is None:
+        raise InputError("unfreeze counts epochs, which a plain text has not; it is for pairs and examples")
+    return max(1, round(epochs * steps))
 
 
 @torch.no_grad()

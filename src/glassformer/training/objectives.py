@@ -1,5 +1,6 @@
 """What a model is trained to do: batch -> loss, summed over the targets. The loop divides by their number."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -54,6 +55,58 @@ def labels(model: nn.Module, batch: dict[str, Tensor], *, smoothing: float = 0.0
 def _in_training(model: nn.Module, smoothing: float) -> float:
     """The share that is spread: none where a model is only evaluated."""
     return smoothing if smoothing and model.training else 0.0
+
+
+def answers(
+    model: nn.Module,
+    batch: dict[str, Tensor],
+    *,
+    choose: bool = False,
+    lm_weight: float = 0.0,
+    smoothing: float = 0.0,
+) -> Tensor:
+    """What a head says of examples: cross-entropy of a class or an answer, squared error of a number.
+
+    In training the decoder may go on learning to write the texts: `lm_weight` times the loss of a token, on
+    average over the tokens of a row and the rows of an example (Radford et al., 2018).
+    """
+    writes = model.training and lm_weight > 0
+    found = model(batch["ids"], write=True) if writes else (model(batch["ids"]), None)
+    scores, written = found
+    said, target = read_out(scores, batch, choose=choose), batch["target"]
+    if target.is_floating_point():
+        loss = (said[:, 0].float() - target).square().sum()
+    else:
+        smooth = smoothing if model.training else 0.0
+        loss = _cross_entropy(said[:, None], target[:, None], smoothing=smooth)
+    return loss if written is None else loss + lm_weight * _writing(written, batch)
+
+
+def read_out(scores: Tensor, batch: dict[str, Tensor], *, choose: bool) -> Tensor:
+    """scores (R, T, C) of all rows -> what is said of each example: (B, C), or (B, K) of its K answers.
+
+    The rows of an example are added, or are answers side by side; an answer that another example lacks is −∞.
+    """
+    at = batch["at"]
+    ends = scores[torch.arange(len(at), device=at.device), at]  # (R, C)
+    rows = batch["rows"]  # (B, K)
+    missing = rows < 0
+    every = ends[rows.clamp(min=0)]  # (B, K, C)
+    if choose:
+        return every[..., 0].masked_fill(missing, float("-inf"))
+    return every.masked_fill(missing[..., None], 0.0).sum(1)
+
+
+def _writing(logits: Tensor, batch: dict[str, Tensor]) -> Tensor:
+    """The loss of the language model: logits (R, T, V) -> nats a token, summed over examples."""
+    ids, at, rows = batch["ids"], batch["at"], batch["rows"]
+    real = torch.arange(1, ids.shape[1], device=ids.device) <= at[:, None]  # (R, T − 1)
+    targets = ids[:, 1:].masked_fill(~real, IGNORED)
+    logits = logits[:, :-1].float() if logits.dtype.itemsize < 4 else logits[:, :-1]
+    nats = F.cross_entropy(logits.transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
+    by_row = nats.sum(1) / real.sum(1).clamp(min=1)  # (R,)
+    own = (rows >= 0).sum(1)  # (B,)
+    return (by_row / own.repeat_interleave(own)).sum()
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor, *, smoothing: float = 0.0) -> Tensor:

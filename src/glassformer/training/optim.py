@@ -27,22 +27,48 @@ def optimizer_of(model: nn.Module, hyperparameters: Hyperparameters) -> torch.op
             return 0
         return 3 if name.endswith("qkv.weight") else 1  # q, k and v lie in one parameter
 
-    groups: dict[tuple[int, bool], list[Tensor]] = {
-        (0, True): [], (0, False): [], (1, True): [], (3, True): []
+    by_depth = hyperparameters.layer_decay != 1 or hyperparameters.unfreeze > 0
+    depths = depth_of(model) if by_depth else {}
+    groups: dict[tuple[int, bool, int], list[Tensor]] = {
+        (0, True, 0): [], (0, False, 0): [], (1, True, 0): [], (3, True, 0): []
     }  # fmt: skip
     for name, parameter in trained.items():
-        groups[parts(name, parameter), parameter.dim() >= 2].append(parameter)
+        key = parts(name, parameter), parameter.dim() >= 2, depths.get(parameter, 0)
+        groups.setdefault(key, []).append(parameter)
     kind = torch.optim.AdamW if hyperparameters.optimizer == "adamw" else Muon
     return kind(
         [
-            {"params": group, "weight_decay": hyperparameters.weight_decay if matrix else 0.0, "parts": count}
-            for (count, matrix), group in groups.items()
+            {
+                "params": group,
+                "weight_decay": hyperparameters.weight_decay if matrix else 0.0,
+                "parts": count,
+                "depth": depth,
+                "slower": hyperparameters.layer_decay**depth,
+            }
+            for (count, matrix, depth), group in groups.items()
             if group
         ],
         lr=hyperparameters.lr,
         betas=(hyperparameters.beta1, hyperparameters.beta2),
         fused=True,
     )
+
+
+def depth_of(model: nn.Module) -> dict[nn.Parameter, int]:
+    """How far below the output each parameter is: the head and the final norm 0, the last block 1, and so on.
+
+    Embeddings are deepest. The blocks of several stacks are counted side by side, each from its top.
+    """
+    stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    deepest = 1 + max(map(len, stacks), default=0)
+    found: dict[nn.Parameter, int] = {}
+    for stack in stacks:
+        for number, block in enumerate(stack):
+            found |= dict.fromkeys(block.parameters(), len(stack) - number)
+    for module in model.modules():
+        if isinstance(module, nn.Embedding):
+            found |= dict.fromkeys(module.parameters(), deepest)
+    return {parameter: found.get(parameter, 0) for parameter in model.parameters()}
 
 
 def _block_parameters(model: nn.Module) -> set[nn.Parameter]:
