@@ -130,11 +130,28 @@ def test_finetune_classify_eval(glass: Any, model: str, tmp_path: Path) -> None:
     assert "the label '3' is none of the head's: 0, 1" in err
 
 
+def test_flags_of_other_models_are_refused(glass: Any, classifier: str, model: str, tmp_path: Path) -> None:
+    """Columns are for a model that does a task, and what is for texts and pairs is not."""
+    (tmp_path / "a.csv").write_text("text,label\nLily,bad\n")
+    for flag in (["--metric", "rouge"], ["--zero-shot"], ["--lowercase"], ["--stride", "4"]):
+        code, _, err = glass("eval", classifier, str(tmp_path / "a.csv"), *flag)
+        assert (code, f"{flag[0]} is for texts or pairs" in err) == (2, True)
+    code, _, err = glass("eval", model, str(tmp_path / "a.csv"), "--label-column", "label")
+    assert (code, "--label-column is for a model that does a task" in err) == (2, True)
+
+
 def test_the_help_of_a_task_has_its_keys(capsys: pytest.CaptureFixture[str]) -> None:
-    """`--task` decides which flags there are."""
-    assert run(["finetune", "storyteller", "--task", "entail", "--help"]) == 0
-    out = capsys.readouterr().out
-    for flag in ("--text-column", "--label-column", "--lm-weight", "--epochs", "--layer-decay", "--unfreeze"):
-        assert flag in out
+    """`--task` decides which flags there are, of a model that exists and of a new one."""
+    for words in (["finetune", "storyteller"], ["train"]):
+        assert run([*words, "--task", "entail", "--help"]) == 0
+        out = capsys.readouterr().out
+        head = ("--text-column", "--label-column", "--lm-weight", "--epochs")
+        for flag in (*head, "--layer-decay", "--unfreeze"):
+            assert flag in out
+        assert "--room" not in out
+        assert run([*words, "--task", "summarize", "--help"]) == 0
+        out = capsys.readouterr().out
+        assert "--room" in out
+        assert not any(f"{flag} " in out for flag in head)
     assert run(["finetune", "--help"]) == 0
     assert "--task classify" in capsys.readouterr().out

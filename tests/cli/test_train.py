@@ -416,7 +416,10 @@ def test_pairs_in_translator_out(tmp_path: Path, capsys: pytest.CaptureFixture[s
         given = '--to b "abc"' if task == "translate" else "FILE"
         assert f"Run it:   glass {task} -m {tmp_path / task} {given}\n" in capsys.readouterr().out
     assert glass(["train", "--task", "sing", "--data", data]) == 2
-    assert "task 'sing' is none of translate, summarize" in capsys.readouterr().err
+    every = "translate, summarize, classify, entail, similar, choose"
+    assert f"task 'sing' is none of {every}\n" in capsys.readouterr().err
+    assert glass(["train", "--epochs=4", "--data", data]) == 2
+    assert "task classify has it: see `glass train --task classify --help`" in capsys.readouterr().err
     assert glass(["train", "--room=4", "--data", data]) == 2
     assert "task summarize has it: see `glass train --task summarize --help`" in capsys.readouterr().err
 

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from glassformer.errors import InputError
 from glassformer.hub.families import family
 from glassformer.tasks.recipe import (
+    HEAD_TASKS,
     SECTIONS,
+    ExampleText,
     Lora,
     Numbers,
     Recipe,
@@ -55,6 +57,7 @@ COUNTS = {name: st.integers(1, 2**40) for name in ("steps", "batch", "window", "
 }
 RATES: dict[str, st.SearchStrategy[Any]] = {
     "lr": st.floats(1e-3, 1e300), "lr_end": st.floats(0, 1e-4) | st.just(1e-4), "schedule": st.sampled_from(SCHEDULES),
+    "layer_decay": st.floats(1, 100), "unfreeze": st.floats(0, 100),
     "weight_decay": st.floats(0, 10), "label_smoothing": st.floats(0, 0.999), "clip": st.floats(0, 1e9), "beta1": st.floats(0, 0.999), "beta2": st.floats(0, 0.999),
     "precision": st.just("bf16"), "parallel": st.just("fsdp"), "optimizer": st.sampled_from(OPTIMIZERS),
 }  # fmt: skip
@@ -171,6 +174,12 @@ def test_a_file_by_hand(file: Path) -> None:
         ("[model]\nkind = 2", ["kind should be a text, not 2"]),
         ("[model]\nkind = 'gpt3'\nstride = 'x'", ["stride should be a whole number, not 'x'"]),
         ("[text]\npatience = 1", ["it belongs into [evaluation]"]),
+        ("[text]\ntask = 'sing'", ["task 'sing' is none of translate, summarize, classify, entail, similar, choose"]),
+        ("[text]\ntask = 'entail'", ["unknown key 'task' in [text]", "it belongs into [model]"]),
+        ("[model]\ntask = 'translate'", ["unknown key 'task' in [model]", "it belongs into [text]"]),
+        ("[model]\nkind = 'rnn'\ntask = 'entail'", ["task entail: is for decoders, such as gpt2; kind rnn has its own"]),
+        ("[text]\ntask = 'translate'\n[model]\nkind = 'gpt2-classifier'", ["task translate: is for decoders"]),
+        ("[model]\nkind = 'gpt9'\ntask = 'entail'", ["kind 'gpt9' is not known"]),
         ("[train]\nsteps = 5.0", ["steps should be a whole number, not 5.0"]),
         ("[train]\nsteps = true", ["steps should be a whole number, not True"]),
         ("[train]\nsteps = '5'", ["steps should be a whole number, not '5'"]),
@@ -306,6 +315,28 @@ def test_a_kind_has_the_keys_of_its_family() -> None:
     assert again.model == Shape(layers=3)
     with pytest.raises(InputError, match="unknown key 'stride'"):
         again.changed(stride=2)
+
+
+@pytest.mark.parametrize("task", HEAD_TASKS)
+def test_a_task_of_a_head_makes_the_kind(file: Path, task: str) -> None:
+    """Of examples: by a flag, or in [model] of a file, a decoder becomes one with a head; of pairs it stays."""
+    by_flag = Recipe(model=Shape(layers=2)).changed(task=task)
+    assert (by_flag.model.kind, by_flag.to_dict()["model"]["task"]) == ("gpt2-classifier", task)
+    assert by_flag.to_dict()["model"]["layers"] == 2
+    assert isinstance(by_flag.text, ExampleText)
+    assert by_flag.changed(kind="gpt2-classifier") == by_flag
+    file.write_text(f'[model]\nlayers = 2\ntask = "{task}"')
+    assert Recipe.read(file) == by_flag
+    file.write_text(by_flag.to_toml())
+    assert Recipe.read(file) == by_flag
+    assert Recipe().changed(task="summarize").model.kind == "gpt2"
+
+
+def test_the_tasks_of_heads_are_those_of_the_model() -> None:
+    """They are spelled twice: recipes import no torch."""
+    from glassformer.models.classifier import TASKS
+
+    assert HEAD_TASKS == TASKS
 
 
 def test_every_key_is_a_flag_that_explains_itself() -> None:

@@ -174,6 +174,11 @@ def test_a_head_is_trained_further_for_the_same(fitted: gf.Classifier, base: str
         list(train(recipe(head, wrong), tmp_path / "no"))
     with pytest.raises(InputError, match=r"task: the head of .* is there to classify, not to entail"):
         list(train(recipe(head, wrong, "entail"), tmp_path / "no"))
+    plain = Recipe().changed(base=head, data=[str(wrong)])
+    with pytest.raises(InputError, match="a model with a head is fine-tuned by a recipe of its own kind"):
+        list(train(plain, tmp_path / "no"))
+    with pytest.raises(InputError, match=r"task summarize: .* is no decoder but a"):
+        list(train(plain.changed(task="summarize"), tmp_path / "no"))
 
 
 def test_bad_input_is_one_sentence(base: str, tmp_path: Path, fitted: gf.Classifier) -> None:

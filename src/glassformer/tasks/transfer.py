@@ -154,7 +154,11 @@ class Transfer(TrainingJob):
 
 
 def _section(recipe: Recipe) -> ExampleText:
-    assert isinstance(recipe.text, ExampleText)  # as recipes of these families have it
+    if not isinstance(recipe.text, ExampleText):
+        raise InputError(
+            f"{recipe.model.base}: a model with a head is fine-tuned by a recipe of its own kind, which"
+            f" [model] names; kind is {recipe.model.kind}"
+        )
     return recipe.text
 
 
