@@ -176,7 +176,7 @@ BAD = [
     (["generate", "--max_new_tokens", "5"], "did you mean --max-new-tokens?"),
     (["generate", "--tempature", "5"], "did you mean --temperature? See `glass generate --help`"),
     (["train", "--iters", "5"], "did you mean --steps?"),
-    (["train", "--epochs", "5"], "did you mean --steps?"),
+    (["train", "--epochs", "5"], "task classify has it"),
     (["train", "--learning-rate", "5"], "did you mean --lr?"),
     (["train", "--zzz", "5"], "no such option --zzz; see `glass train --help`"),
     (["diff", "storyteller"], "OTHER is missing"),

@@ -189,7 +189,7 @@ def test_a_model_by_flag_leaves_all_arguments_to_the_texts(glass: Glass, model: 
     (["eval"], "MODEL is missing (A shipped name, a folder, a run, a hub id or a name from `glass models`);"
                " usage: glass eval [OPTIONS] MODEL WHAT..."),
     (["eval", "-m", "tiny"], "WHAT... is missing (wikitext2, lambada, a file or folder of text or JSON lines; to"
-                             " translate or summarize: pairs); usage: glass eval [OPTIONS] MODEL WHAT..."),
+                             " translate or summarize: pairs; to classify: examples with labels); usage: glass eval [OPTIONS] MODEL WHAT..."),
     (["bench", "a", "b"], "too many arguments (b); usage: glass bench [OPTIONS] [MODEL]"),
     (["generate", "gpt2", "Once", "on"],
      "too many arguments (Once on); a text of several words needs quotes, and a model is given by -m"),

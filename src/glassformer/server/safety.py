@@ -29,6 +29,7 @@ PUBLIC = frozenset({"/health", "/v1/health"})
 WITHOUT_PREFIX = re.compile(
     r"/(completions|chat/completions|embeddings|responses|models|models/.+|tasks/\w+|traces/.+)"
 )
+DRAINED = 4  # times the largest body: so much of a larger one is read before it is refused
 DEEPEST = 64  # lists and objects inside each other
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -192,9 +193,10 @@ class _Request:
     async def _read(self, headers: Iterable[tuple[bytes, bytes]]) -> bytes:
         most = self.settings.most_body
         too_large = ApiError(413, f"the body is larger than {most:,} bytes", code="body_too_large")
-        too_large.headers = {"connection": "close"}  # the rest of it is not read
-        if any(size.isdigit() and int(size[:20]) > most for size in _values(headers, b"content-length")):
-            raise too_large
+        too_large.headers = {"connection": "close"}
+        stated = [int(size[:20]) for size in _values(headers, b"content-length") if size.isdigit()]
+        if any(size > DRAINED * most for size in stated):
+            raise too_large  # and none of it is read
         parts, size = [], 0
         while True:
             message = await self._receive()
@@ -202,10 +204,15 @@ class _Request:
                 raise ApiError(400, "the client left before its request was complete")
             part = message.get("body", b"")
             size += len(part)
-            if size > most:
+            if size <= most:
+                parts.append(part)
+            elif not stated:
                 raise too_large
-            parts.append(part)
+            else:
+                parts.clear()  # the rest is read and dropped: a client that still sends would not hear us
             if not message.get("more_body", False):
+                if size > most:
+                    raise too_large
                 return b"".join(parts)
 
 
