@@ -152,6 +152,6 @@ def test_the_help_of_a_task_has_its_keys(capsys: pytest.CaptureFixture[str]) -> 
         assert run([*words, "--task", "summarize", "--help"]) == 0
         out = capsys.readouterr().out
         assert "--room" in out
-        assert not any(f"{flag} " in out for flag in head)
+        assert not any(flag in out for flag in ("--lm-weight", "--epochs"))
     assert run(["finetune", "--help"]) == 0
     assert "--task classify" in capsys.readouterr().out
