@@ -216,6 +216,7 @@ def test_only_decoders_take_a_head(tmp_path: Path) -> None:
 def test_saliency_of_a_class(fitted: gf.Classifier) -> None:
     """Shares of the text's tokens alone; the test takes away no token of the task."""
     assert fitted.model is not None
+    assert fitted.model.tokenizer is not None
     said = fitted.model.classify(TEXTS[0])
     found = said.saliency()
     assert found.target_words == [said.label]
@@ -226,6 +227,12 @@ def test_saliency_of_a_class(fitted: gf.Classifier) -> None:
     assert found.curves is not None
     assert found.curves.deletion[0, 0] == pytest.approx(said.probability, abs=1e-5)
     assert found.curves.insertion[0, -1] == pytest.approx(said.probability, abs=1e-5)
+    # With the whole text blank, start and extract are still there.
+    (row,) = fitted.model.rows(TEXTS[0])
+    blank = torch.tensor([[row[0], *[fitted.model.tokenizer.end] * (len(row) - 2), row[-1]]])
+    left = fitted.model.net(blank)[0, -1].softmax(-1)[fitted.classes_.index(said.label)].item()
+    assert found.curves.deletion[0, -1] == pytest.approx(left, abs=1e-5)
+    assert found.curves.insertion[0, 0] == pytest.approx(left, abs=1e-5)
     other = next(label for label in fitted.classes_ if label != said.label)
     assert said.saliency(other, tested=False).target_words == [other]
     with pytest.raises(InputError, match="label 'time' is none of the head's: act, place"):
