@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from scipy import sparse
+from scipy import sparse  # type: ignore[import-untyped]
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
 
@@ -91,7 +91,6 @@ WAYS: dict[str, dict[str, Any]] = {
 ADAPT = {
     "batch": 16,
     "window": 128,
-    "steps": 600,
     "lr": 5e-4,
     "lr_end": 0.0,
     "warmup": 50,
@@ -172,6 +171,7 @@ def run(
 ) -> dict[str, Any]:
     """Train one way, or go on with it, and measure it on the test examples."""
     common = {"about": task.about, "task": task.task, "way": way, "seed": seed, "metric": task.metric}
+    folder.mkdir(parents=True, exist_ok=True)
     if way == "tfidf":
         begun = time.process_time()
         figures = tfidf(task, files)
