@@ -175,6 +175,13 @@ def kill_at_random_moments(out: Path, text: str, whole: Path, kills: int, seed: 
     killed_and_resumed(out, text, whole)
 
 
+def test_killed_while_the_last_checkpoint_was_rotated(tmp_path: Path, text: str, whole: Path) -> None:
+    """All steps are done, so nothing is saved again: what was being removed goes at the next start."""
+    shutil.copytree(whole, tmp_path / "run")
+    (tmp_path / "run" / "checkpoints" / ".old-step-00000012").mkdir()
+    killed_and_resumed(tmp_path / "run", text, whole)
+
+
 def test_killed_at_random_moments(tmp_path: Path, text: str, whole: Path) -> None:
     """Six times, wherever it happens to be."""
     kill_at_random_moments(tmp_path / "run", text, whole, 6, seed=1)

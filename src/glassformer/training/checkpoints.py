@@ -126,6 +126,8 @@ class CheckpointManager:
     def restore(self, trainee: Trainee, *, seed: int) -> State:
         """Restore everything from the newest sound checkpoint; a fresh State if there is none."""
         world = trainee.world
+        if world.is_main:
+            self._remove_leftovers()  # a training whose last save was interrupted saves nothing any more
         found, notes = self._newest() if world.is_main else (None, {})
         notes = json.loads(world.broadcast(json.dumps(notes)))
         if not notes:
