@@ -36,7 +36,7 @@ from attack import process
 from attack.process import Case, fault, run
 from glassformer import cli
 
-process.CPU_LIMIT, process.LONG_LIMIT, process.IDLE_LIMIT = 0.5, 0.2, 1
+process.CPU_LIMIT, process.LONG_LIMIT, process.IDLE_LIMIT = 2.0, 0.2, 2
 
 def report(*lines, code):
     print(*lines, sep="\\n", file=sys.stderr)

@@ -66,7 +66,7 @@ def test_in_streams_it_is_on_the_last_chunk(server: Running) -> None:
             "seed": 2,
             "stop": [" "],
         }
-        extra = {"explain": {"heads": True}, "stop": [" "]}
+        extra = {"explain": {"heads": True}, "stop": [" "], "seed": 1}
         raw = list(
             client.chat.completions.create(
                 **talk, stream=True, stream_options={"include_usage": True}, extra_body=extra
