@@ -174,17 +174,11 @@ def saliency(
         tokens=text.labels if found.source else sources if by_word else [*sources, target_words[-1]],
         source=sources if found.source else None,
         method=method,
-        targets=found.targets,
         target_words=target_words,
-        scores=found.scores,
-        gaps=found.gaps,
         shares=shares,
         ends=ends,
-        curves=tests,
-        deletion=None if tests is None else tests.deletion_area,
-        insertion=None if tests is None else tests.insertion_area,
-        random_order=None if tests is None else tests.random_area,
         agreement=agreed,
+        **_measured(found, tests),
     )
 
 
@@ -218,18 +212,20 @@ def class_saliency(
         table_note=selected if len(sources) > STRONGEST else "",
         tokens=sources,
         method=method,
-        targets=found.targets,
         target_words=[name],
-        scores=found.scores,
-        gaps=found.gaps,
         shares=shares,
         ends=ends,
-        curves=tests,
-        deletion=None if tests is None else tests.deletion_area,
-        insertion=None if tests is None else tests.insertion_area,
-        random_order=None if tests is None else tests.random_area,
         agreement=agreed,
+        **_measured(found, tests),
     )
+
+
+def _measured(found: salient.Saliency, tests: Curves | None) -> dict[str, Any]:
+    """The fields of an answer that are as they were measured."""
+    areas = (None,) * 3 if tests is None else (tests.deletion_area, tests.insertion_area, tests.random_area)
+    names = ("deletion", "insertion", "random_order")
+    measured = {"targets": found.targets, "scores": found.scores, "gaps": found.gaps, "curves": tests}
+    return measured | dict(zip(names, areas, strict=True))
 
 
 def _without(found: salient.Saliency, kept: Sequence[int]) -> salient.Saliency:

@@ -46,7 +46,7 @@ which = flags.group(
     Which,
     "which",
     switch("--saliency", help="Which tokens speak for the label, with a test of the answer."),
-    option("--label", type=TEXT, help="With --saliency: what speaks for this label, not for the likeliest."),
+    option("--label", type=TEXT, help="With --saliency: the saliency of this label; none: of the likeliest."),
     option(
         "--method",
         default="grad_x_input",

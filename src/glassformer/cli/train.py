@@ -21,6 +21,7 @@ from glassformer.errors import InputError
 from glassformer.files import MEGABYTE, read_json, read_text
 from glassformer.tasks.recipe import (
     DEFAULT_KIND,
+    HEAD_DEFAULTS,
     ExampleText,
     Numbers,
     Recipe,
@@ -41,18 +42,7 @@ VERBS = {"target_token": "translate", "labels": "classify", "examples": "classif
 NOT_FOR_TRAIN = {"base", "rank", "alpha", "lora_dropout", "targets"}
 NOT_FOR_FINETUNE = {"base", "tokenizer", "vocab", "vocabularies"}
 KEPT_BY_FINETUNE = {"dropout", "freeze", "task"}  # of [model]; the rest is decided by the base
-# The same for a head and its decoder: passes over the examples instead of steps.
-GENTLE_HEAD = {
-    "epochs": 3.0,
-    "batch": 32,
-    "lr": 3e-4,
-    "lr_end": 0.0,
-    "warmup": 20,
-    "schedule": "linear",
-    "weight_decay": 0.01,
-    "dropout": 0.1,
-    "eval_every": 100,
-}
+GENTLE_HEAD = HEAD_DEFAULTS | {"eval_every": 100}
 
 OUT = "The folder of the run; the same one again goes on where it stopped."
 LORA = f"Train low-rank matrices beside the layers (LoRA); --rank is {DEFAULT_RANK} unless given."

@@ -158,7 +158,7 @@ def _by_place(row: _Row, task: str, *, labeled: bool) -> tuple[list[Any], str]:
     cells = list(row.cells.values())
     if labeled and len(cells) < 2:
         raise InputError(f"{row.where}: no tab between a text and its label: {cells[0][:60]!r}")
-    if not labeled:  # behind the texts there may be labels, which nobody asked for
+    if not labeled:  # behind the texts there may be labels, which were not asked for
         return cells[: READ.get(task)], ""
     texts, label = cells[:-1], cells[-1].strip()
     if task == "classify":

@@ -379,8 +379,7 @@ class Engine:
     def step_pieces(self, pieces: Sequence[Piece], cache: KVCache) -> Array:
         """Read pieces of different rows, each from its own position on; logits (N, V) of the scored tokens.
 
-        Whoever calls this keeps the lengths of the rows: `cache.length`, which is one for all, stays as it
-        is.
+        The caller keeps the length of each row; `cache.length`, one number for all rows, does not change.
         """
         self._check_cache(cache)
         if not pieces or len({row for row, *_ in pieces}) < len(pieces):

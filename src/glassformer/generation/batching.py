@@ -29,8 +29,8 @@ class Ask:
     choice: int = 0  # which of several continuations: random numbers depend on seed, choice and position
     ends: Collection[int] = ()
     known: int | None = None  # ids from here on have no token
-    top: int = 0  # so many likeliest tokens
-    named: Sequence[int] = ()  # and these, whatever their rank
+    top: int = 0  # how many of the likeliest tokens
+    named: Sequence[int] = ()  # and these tokens, whatever their rank
     score_prompt: bool = False  # also for every token of the prompt, behind those before it
 
 
@@ -50,7 +50,7 @@ class Scores(NamedTuple):
     totals: Sequence[float]
 
 
-class Told(NamedTuple):
+class StepOutput(NamedTuple):
     """What a step says about one text: its next token, its end, or what is wrong with it."""
 
     of: "Writing"
@@ -105,7 +105,7 @@ class Batch:
         self.waiting.append(writing)
         return writing
 
-    def step(self) -> list[Told]:
+    def step(self) -> list[StepOutput]:
         """One step of all texts in the batch; what there is to tell about each."""
         told = self._drop_cancelled()
         self._admit()
@@ -113,14 +113,14 @@ class Batch:
             try:
                 told += self._tell(writing, logits)
             except GlassError as error:  # of this text alone: the others go on
-                told.append(Told(writing, error=error))
+                told.append(StepOutput(writing, error=error))
                 writing.continuation.stop()
         self._free([one for one in self.running if one.continuation.finished])
         return told
 
-    def fail(self, error: GlassError) -> list[Told]:
+    def fail(self, error: GlassError) -> list[StepOutput]:
         """Let go of all texts in the batch, after a step that failed; those who wait may still be served."""
-        failed = [Told(one, error=error) for one in self.running]
+        failed = [StepOutput(one, error=error) for one in self.running]
         self._free(list(self.running))
         return failed
 
@@ -132,18 +132,18 @@ class Batch:
         """Let the model read, and the scores that each text gets from it."""
         raise NotImplementedError
 
-    def _drop_cancelled(self) -> list[Told]:
+    def _drop_cancelled(self) -> list[StepOutput]:
         gone = [one for one in (*self.running, *self.waiting) if one.cancelled]
         self.waiting = deque(one for one in self.waiting if not one.cancelled)
         self._free([one for one in gone if one.slot is not None])
-        return [Told(one, finish="cancelled") for one in gone]
+        return [StepOutput(one, finish="cancelled") for one in gone]
 
     def _free(self, writings: Sequence[Writing]) -> None:
         for one in writings:
             one.slot = None
             self.running.remove(one)
 
-    def _tell(self, writing: Writing, found: Scores) -> list[Told]:
+    def _tell(self, writing: Writing, found: Scores) -> list[StepOutput]:
         """The log-probabilities of the prompt's tokens that were read; the next token, if all are read."""
         one, ask = writing.continuation, writing.ask
         if ask.score_prompt and not one.tokens:
@@ -155,14 +155,14 @@ class Batch:
             return []
         if not writing.chooser.room(one):
             one.stop()
-            return [Told(writing, finish=end_of_room(0, ask.options))]
+            return [StepOutput(writing, finish=end_of_room(0, ask.options))]
         raw, total = found.logits[-1], found.totals[-1]
         event = writing.chooser.advance(one, raw, log_total=total)
         token, end = (
             None if id is None else scored(id, raw, log_total=total, ask=ask)
             for id in (event.token, event.end)
         )
-        return [Told(writing, token, event.finish, end)]
+        return [StepOutput(writing, token, event.finish, end)]
 
 
 class Slots(Batch):
@@ -176,7 +176,7 @@ class Slots(Batch):
         self.cache: Any = model.new_cache(slots, model.context)
         self.kept: list[list[int]] = [[] for _ in range(slots)]  # the tokens in every slot
 
-    def fail(self, error: GlassError) -> list[Told]:
+    def fail(self, error: GlassError) -> list[StepOutput]:
         """What their slots hold after a step that failed is not known."""
         for one in self.running:
             self.kept[one.slot or 0] = []

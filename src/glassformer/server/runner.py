@@ -14,7 +14,16 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from glassformer.errors import GlassError
-from glassformer.generation.batching import Ask, Batch, OneByOne, Scored, Slots, Told, Writing, check_ask
+from glassformer.generation.batching import (
+    Ask,
+    Batch,
+    OneByOne,
+    Scored,
+    Slots,
+    StepOutput,
+    Writing,
+    check_ask,
+)
 from glassformer.generation.stepper import has_slots
 from glassformer.server.errors import QueueFull, stopping
 from glassformer.tasks.complete import LanguageModel
@@ -57,7 +66,7 @@ class Running:
     def __init__(self, ask: Ask, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
         self.ask, self.loop, self.clock = ask, loop, _Clock()
         self._wake = wake
-        self._told: deque[Told] = deque()
+        self._told: deque[StepOutput] = deque()
         self._news = asyncio.Event()
         self._writing: Writing | None = None
         self._cancelled = False
@@ -118,7 +127,7 @@ class Running:
             self._writing.cancel()
         return self._writing
 
-    def hear(self, told: Told) -> None:
+    def hear(self, told: StepOutput) -> None:
         """On its event loop: something new about it."""
         self._told.append(told)
         self._news.set()
@@ -209,7 +218,7 @@ class Runner:
                 self._live[running.begin(batch)] = running
             self._spread(self._step(batch))
 
-    def _step(self, batch: Batch) -> list[Told]:
+    def _step(self, batch: Batch) -> list[StepOutput]:
         try:
             told = batch.step()
         except Exception as error:  # whatever it is: the server lives, and whoever waits is told
@@ -221,10 +230,10 @@ class Runner:
             clock.admitted = clock.admitted or now
         return told
 
-    def _spread(self, told: list[Told]) -> None:
+    def _spread(self, told: list[StepOutput]) -> None:
         """Tell every text its news, with one call for each event loop."""
         now = time.monotonic()
-        loops: dict[asyncio.AbstractEventLoop, list[tuple[Running, Told]]] = {}
+        loops: dict[asyncio.AbstractEventLoop, list[tuple[Running, StepOutput]]] = {}
         for one in told:
             running = self._live[one.of]
             clock = running.clock
@@ -239,6 +248,6 @@ class Runner:
                 loop.call_soon_threadsafe(_hear, news)
 
 
-def _hear(news: list[tuple[Running, Told]]) -> None:
+def _hear(news: list[tuple[Running, StepOutput]]) -> None:
     for running, told in news:
         running.hear(told)

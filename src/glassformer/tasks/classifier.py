@@ -19,20 +19,9 @@ from glassformer.hub.families import with_head
 from glassformer.tasks.classify import Given, TextClassifier, flat
 from glassformer.tasks.evaluate_examples import evaluate_examples
 from glassformer.tasks.load import kind_of_base, load
-from glassformer.tasks.recipe import Recipe
+from glassformer.tasks.recipe import HEAD_DEFAULTS, Recipe
 
 Array = np.ndarray[Any, Any]
-# Gentle, as for any model that knows something; a new one wants more.
-DEFAULTS: dict[str, Any] = {
-    "epochs": 3.0,
-    "batch": 32,
-    "lr": 3e-4,
-    "lr_end": 0.0,
-    "warmup": 20,
-    "schedule": "linear",
-    "weight_decay": 0.01,
-    "dropout": 0.1,
-}
 HEADED = "gpt2-classifier"
 
 
@@ -78,7 +67,7 @@ class Classifier:
         kind = kind_of_base(self.base) if self.base else None
         headed = with_head(kind or "") or HEADED  # of another kind: the job says that it takes no head
         quiet = {"preview_tokens": 0, "tensorboard": False, "eval_every": 0}
-        recipe = Recipe().changed(kind=headed).changed(**quiet, **DEFAULTS | self.keys)
+        recipe = Recipe().changed(kind=headed).changed(**quiet, **HEAD_DEFAULTS | self.keys)
         return recipe.changed(base=self.base, task=self.task, data=[str(data)])
 
     def fit(
@@ -100,7 +89,7 @@ class Classifier:
         for number, one in enumerate(texts, 1):
             check_texts(one, self.task, where=f"example {number}: ")
         self.keys.setdefault("held_out", 0.0)
-        if "batch" not in self.keys and len(texts) < DEFAULTS["batch"]:
+        if "batch" not in self.keys and len(texts) < HEAD_DEFAULTS["batch"]:
             self.keys["batch"] = max(1, len(texts))
 
         with tempfile.TemporaryDirectory() as temporary:

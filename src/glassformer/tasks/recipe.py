@@ -19,6 +19,17 @@ Strings = tuple[str, ...]
 Numbers = tuple[float, ...]
 
 DEFAULT_KIND = "gpt2"
+# How a head and its decoder are trained: gently, by passes over the examples instead of steps.
+HEAD_DEFAULTS: dict[str, Any] = {
+    "epochs": 3.0,
+    "batch": 32,
+    "lr": 3e-4,
+    "lr_end": 0.0,
+    "warmup": 20,
+    "schedule": "linear",
+    "weight_decay": 0.01,
+    "dropout": 0.1,
+}
 LARGEST = 1 << 63  # of a whole number
 # Fields of a family's Config that no recipe sets: the tokenizer or the other fields decide them.
 NOT_KEYS = {"vocab", "neurons", "activation", "norm_eps", "tied", "source_vocab", "pad", "start"}
