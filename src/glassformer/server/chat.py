@@ -96,8 +96,8 @@ def own_stops(served: Served) -> tuple[str, ...]:
 class Chat(Shape):
     """The objects `chat.completion` and `chat.completion.chunk`."""
 
-    def __init__(self, writing: Writing, body: ChatRequest, **how: bool) -> None:
-        super().__init__(writing, **how)
+    def __init__(self, writing: Writing, body: ChatRequest) -> None:
+        super().__init__(writing, body)
         self.scored = bool(body.logprobs)
         self.ids = bool(body.return_token_ids)
         self.about = {
@@ -170,14 +170,7 @@ def router(state: State) -> APIRouter:
         prompt = await prompt_of(served, turns_of(body.messages))
         await check_edits(served, body)
         writing = _prepare(state, served, body, prompt=prompt)
-        options = body.stream_options
-        shape = Chat(
-            writing,
-            body,
-            include_usage=bool(options and options.include_usage),
-            continuous=bool(options and options.continuous_usage_stats),
-        )
-        return await respond(state, request, shape, body=body)
+        return await respond(state, request, Chat(writing, body), body=body)
 
     return routes
 

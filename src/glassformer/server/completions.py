@@ -30,8 +30,8 @@ from glassformer.server.writing import Choice, Form, Part, Writing, best_of
 class Completions(Shape):
     """The object `text_completion`, which is that of a stream too."""
 
-    def __init__(self, writing: Writing, body: CompletionRequest, *, n: int, each: int, **how: bool) -> None:
-        super().__init__(writing, **how)
+    def __init__(self, writing: Writing, body: CompletionRequest, *, n: int, each: int) -> None:
+        super().__init__(writing, body)
         self.n, self.each = n, each
         self.scored = writing.choices[0].form.scored
         self.ids = bool(body.return_token_ids)
@@ -94,15 +94,7 @@ def router(state: State) -> APIRouter:
         prompts = await served.prompts(body.prompt)
         await check_edits(served, body)
         writing = _prepare(state, body, prompts)
-        options = body.stream_options
-        shape = Completions(
-            writing,
-            body,
-            n=body.n or 1,
-            each=len(writing.choices) // len(prompts),
-            include_usage=bool(options and options.include_usage),
-            continuous=bool(options and options.continuous_usage_stats),
-        )
+        shape = Completions(writing, body, n=body.n or 1, each=len(writing.choices) // len(prompts))
         return await respond(state, request, shape, body=body)
 
     return routes

@@ -147,9 +147,10 @@ def _by_torch(served: Served, inside: Inside) -> Callable[[Ask], LaneRunning]:
 class Shape:
     """How one endpoint writes its objects: whole, or chunk by chunk."""
 
-    def __init__(self, writing: Writing, *, include_usage: bool = False, continuous: bool = False) -> None:
-        self.writing = writing
-        self.include_usage, self.continuous = include_usage, continuous
+    def __init__(self, writing: Writing, body: Generation) -> None:
+        self.writing, options = writing, body.stream_options
+        self.include_usage = bool(options and options.include_usage)
+        self.continuous = bool(options and options.continuous_usage_stats)
 
     def whole(self) -> dict[str, Any]:
         """The object of a request that is not streamed."""
