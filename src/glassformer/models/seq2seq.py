@@ -275,8 +275,8 @@ class Seq2Seq(Net):
 
         x = self.tap("embed", self.drop(self.tokens(target)))  # (B, T, I)
         outputs = []
-        for place in range(target.shape[1]):
-            out, states = self.decoder(x[:, place], states, memory)
+        for token in x.unbind(1):  # (B, I)
+            out, states = self.decoder(token, states, memory)
             outputs.append(out)
         if cache is not None:
             cache.memory, cache.states = memory, states

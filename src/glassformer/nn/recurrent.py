@@ -93,13 +93,12 @@ def read(
     `mask` (B, S) is True at tokens: padding leaves the state as it is, and its hidden state is 0. `see` is
     given every hidden state, and gives back the one to go on with.
     """
-    inputs = cell.input(x)  # (B, S, gates × D)
+    # Taken apart at once: a slice for every step would add a whole gradient (B, S, …) back for each of them.
+    steps = list(zip(cell.input(x).unbind(1), mask[..., None].unbind(1), strict=True))  # (B, gates × D), (B, 1)
     state = cell.start(x.shape[0])
-    places = range(x.shape[1])
     hidden: list[Tensor] = []
-    for place in reversed(places) if backward else places:
-        real = mask[:, place, None]  # (B, 1)
-        h, *rest = cell(inputs[:, place], state)
+    for step, real in reversed(steps) if backward else steps:
+        h, *rest = cell(step, state)
         new = (see(h), *rest)
         state = tuple(torch.where(real, after, before) for after, before in zip(new, state, strict=True))
         hidden.append(state[0] * real)
