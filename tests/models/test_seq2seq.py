@@ -93,7 +93,7 @@ MUTANTS: list[tuple[str, str, str, dict[str, Any]]] = [
     (CELL, "torch.where(real, after, before)", "after", {}),
     (CELL, "hidden.append(state[0] * real)", "hidden.append(state[0])", {"reads": "mean"}),
     (CELL, "hidden[::-1] if backward else hidden", "hidden", BOTH),
-    (CELL, "reversed(places) if backward else places", "places", BOTH),
+    (CELL, "reversed(steps) if backward else steps", "steps", BOTH),
     (CELL, "torch.tanh(query[:, None] + keys)", "(query[:, None] + keys)", {}),
     (MODEL, "scores.masked_fill(~memory.mask[:, None, None], -torch.inf)", "scores", {}),
     (MODEL, "memory.states.sum(1) / tokens", "memory.states.mean(1)", {"reads": "mean"}),

@@ -94,7 +94,8 @@ def read(
     given every hidden state, and gives back the one to go on with.
     """
     # Taken apart at once: a slice for every step would add a whole gradient (B, S, …) back for each of them.
-    steps = list(zip(cell.input(x).unbind(1), mask[..., None].unbind(1), strict=True))  # (B, gates × D), (B, 1)
+    inputs, tokens = cell.input(x).unbind(1), mask[..., None].unbind(1)  # S times (B, gates × D) and (B, 1)
+    steps = list(zip(inputs, tokens, strict=True))
     state = cell.start(x.shape[0])
     hidden: list[Tensor] = []
     for step, real in reversed(steps) if backward else steps:
