@@ -51,7 +51,8 @@ def test_stacks_are_named_by_what_they_read(out: Translated) -> None:
         return
     inside = out.attention(stack="encoder", layer=0, head=0)
     assert joined(list(inside.tokens)) == SOURCE
-    cross = out.attention(stack="decoder", part="cross", layer=0, head=0)
+    cross = out.attention(stack="cross", layer=0, head=0)
+    assert cross.rows == out.attention(stack="decoder", part="cross", layer=0, head=0).rows
     assert joined(list(cross.sources)) == SOURCE
     assert joined(list(cross.tokens)) != SOURCE
     assert out.steps(0, 0, position="Mann", stack="encoder").query_token.strip() in "Mann"

@@ -128,11 +128,13 @@ def test_empty_files(glass, folder: str, tmp_path: Path) -> None:
 
 
 def test_languages_by_name(glass, tmp_path: Path) -> None:
-    """A model of two directions asks for one; an unknown one is no fault of a line."""
-    two = save_translator(tmp_path / "two", "en", "fr")
-    code, out, err = glass("translate", "-m", two, *FAST, stdin="abc\n")
+    """A model of three languages asks for one; an unknown one is no fault of a line."""
+    three = save_translator(tmp_path / "three", "en", "fr", "de")
+    code, out, err = glass("translate", "-m", three, *FAST, stdin="abc\n")
     assert (code, out) == (2, "")
-    assert "name the language to translate to, one of en, fr" in err
+    assert "name the language to translate to, one of en, fr, de" in err
+    two = save_translator(tmp_path / "two", "en", "fr")
+    assert glass("translate", "-m", two, *FAST, stdin="abc\n")[0] == 0
     code, out, err = glass("translate", "-m", two, "--to", "de", *FAST, stdin="abc\n")
     assert (code, out) == (2, "")
     assert "'de' is not a language of this model; it translates to en, fr" in err

@@ -76,8 +76,8 @@ def test_padding_is_never_written(tmp_path: Path) -> None:
         assert pad not in model.translate("abc", **options).tokens
 
 
-def test_directions(one_way: Translator, two_way: Translator) -> None:
-    """A tag goes before the source; it must be named where there are several, and be one of them."""
+def test_directions(one_way: Translator, two_way: Translator, tmp_path: Path) -> None:
+    """A tag goes before the source; it must be one of the model's, and be named where there are more than two."""
     assert (one_way.languages, two_way.languages) == ([], ["en", "fr"])
     assert two_way.tokenizer is not None
     special = two_way.tokenizer.special
@@ -88,12 +88,14 @@ def test_directions(one_way: Translator, two_way: Translator) -> None:
     assert abs(scores[0] - scores[1]) > 1e-3
     with pytest.raises(InputError, match="'de' is not a language of this model; it translates to en, fr"):
         two_way.translate("abc", to="de")
-    with pytest.raises(InputError, match="name the language to translate to, one of en, fr"):
-        two_way.translate("abc")
+    assert two_way.encode_source("abc") == plain  # of two languages the text tells its own
     with pytest.raises(
         InputError, match="'fr' is not a language of this model; it has one direction and no tags"
     ):
         one_way.translate("abc", to="fr")
+    three = translator(save_translator(tmp_path / "three", "en", "fr", "de"))
+    with pytest.raises(InputError, match="name the language to translate to, one of en, fr, de"):
+        three.translate("abc")
     # What looks like a tag in a text is text.
     assert special["<to-fr>"] not in two_way.encode_source("<to-fr> abc", to="en")[1:]
 

@@ -28,8 +28,8 @@ GROUP = 64  # lines that are translated together: none is lost once its group is
     "text", "The text to translate; '-' or a pipe reads stdin, line by line.", type=TEXT, required=False
 )
 @option("-f", "--file", type=PATH, help="Translate a file, line by line.")
-@option("-m", "--model", required=True, help=flags.MODEL)
-@option("--to", help="The language to translate to, for a model of several directions.")
+@option("-m", "--model", default="translator", help=flags.MODEL)
+@option("--to", help="The language to translate to; between two languages the text itself tells it.")
 @option("--num-beams", type=int, former=["--beam-size"], help="Beam search with N beams; 1: greedy. [4]")
 @option("--num-return-sequences", type=int, former=["--top-beams"], help="The N best translations. [1]")
 @option("--length-penalty", type=float, help="Above 1 favors long translations. [1.0]")
@@ -51,15 +51,15 @@ def translate(
     """Translate a text, or a file line by line.
 
     \b
-    glass translate -m runs/fr-en/model "je suis étudiant"          one sentence
-    glass translate -m runs/both/model --to fr -f letter.txt        a file, line by line, in order
+    glass translate "je suis étudiant"                              the shipped translator: English and French
+    glass translate --to fr -f letter.txt                           a file, line by line, in order
+    glass translate --num-return-sequences 3 --json "merci"         the three best, with their scores
+    glass translate --alignment -o alignment.svg "je suis étudiant"    which words it looked at, as a picture
+    glass translate --zero "decoder.blocks.0.cross.mix[1]" "merci"  without one head
     glass translate -m runs/decoder --to fr "I am a student"        a decoder: I am a student <to-fr> je …
-    glass translate -m runs/fr-en/model --num-return-sequences 3 --json "merci"    with their scores
-    glass translate -m runs/fr-en/model --alignment -o alignment.svg "je suis étudiant"    a picture
-    glass translate -m runs/fr-en/model --beams "je suis étudiant"  the tree of the search
-    glass translate -m runs/fr-en/model --zero "decoder.blocks.0.cross.mix[1]" "merci"    without one head
-    glass translate -m runs/rnn/model --patch decoder.attn.context --from "bonjour" "merci"
-    glass translate -m runs/rnn/model --zero encoder.states --at 1 "je suis étudiant"    without a word
+    glass translate -m seq2seq --unroll "je suis étudiant"          a recurrent network, step by step
+    glass translate -m seq2seq --patch decoder.attn.context --from "bonjour" "merci"
+    glass translate -m seq2seq --zero encoder.states --at 1 "je suis étudiant"    without a word
 
     Lines that are done are printed at once: a run that is stopped, or that meets a line that it cannot
     translate, has lost none of them. An empty line stays an empty line. With edits, the translation is shown

@@ -59,7 +59,8 @@ class Which:
     @property
     def place(self) -> dict[str, Any]:
         """In which stack, and whether within a text or from the decoder to the source."""
-        return {"stack": self.stack, "part": "cross" if self.cross else "attn"}
+        cross = self.cross or self.stack == "cross"
+        return {"stack": "" if cross else self.stack, "part": "cross" if cross else "attn"}
 
     def placed(self) -> "Which":
         """The same with its head as a number, and the layer that LAYER.HEAD names."""

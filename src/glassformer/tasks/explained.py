@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from glassformer.answers.saliency import Saliency
 
 Word = str | int
+PATTERNS = ("attention", "heads", "find_heads", "steps")  # questions about one pattern of attention
 
 
 class Explained:
@@ -25,6 +26,8 @@ class Explained:
         raise NotImplementedError
 
     def _ask(self, name: str, **how: Any) -> Any:
+        if name in PATTERNS and how.get("stack") == "cross":  # the last stack's attention to the source
+            how |= {"stack": "", "part": "cross"}
         return ask(name, self._text(), **how)
 
     def attention(
@@ -38,7 +41,8 @@ class Explained:
     ) -> "Attention | Heads":
         """Where a head attends, or a layer on average; without a layer, what kind of head each is.
 
-        Where, here and below: `stack` of a model that has several (the last), and `part`, "attn" or "cross".
+        Where, here and below: `stack` of a model that has several, "encoder", "decoder" (which is meant if none
+        is named) or "cross", from the decoder to the source.
         """
         if layer is not None:
             found: Attention = self._ask(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from glassformer.errors import InputError
 from glassformer.generation.options import Options
 from glassformer.tasks.model import Model
-from glassformer.tasks.tags import tag
+from glassformer.tasks.tags import languages_of, tag
 from glassformer.tasks.translated import Translated
 from glassformer.tasks.writing import Target, write_targets
 from glassformer.tokenizers.tokenizer import source_tokenizer
@@ -198,16 +198,20 @@ class Translator(Model):
         return ids
 
     def direction(self, to: str | None) -> list[int]:
-        """The tag of the language to translate to, if the model has tags; a language it lacks is refused."""
+        """The tag of the language to translate to, if the model has tags; a language it lacks is refused.
+
+        Between two languages the text itself tells its own, so that none need be named: no tag is written.
+        """
         known = self.languages
         if to is not None and to not in known:
             what = f"it translates to {', '.join(known)}" if known else "it has one direction and no tags"
             raise InputError(f"{self.name}: {to!r} is not a language of this model; {what}")
+        special = source_tokenizer(self._vocabulary()).special
+        if not known or (to is None and len(known) == len(languages_of(special)) == 2):
+            return []
         if to is None and len(known) > 1:
             raise InputError(f"{self.name}: name the language to translate to, one of {', '.join(known)}")
-        if not known:
-            return []
-        special, language = source_tokenizer(self._vocabulary()).special, to or known[0]
+        language = to or known[0]
         return [special.get(tag(language), special.get(f">>{language}<<", 0))]
 
     def _source_ids(self, text: str, to: str | None) -> list[int]:

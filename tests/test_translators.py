@@ -1,0 +1,76 @@
+"""The models that ship to translate: small, complete, and able to.
+
+`fixtures/tatoeba_held_out.tsv` has 60 of the pairs that `recipes/tatoeba.py` holds out for the test: sentences of
+Tatoeba's contributors, CC BY 2.0 FR.
+"""
+
+from pathlib import Path
+
+import pytest
+from safetensors import safe_open
+
+import glassformer as gf
+from glassformer.data.pairs import Pair, read_pairs
+from glassformer.tasks.evaluate_pairs import scorer
+from glassformer.tasks.translate import Translator
+
+SHIPPED = Path(gf.__file__).parent / "pretrained"
+HELD_OUT = Path(__file__).parent / "fixtures" / "tatoeba_held_out.tsv"
+MOST = {"translator": 16_000_000}  # bytes of a folder
+
+
+@pytest.fixture(scope="module")
+def translator() -> Translator:
+    return gf.load("translator").expect(Translator)
+
+
+@pytest.fixture(scope="module")
+def pairs() -> list[Pair]:
+    """English, French."""
+    return list(read_pairs([HELD_OUT]))
+
+
+@pytest.mark.parametrize("name", MOST)
+def test_it_is_small_and_whole(name: str) -> None:
+    """In fp16, with its vocabulary, and a card that names the licence of what it learned from."""
+    folder = SHIPPED / name
+    assert sum(path.stat().st_size for path in folder.iterdir()) <= MOST[name]
+    with safe_open(folder / "model.safetensors", "np") as file:
+        assert {str(file.get_slice(one).get_dtype()) for one in file.keys()} == {"F16"}  # noqa: SIM118 (it is no mapping)
+    card = (folder / "card.md").read_text()
+    assert all(part in card for part in ("CC BY 2.0 FR", "Tatoeba", "30 samples, unedited", "Where it fails"))
+
+
+def bleu(written: list[str], targets: list[str]) -> float:
+    return float(scorer("bleu").corpus_score(written, [targets]).score)
+
+
+@pytest.mark.parametrize(("to", "least"), [("fr", 30), ("en", 40)])
+def test_it_translates_both_ways(translator: Translator, pairs: list[Pair], to: str, least: float) -> None:
+    """Sentences that it never saw; as well without a tag, for the text tells its language."""
+    sources = [pair.source if to == "fr" else pair.target for pair in pairs]
+    targets = [pair.target if to == "fr" else pair.source for pair in pairs]
+    for named in (to, None):
+        found = translator.translate_many(sources, to=named, num_beams=1)
+        assert bleu([best.text for best, *_ in found], targets) >= least
+
+
+@pytest.mark.parametrize(
+    ("source", "right"),
+    [
+        ("merci", {"thanks", "thank you"}),
+        ("je suis étudiant", {"I am a student", "I'm a student"}),
+        ("I am a student", {"je suis étudiant", "je suis étudiante"}),
+    ],
+)
+def test_the_articles_sentences(translator: Translator, source: str, right: set[str]) -> None:
+    """As people type them in haste, and without a language."""
+    assert translator.translate(source).text in right
+
+
+def test_it_looks_at_the_word_that_it_translates(translator: Translator) -> None:
+    """The picture of the article: most of the attention for a word is on its own."""
+    found = translator.translate("I am a student.").alignment()
+    places = zip(found.tokens, found.weights.argmax(1), strict=True)
+    most = {token.strip("␣ "): found.source[place].strip("␣ ") for token, place in places}
+    assert (most["étudiant"], most["."]) == ("student", ".")
