@@ -3,7 +3,7 @@
     python recipes/multi30k.py DATA runs/multi30k [--only NAME …] [--threads 1]
 
 DATA holds multi30k. Every run is a folder NAME-SEED: the model, figures.json (BLEU by sacrebleu, lower-cased,
-tokenized by 13a; seconds; BLEU on 500 validation pairs as the training went on) and what it wrote for the
+tokenized by 13a; seconds of a core; BLEU on 500 validation pairs as the training went on) and what it wrote for the
 three test sets. What is there already is not trained again, and a run that was stopped goes on.
 """
 
@@ -106,17 +106,20 @@ def run(variant: Variant, seed: int, *, data: Path, folder: Path) -> dict[str, A
 
 
 def training(variant: Variant, seed: int, *, data: Path, folder: Path) -> dict[str, Any]:
-    """Train, or go on; the seconds of its steps, what it learned from, and BLEU as the training went on."""
+    """Train, or go on; what it learned from, and BLEU as the training went on.
+
+    Seconds are those of the processor, over all threads, so that other work beside a training hardly shows.
+    """
     recipe = Recipe.read(HERE / f"{variant.recipe}.toml").changed(**variant.changes, seed=seed)
     found = {key: [str(data / file) for file in getattr(recipe.text, key)] for key in ("data", "validation")}
     noted, shown = folder / "curve.json", read(data, "val")[:SHOWN]
     curve = json.loads(noted.read_text()) if noted.is_file() else []
     seconds = curve[-1]["seconds"] if curve else 0.0
     facts: dict[str, Any] = {"tokens": learned(folder)}
-    exported, begun = None, time.perf_counter()
+    exported, begun = None, time.process_time()
     for event in train(recipe.changed(**found), folder):
         if isinstance(event, Stepped):
-            seconds += time.perf_counter() - begun
+            seconds += time.process_time() - begun
             facts |= {"tokens": event.tokens}
         if exported is not None:  # by now the model of that step is in its folder
             written = translations(loaded(folder), shown, num_beams=1)
@@ -129,7 +132,7 @@ def training(variant: Variant, seed: int, *, data: Path, folder: Path) -> dict[s
             facts |= {"parameters": event.parameters}
         elif isinstance(event, Saved) and event.best:
             exported = event.step
-        begun = time.perf_counter()
+        begun = time.process_time()
     return facts | {
         "seconds": round(seconds, 1),
         "threads": torch.get_num_threads(),
