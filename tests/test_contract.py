@@ -31,6 +31,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "head_bias": True,
         "dropout": 0.0,
     },
+    "gpt2-encoder-decoder": {"decoder_layers": 3, "pad": 96},
     "seq2seq": {"decoder_width": 20, "source_vocab": 50, "pad": 49, "bidirectional": True},
     "rnn": {"shape": "tag", "pad": 96, "labels": ("NOUN", "VERB", "ADJ")},
     "gpt2-classifier": {"pad": 96, "labels": ("good", "bad", "neither")},
@@ -337,8 +338,8 @@ def test_a_folder_brings_the_model_back(model: Net, tmp_path: Path, changes: dic
     if not all(hasattr(model.config, name) for name in changes):
         pytest.skip("it has no such choice")
     tokenizer = family(model.kind).train_tokenizer([TEXT], 300)
-    common = {"source_vocab": 0} if "source" in model.capabilities else {}  # one vocabulary for both texts
-    net = make(model.kind, vocab=len(tokenizer), **changes, **common)
+    one = {"source_vocab": 0} if hasattr(model.config, "source_vocab") else {}  # vocabulary for both texts
+    net = make(model.kind, vocab=len(tokenizer), **changes, **one)
     save_folder(tmp_path / "m", net, tokenizer=tokenizer)
     back = load_folder(tmp_path / "m")
     assert back.family is family(model.kind)

@@ -10,9 +10,10 @@ import crash
 import numpy as np
 import pytest
 from reversing import FLAGS, save_translator, some_pairs, write_pairs
+from small import small_net, small_tokenizer
 
 from glassformer.errors import InputError
-from glassformer.hub.folder import load_folder
+from glassformer.hub.folder import load_folder, save_folder
 from glassformer.hub.vocabulary import load_tokenizer
 from glassformer.tasks.evaluate import was_trained_on
 from glassformer.tasks.load import load
@@ -291,3 +292,23 @@ def test_a_recipe_of_another_kind(data: str, tmp_path: Path) -> None:
         InputError, match="a model that reads pairs is fine-tuned by a recipe of its own kind"
     ):
         list(train(Recipe().changed(data=[data], base=base), tmp_path / "run"))
+
+
+def test_a_decoder_becomes_both_halves(tmp_path: Path) -> None:
+    """Its vocabulary gets what pairs need; long sources are cut, if so asked, and the model translates."""
+    decoder, tokenizer = small_net("gpt2", vocab=300), small_tokenizer(300)
+    save_folder(tmp_path / "base", decoder, tokenizer=tokenizer)
+    data = write_pairs(tmp_path, ("ab " * 20, "ba"), ("abc", "cba"), ("b", "b"), ("c d", "d c"))
+    base: dict[str, Any] = {"kind": "gpt2-encoder-decoder", "base": str(tmp_path / "base"), "data": [data]}
+    base |= SHORT | {"layers": 1, "decoder_layers": 2, "longest": 24, "held_out": 0.25, "batch": 2}
+    for cut, pairs in ((False, 2), (True, 3)):
+        run = tmp_path / f"run-{cut}"
+        list(train(Recipe().changed(**base, cut=cut), run))
+        assert f": {pairs} pairs to learn from" in (run / "model" / "card.md").read_text()
+    model = translator(run)
+    assert (model.net.config.layers, model.net.config.decoder_layers) == (1, 2)
+    assert model.net.vocab == len(tokenizer) + 1
+    assert model.net.config.start == tokenizer.end
+    assert model.translate("abc", max_new_tokens=4).tokens
+    with pytest.raises(InputError, match="layers is 3, and the model to begin with has 2 blocks"):
+        list(train(Recipe().changed(**base | {"layers": 3}), tmp_path / "none"))

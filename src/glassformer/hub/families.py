@@ -37,6 +37,7 @@ FAMILIES = {
     "gpt1": Entry("openai-gpt", "glassformer.hub.gpt1"),
     "gpt3": Entry("glass-gpt3", "glassformer.hub.gpt3"),
     "transformer": Entry("marian", "glassformer.hub.marian"),
+    "gpt2-encoder-decoder": Entry("glass-gpt2-encoder-decoder", "glassformer.hub.encoder_decoder"),
     "seq2seq": Entry("glass-seq2seq", "glassformer.hub.seq2seq"),
     "rnn": Entry("glass-rnn", "glassformer.hub.rnn"),
     "gpt2-classifier": Entry(
@@ -91,6 +92,7 @@ class Family:
     presets: Mapping[str, Any]  # published sizes by name
     objective: str = "next_token"  # what it learns: a name in JOBS of `tasks/jobs.py`
     small: Mapping[str, Any] = field(default_factory=dict)  # sizes that a training starts from, if not given
+    made_of: str = ""  # the kind of a model that a new one can begin with in each of its halves
     note: str = ""  # a sentence for the card of every folder of this family
     # The special tokens that `config.json` and `generation_config.json` state.
     token_ids: "Callable[[Tokenizer | None, Any], dict[str, int | None]]" = end_token_ids

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,25 @@ def read_choice(
     if not isinstance(value, str) or value not in choices:
         raise CheckpointError(f"{path}: {key} {str(value)[:40]!r} is none of {', '.join(choices)}")
     return choices[value]
+
+
+def read_own_fields(config: type[Any], given: Mapping[str, Any], *, path: Path) -> dict[str, Any]:
+    """The fields of one of our configurations, from a file of a form of our own, which has them all."""
+    values: dict[str, Any] = {}
+    for one in fields(config):
+        value = given.get(one.name)
+        if (
+            type(one.default) is tuple
+            and isinstance(value, list)
+            and all(type(name) is str for name in value)
+        ):
+            value = tuple(value)
+        if type(value) is not type(one.default):
+            wanted = type(one.default).__name__
+            shown = "missing" if value is None else f"{str(value)[:40]!r}, which is no {wanted}"
+            raise CheckpointError(f"{path}: {one.name} is {shown}")
+        values[one.name] = value
+    return values
 
 
 def make_config(config: type[Any], values: Mapping[str, Any], *, path: Path) -> Any:

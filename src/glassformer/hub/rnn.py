@@ -1,12 +1,11 @@
 """Recurrent networks that label texts, in files. No other library has them: the form is our own."""
 
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from glassformer.errors import CheckpointError
 from glassformer.hub.families import Family
-from glassformer.hub.fields import make_config
+from glassformer.hub.fields import make_config, read_own_fields
 from glassformer.hub.mapping import Names
 from glassformer.models.rnn import RNN, Config
 from glassformer.tokenizers import Tokenizer
@@ -18,16 +17,7 @@ OURS = [f"{layer}.{leaf}" for layer in [*LAYERS, "head"] for leaf in ("weight", 
 
 def read_config(theirs: dict[str, Any], path: Path) -> Config:
     """Our Config from a `config.json`: its keys are the fields, and `labels` is a list of names."""
-    values = {}
-    for one in fields(Config):
-        value = theirs.get(one.name)
-        if one.name == "labels" and isinstance(value, list) and all(type(name) is str for name in value):
-            value = tuple(value)
-        if type(value) is not type(one.default):
-            shown = "missing" if value is None else f"{str(value)[:40]!r}, which is of another type"
-            raise CheckpointError(f"{path}: {one.name} is {shown}")
-        values[one.name] = value
-    config: Config = make_config(Config, values, path=path)
+    config: Config = make_config(Config, read_own_fields(Config, theirs, path=path), path=path)
     return config
 
 

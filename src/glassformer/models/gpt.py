@@ -26,6 +26,7 @@ from glassformer.nn.attention import attend, attend_banded, cache_mask
 from glassformer.nn.cache import KVCache
 from glassformer.nn.feedforward import ACTIVATIONS, FeedForward
 from glassformer.nn.net import Net
+from glassformer.nn.positions import places
 from glassformer.nn.stack import Stack
 from glassformer.trace import Tapped
 
@@ -185,7 +186,7 @@ class GPT(Net):
     ) -> Tensor:
         """What the output matrix reads: ids (B, T) -> (B, T, D); (B, 1, D) or (N, D), as in `forward`."""
         mask = cache_mask(ids.shape[1], cache, device=ids.device)
-        x = self.tokens(ids) + self.positions(self.where(ids, cache))
+        x = self.tokens(ids) + self.positions(places(ids, cache, context=self.config.context))
         x = self.tap("embed", self.drop(x))  # (B, T, D)
         for block in self.blocks:
             x = block(x, mask, cache)
@@ -194,21 +195,6 @@ class GPT(Net):
         if only is not None:
             x = x.flatten(0, 1)[only]  # (N, D)
         return self.tap("final", self.norm(x[:, -1:] if last else x))
-
-    def where(self, ids: Tensor, cache: KVCache | None) -> Tensor:
-        """The position of every token: (T,), or (B, T) where rows are padded on the left."""
-        start = cache.length if cache is not None else 0
-        end = start + ids.shape[1]
-        padding = 0 if cache is None or cache.padding is None else int(cache.padding.min())
-        limit = self.config.context + padding
-        if end > limit:
-            raise InputError(
-                f"{end} tokens are {end - limit} more than the model's context of {self.config.context}"
-            )
-        positions = torch.arange(start, end, device=ids.device)
-        if cache is None or cache.padding is None:
-            return positions
-        return (positions - cache.padding[:, None]).clamp(min=0)
 
     @torch.no_grad()
     def initialize(self, seed: int) -> Self:

@@ -20,7 +20,7 @@ from glassformer.nn.cache import KVCache
 from glassformer.nn.feedforward import ACTIVATIONS, FeedForward
 from glassformer.nn.head import Head
 from glassformer.nn.net import Net
-from glassformer.nn.positions import LAYOUTS, sinusoid_table
+from glassformer.nn.positions import LAYOUTS, places, sinusoid_table
 from glassformer.nn.stack import ATTENTION, CROSS_ATTENTION, FEED_FORWARD, Stack
 from glassformer.nn.stepping import Given
 from glassformer.trace import Tapped
@@ -89,13 +89,13 @@ class Config:
 class Attention(Tapped):
     """Queries of one sequence, keys and values of the same one (self-attention) or of another (cross)."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, bias: bool = True) -> None:
         super().__init__()
         self.heads, self.dropout = config.heads, config.dropout
-        self.query = nn.Linear(config.width, config.width)
-        self.key = nn.Linear(config.width, config.width)
-        self.value = nn.Linear(config.width, config.width)
-        self.proj = nn.Linear(config.width, config.width)
+        self.query = nn.Linear(config.width, config.width, bias=bias)
+        self.key = nn.Linear(config.width, config.width, bias=bias)
+        self.value = nn.Linear(config.width, config.width, bias=bias)
+        self.proj = nn.Linear(config.width, config.width, bias=bias)
 
     def keys_and_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """What others see of a sequence (B, S, D): k and v, (B, H, S, K) each."""
@@ -309,20 +309,8 @@ class Transformer(Net):
     def positions(self, ids: Tensor, cache: Cache | None) -> Tensor:
         """The vectors of the positions: (T, D), or (B, T, D) where rows are padded on the left."""
         config = self.config
-        start = 0 if cache is None else cache.length
-        padding = None if cache is None else cache.padding
-        end = start + ids.shape[1]
-        limit = config.context + (0 if padding is None else int(padding.min()))
-        if end > limit:
-            raise InputError(
-                f"{end} tokens are {end - limit} more than the model's context of {config.context}"
-            )
         table = sinusoid_table(config.context, config.width, config.layout, ids.device)
-        table = table.to(self.tokens.weight.dtype)
-        if padding is None:
-            return table[start:end]
-        places = torch.arange(start, end, device=ids.device) - padding[:, None]
-        return table[places.clamp(min=0)]
+        return table.to(self.tokens.weight.dtype)[places(ids, cache, context=config.context)]
 
     @torch.no_grad()
     def initialize(self, seed: int) -> Self:

@@ -1,4 +1,4 @@
-"""Where a token is: waves of many lengths, one pair for each two numbers of a vector."""
+"""Where a token is, and waves of many lengths that say so: one pair for each two numbers of a vector."""
 
 from functools import lru_cache
 
@@ -6,8 +6,21 @@ import torch
 from torch import Tensor
 
 from glassformer.errors import InputError
+from glassformer.nn.cache import KVCache
 
 LAYOUTS = ("alternating", "halves")
+
+
+def places(ids: Tensor, cache: KVCache | None, *, context: int) -> Tensor:
+    """The position of every token behind a cache: (T,), or (B, T) where rows are padded on the left."""
+    start = 0 if cache is None else cache.length
+    padding = None if cache is None else cache.padding
+    end = start + ids.shape[1]
+    limit = context + (0 if padding is None else int(padding.min()))
+    if end > limit:
+        raise InputError(f"{end} tokens are {end - limit} more than the model's context of {context}")
+    found = torch.arange(start, end, device=ids.device)
+    return found if padding is None else (found - padding[:, None]).clamp(min=0)
 
 
 def sinusoids(positions: int, width: int, *, layout: str = "alternating", base: float = 10_000.0) -> Tensor:

@@ -41,8 +41,8 @@ class Explained:
     ) -> "Attention | Heads":
         """Where a head attends, or a layer on average; without a layer, what kind of head each is.
 
-        Where, here and below: `stack` of a model that has several, "encoder", "decoder" (which is meant if none
-        is named) or "cross", from the decoder to the source.
+        Where, here and below: `stack` of a model that has several, "encoder", "decoder" (meant if none is
+        named) or "cross", from the decoder to the source.
         """
         if layer is not None:
             found: Attention = self._ask(

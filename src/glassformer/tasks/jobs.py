@@ -84,11 +84,12 @@ def prepare_job(recipe: Recipe, out: Path, *, offline: bool, progress: Progress)
 def family_of_recipe(recipe: Recipe, *, offline: bool = False) -> Family:
     """The family of the model that a recipe trains: that of its base, or the kind that it names.
 
-    A recipe of examples gives its base a head: its kind decides what is learned.
+    A recipe of examples gives its base a head, and one of an encoder-decoder makes both halves of a decoder:
+    its kind decides what is learned.
     """
     named = find_family(recipe.model.kind)
     if not recipe.model.base or named.objective == "examples":
         return named
     folder = base_of(locate(recipe.model.base, offline=offline), offline=offline)
     model, _, _ = outline(folder)
-    return find_family(model.kind)
+    return named if named.made_of == model.kind else find_family(model.kind)

@@ -84,6 +84,7 @@ class PairedText:
     longest: int = option(
         100, "Tokens of a source or a target, above which a pair is left out of the training."
     )
+    cut: bool = option(False, "Cut what is longer, instead of leaving its pair out.")
     tokenizer: str = option("", "A model whose vocabulary to use; none: learn a new one from the pairs.")
     vocab: int = option(8000, "Size of a new vocabulary, or of each of two.")
     vocabularies: str = option(

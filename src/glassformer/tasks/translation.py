@@ -14,6 +14,8 @@ from glassformer.errors import InputError, counted
 from glassformer.hub.families import family
 from glassformer.hub.folder import outline
 from glassformer.hub.locate import locate
+from glassformer.models.encoder_decoder import twice
+from glassformer.models.gpt import GPT
 from glassformer.tasks.evaluate import CARD_DIGITS
 from glassformer.tasks.jobs import Progress
 from glassformer.tasks.load import base_of
@@ -22,6 +24,7 @@ from glassformer.tasks.tags import tag
 from glassformer.tasks.training_job import TrainingJob, named_vocabulary, own_vocabulary
 from glassformer.tasks.translate import Translator
 from glassformer.tokenizers import Tokenizer
+from glassformer.tokenizers.extend import with_special
 from glassformer.tokenizers.tokenizer import source_tokenizer
 from glassformer.tokenizers.train import PADDING, train_separate_tokenizers
 from glassformer.training.forcing import (
@@ -45,7 +48,7 @@ class Translation(TrainingJob):
 
     pairs: Pairs
     held: Pairs
-    left_out: int  # pairs that are too long
+    too_long: int  # pairs that were left out, or cut
     hashes: tuple[str, ...]  # of the files that were read: they may be gone when the model is saved
 
     @classmethod
@@ -57,15 +60,25 @@ class Translation(TrainingJob):
         hashes = tuple(hash_file(Path(file))[:CARD_DIGITS] for file in text.data)
         tokenizer = _vocabulary(recipe, learn, out=out, offline=offline, progress=progress)
         fill = _fill(recipe, tokenizer, offline=offline)
-        encoded, left_out = _encode(learn, tokenizer, text=text, fill=fill, progress=progress)
+        encoded, too_long = _encode(learn, tokenizer, text=text, fill=fill, progress=progress)
         held_out, _ = _encode(held, tokenizer, text=text, fill=fill, progress=progress)
-        return cls(recipe, tokenizer, offline, encoded, held_out, left_out, hashes)
+        return cls(recipe, tokenizer, offline, encoded, held_out, too_long, hashes)
 
     def vocabulary_fields(self) -> dict[str, int]:
         """How many tokens there are, and two that a model knows by their ids."""
         source = self.tokenizer.source
-        sizes = {"vocab": len(self.tokenizer), "source_vocab": 0 if source is None else len(source)}
+        sizes = {"vocab": len(self.tokenizer)} | ({} if source is None else {"source_vocab": len(source)})
         return sizes | _new_fill(self.tokenizer)._asdict()
+
+    def _base(self) -> Any:
+        """The model to go on from; a decoder becomes both halves of an encoder-decoder."""
+        net = super()._base()
+        if not isinstance(net, GPT):
+            return net
+        model = self.recipe.model
+        keys = {key: getattr(model, key) for key in ("layers", "decoder_layers", "dropout")}
+        made = twice(net, seed=self.recipe.train.seed, **keys, **self.vocabulary_fields())
+        return made.to(self.dtype)
 
     @property
     def objective(self) -> Objective:
@@ -150,7 +163,8 @@ class Translation(TrainingJob):
         names = [Path(file).name for file in _section(self.recipe).data]
         read = zip(names, self.hashes, strict=True)
         files = ", ".join(f"`{name}` (sha256 {hash} …)" for name, hash in read)
-        left = f"; {self.left_out:,} longer ones were left out" if self.left_out else ""
+        done = "cut" if _section(self.recipe).cut else "left out"
+        left = f"; {self.too_long:,} longer ones were {done}" if self.too_long else ""
         return [
             f"- {files}: {counted(len(self.pairs), 'pair')} to learn from, {len(self.held):,} held out{left}"
         ]
@@ -186,7 +200,7 @@ def _fill(recipe: Recipe, tokenizer: Tokenizer, *, offline: bool) -> Fill:
     if not recipe.model.base:
         return _new_fill(tokenizer)
     net, _, _ = outline(base_of(locate(recipe.model.base, offline=offline), offline=offline))
-    return Fill(net.config.pad, net.config.start)
+    return Fill(net.config.pad, net.config.start) if "source" in net.capabilities else _new_fill(tokenizer)
 
 
 def _new_fill(tokenizer: Tokenizer) -> Fill:
@@ -218,6 +232,8 @@ def _vocabulary(
 
     tokenizer = named_vocabulary(name, offline=offline)
     missing = [token for token in (PADDING, *tags) if token not in tokenizer.special]
+    if tokenizer.end is not None and family(recipe.model.kind).made_of:
+        return with_special(tokenizer, missing)  # both halves are new, and learn more tokens
     if missing or tokenizer.end is None:
         raise InputError(
             f"{name}: its vocabulary has no token {missing[0] if missing else 'that ends a text'},"
@@ -244,11 +260,11 @@ def read_divided(text: PairedText | TranslatedText | SummarizedText) -> tuple[li
 def _encode(
     pairs: Sequence[Pair], tokenizer: Tokenizer, *, text: PairedText, fill: Fill, progress: Progress
 ) -> tuple[Pairs, int]:
-    """Pairs as token ids, in both directions if so asked; and how many were too long."""
+    """Pairs as token ids, in both directions if so asked; and how many were too long: left out, or cut."""
     sources: list[list[int]] = []
     targets: list[list[int]] = []
     reader = source_tokenizer(tokenizer)
-    left_out = 0
+    too_long = 0
     assert tokenizer.end is not None
     assert reader.end is not None
     for number, (source, target, language) in enumerate(_directed(pairs, text)):
@@ -258,11 +274,18 @@ def _encode(
         source_ids = [*begin, *reader.encode(source), reader.end]
         target_ids = [fill.start, *tokenizer.encode(target), tokenizer.end]
         if max(len(source_ids), len(target_ids)) > text.longest:
-            left_out += 1
-            continue
+            too_long += 1
+            if not text.cut:
+                continue
+            source_ids, target_ids = _cut(source_ids, text.longest), _cut(target_ids, text.longest)
         sources.append(source_ids)
         targets.append(target_ids)
-    return Pairs(Rows.of(sources), Rows.of(targets), fill.pad), left_out
+    return Pairs(Rows.of(sources), Rows.of(targets), fill.pad), too_long
+
+
+def _cut(ids: list[int], longest: int) -> list[int]:
+    """At most so many ids, the last of which ends the text."""
+    return ids if len(ids) <= longest else [*ids[: longest - 1], ids[-1]]
 
 
 def _directed(pairs: Iterable[Pair], text: PairedText) -> Iterable[tuple[str, str, str]]:
