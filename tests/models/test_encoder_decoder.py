@@ -8,7 +8,7 @@ from transformers import EncoderDecoderConfig, EncoderDecoderModel, GPT2Config
 
 from glassformer.errors import InputError
 from glassformer.hub.gpt2 import NAMES
-from glassformer.models.encoder_decoder import Config, EncoderDecoder, twice
+from glassformer.models.encoder_decoder import Config, EncoderDecoder
 from glassformer.models.gpt import GPT
 
 MODEL = "models/encoder_decoder.py"
@@ -60,6 +60,11 @@ def crossed(own: dict[str, torch.Tensor], name: str) -> torch.Tensor:
     return joined.T if leaf == "weight" else joined
 
 
+def twice(base: GPT, **sizes: int) -> EncoderDecoder:
+    """Both halves begin with a language model."""
+    return EncoderDecoder(Config(**SIZES | sizes)).initialize(1).adopt(base)
+
+
 def ids(rows: int, length: int, seed: int) -> torch.Tensor:
     return torch.randint(0, 90, (rows, length), generator=torch.Generator().manual_seed(seed))
 
@@ -99,7 +104,7 @@ def test_both_halves_begin_with_a_language_model() -> None:
     """With its first blocks; the attention to the source is new, and so are tokens that it lacks."""
     base = small_net("gpt2", 5)
     assert isinstance(base, GPT)
-    net = twice(base, seed=1, layers=1, decoder_layers=2, vocab=99, pad=98, start=0)
+    net = twice(base, layers=1, decoder_layers=2, vocab=99, pad=98, start=0)
     own, given = net.state_dict(), base.state_dict()
     assert torch.equal(own["tokens.weight"][:97], given["tokens.weight"])
     assert torch.equal(own["encoder.norm.bias"], given["norm.bias"])
@@ -111,10 +116,10 @@ def test_both_halves_begin_with_a_language_model() -> None:
     # With no attention to the source, its decoder is the language model.
     for block in net.decoder.blocks:
         block.cross.proj.weight.data.zero_()
-    whole = twice(base, seed=1, pad=96, start=0)
+    whole = twice(base, pad=96, start=0)
     for block in whole.decoder.blocks:
         block.cross.proj.weight.data.zero_()
     target = ids(2, 7, 2)
     torch.testing.assert_close(whole.eval()(ids(2, 5, 1), target), base(target))
     with pytest.raises(InputError, match="layers is 3, and the model to begin with has 2 blocks"):
-        twice(base, seed=1, layers=3, pad=96, start=0)
+        twice(base, layers=3, pad=96, start=0)

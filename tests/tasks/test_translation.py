@@ -150,9 +150,9 @@ def test_no_held_out_sentence_was_learned(data: str, tmp_path: Path) -> None:
 def test_pairs_that_are_too_long(data: str, tmp_path: Path) -> None:
     """They are left out and counted; those that the model could not read are refused before the first step."""
     job = prepared(data, tmp_path / "run", longest=5, held_out=0.0)
-    assert job.left_out == sum(len(source) > 3 for source, _ in some_pairs())
-    assert len(job.pairs) == 300 - job.left_out
-    assert f"; {job.left_out} longer ones were left out" in job.describe_data()[0]
+    assert job.too_long == sum(len(source) > 3 for source, _ in some_pairs())
+    assert len(job.pairs) == 300 - job.too_long
+    assert f"; {job.too_long} longer ones were left out" in job.describe_data()[0]
     with pytest.raises(
         InputError, match=r"longest: a pair has 5 tokens on one side, 1 more than .* context of 4"
     ):

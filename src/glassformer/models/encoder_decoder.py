@@ -10,7 +10,7 @@ The Illustrated GPT-2 compares a single decoder with it, for when there are few 
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import torch
@@ -178,6 +178,11 @@ class EncoderDecoder(Net):
     @torch.no_grad()
     def adopt(self, model: gpt.GPT) -> Self:
         """Take the weights of a language model in both halves, of its first blocks; what it lacks stays."""
+        for name in ("layers", "decoder_layers"):
+            if getattr(self.config, name) > model.config.layers:
+                blocks = counted(model.config.layers, "block")
+                count = getattr(self.config, name)
+                raise InputError(f"{name} is {count}, and the model to begin with has {blocks}")
         given = dict(model.named_parameters())
         for name, parameter in self.named_parameters():
             value = given.get(re.sub("^(encoder|decoder)[.]", "", name))
@@ -217,14 +222,3 @@ class EncoderDecoder(Net):
         """The shape (L, B, H, S, K) of the keys, or of the values, that are kept for `rows` targets."""
         config = self.config
         return config.decoder_layers, rows, config.heads, capacity, config.head_width
-
-
-def twice(model: gpt.GPT, *, seed: int, **sizes: Any) -> EncoderDecoder:
-    """An encoder-decoder whose halves begin with a language model; `sizes` are fields of its `Config`."""
-    known = {one.name: getattr(model.config, one.name) for one in fields(gpt.Config)}
-    config = Config(**known | sizes)
-    for name in ("layers", "decoder_layers"):
-        if getattr(config, name) > model.config.layers:
-            blocks = counted(model.config.layers, "block")
-            raise InputError(f"{name} is {getattr(config, name)}, and the model to begin with has {blocks}")
-    return EncoderDecoder(config).initialize(seed).adopt(model)

@@ -1,7 +1,7 @@
 """Translation: a model learns to write a target from a source, pair by pair."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +14,6 @@ from glassformer.errors import InputError, counted
 from glassformer.hub.families import family
 from glassformer.hub.folder import outline
 from glassformer.hub.locate import locate
-from glassformer.models.encoder_decoder import twice
-from glassformer.models.gpt import GPT
 from glassformer.tasks.evaluate import CARD_DIGITS
 from glassformer.tasks.jobs import Progress
 from glassformer.tasks.load import base_of
@@ -72,13 +70,15 @@ class Translation(TrainingJob):
 
     def _base(self) -> Any:
         """The model to go on from; a decoder becomes both halves of an encoder-decoder."""
-        net = super()._base()
-        if not isinstance(net, GPT):
+        net: Any = super()._base()
+        if "source" in net.capabilities:
             return net
-        model = self.recipe.model
-        keys = {key: getattr(model, key) for key in ("layers", "decoder_layers", "dropout")}
-        made = twice(net, seed=self.recipe.train.seed, **keys, **self.vocabulary_fields())
-        return made.to(self.dtype)
+        kind, model = family(self.recipe.model.kind), self.recipe.model
+        known = {one.name for one in fields(kind.config)}
+        sizes = {one.name: getattr(net.config, one.name) for one in fields(net.config) if one.name in known}
+        chosen = {key: getattr(model, key) for key in ("layers", "decoder_layers", "dropout")}
+        made: Any = kind.build(kind.config(**sizes | chosen | self.vocabulary_fields()))
+        return made.initialize(self.recipe.train.seed).adopt(net).to(self.dtype)
 
     @property
     def objective(self) -> Objective:
