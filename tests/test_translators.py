@@ -11,6 +11,7 @@ from safetensors import safe_open
 
 import glassformer as gf
 from glassformer.data.pairs import Pair, read_pairs
+from glassformer.errors import InputError
 from glassformer.tasks.evaluate_pairs import scorer
 from glassformer.tasks.translate import Translator
 
@@ -74,3 +75,13 @@ def test_it_looks_at_the_word_that_it_translates(translator: Translator) -> None
     places = zip(found.tokens, found.weights.argmax(1), strict=True)
     most = {token.strip("␣ "): found.source[place].strip("␣ ") for token, place in places}
     assert (most["étudiant"], most["."]) == ("student", ".")
+
+
+def test_words_are_looked_for_in_both_texts(translator: Translator) -> None:
+    """In the translation, then in the source, then from one to the other; a stack can be named."""
+    out = translator.translate("The dog ran because it was late.")
+    assert "encoder" in out.find_heads("it", "dog").caption
+    assert "cross-attention" in out.find_heads("chien", "dog").caption
+    assert out.find_heads("chien", "dog").rows == out.find_heads("chien", "dog", stack="cross").rows
+    with pytest.raises(InputError, match="the word 'it' is not in the text"):
+        out.find_heads("it", "dog", stack="decoder")

@@ -48,7 +48,7 @@ def test_what_a_folder_can_do(folder: str, model: DecoderTranslator, tmp_path: P
     assert model.generate("Once", max_new_tokens=3, seed=1).tokens
     other = load(save_decoder(tmp_path / "summaries", "<summarize>"), engine="torch")
     assert type(other) is LanguageModel
-    with pytest.raises(InputError, match=r"cannot translate a text; .*`glass train .* makes one that can"):
+    with pytest.raises(InputError, match=r"cannot translate a text; .*`glass train .* makes another"):
         other.expect(Translator)
 
 

@@ -34,7 +34,8 @@ class Translator(Model):
 
     task: ClassVar[str] = "translate a text"
     made_by: ClassVar[str] = (
-        "`glass train --kind transformer --data PAIRS` makes one that can, and so does --task translate"
+        "translator, which ships, can; `glass train --kind transformer --data PAIRS` makes another, and so"
+        " does --task translate"
     )
 
     @property

@@ -6,11 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from glassformer.answers import ask
-from glassformer.tasks.explained import Explained
+from glassformer.errors import InputError
+from glassformer.tasks.explained import Explained, Word
 
 if TYPE_CHECKING:
     from glassformer.answers.alignment import Alignment
     from glassformer.answers.answer import Text
+    from glassformer.answers.attention import FoundHeads
     from glassformer.answers.beams import Beams
     from glassformer.answers.edited import EditedTranslation
     from glassformer.answers.edits import Edits
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from glassformer.explain.edits import EditSession
     from glassformer.explain.reading import Reading
     from glassformer.tasks.translate import Translator
+
+# Where two words may be: within the translation, within the source, or one in each.
+PLACES: tuple[dict[str, str], ...] = ({}, {"stack": "encoder"}, {"part": "cross"})
 
 
 @dataclass
@@ -156,6 +161,23 @@ class Translated(Explained):
         from glassformer.answers.answer import Text
 
         return Text(self.model, self.tokens).position(word)
+
+    def find_heads(self, source: Word, target: Word, *, k: int = 10, **where: str) -> "FoundHeads":
+        """Which heads attend from one word to another; if no stack is named, in one that has both."""
+        named = where.get("stack") or where.get("part", "attn") != "attn"
+        return super().find_heads(source, target, k=k, **where if named else self._place_of(source, target))
+
+    def _place_of(self, source: Word, target: Word) -> dict[str, str]:
+        text = self._text()
+        for place in PLACES:
+            try:
+                asking, asked = text.axes(**place)
+                asking.positions(source)
+                asked.positions(target)
+            except InputError:
+                continue
+            return place
+        return {}
 
     def position_of(self, word: str | int, **where: str) -> int:
         """The position of a word (of several tokens, the last) in the text that a stack reads."""
