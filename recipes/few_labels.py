@@ -1,19 +1,22 @@
 """What pre-training is worth when there are few summaries to learn from: SciTLDR, at 1, 10 and 100 % of them.
 
     python recipes/few_labels.py runs/summaries runs/few-labels [--only decoder …] [--shares 1 10] [--seeds 1 2 3]
+    python recipes/few_labels.py runs/summaries runs/few-labels --set wiki-lead --shares 100 --seeds 1
     python recipes/few_labels.py runs/summaries runs/few-labels --table docs
 
-The first folder is what recipes/summaries.py writes. Every run is a folder WAY-SHARE-SEED: the model, and
+The first folder is what recipes/summaries.py writes. Every run is a folder SET-WAY-SHARE-SEED: the model, and
 figures.json (loss of the validation summaries, ROUGE of the test, seconds of a core). What is there already is
 not trained again, and a run that was stopped goes on. A share is drawn by its seed, the same for every way.
 
-decoder           the storyteller goes on to learn abstracts, a tag and their summaries (recipes/scitldr.toml)
+decoder           the storyteller goes on to learn texts, a tag and their summaries (recipes/scitldr.toml)
 encoder-decoder   its first three blocks as encoder and as decoder, with new attention between them
 both-whole        all six of its blocks in each half: twice as many parameters
 scratch           a decoder of the storyteller's shape and vocabulary with new weights
+zero-shot         the storyteller as it is, behind "TL;DR:"
 """
 
 import argparse
+import itertools
 import json
 import random
 import statistics
@@ -35,27 +38,29 @@ from glassformer.tasks.train import Started, Stepped, train
 from glassformer.tasks.translate import Translator
 
 HERE = Path(__file__).parent
+CONTEXT = 512
 SHARES = (1, 10, 100)  # percent of the summaries to learn from
-SOURCE, TARGET = 416, 96  # tokens of a context of 512
+TARGETS = {"scitldr": 96, "wiki-lead": 192}  # tokens of a context of 512 that a summary may have
 
 
 class Way(NamedTuple):
-    """A recipe, what it changes in it, and what it is called in the table."""
+    """What it is called in the table, the end of its recipe's name, and what is changed in it."""
 
     about: str
-    recipe: str
-    changes: dict[str, Any]
+    recipe: str = ""
+    changes: tuple[tuple[str, Any], ...] = ()
 
 
 WAYS = {
-    "decoder": Way("pre-trained decoder", "scitldr", {}),
-    "encoder-decoder": Way("pre-trained encoder-decoder, 3 + 3 blocks", "scitldr-encoder-decoder", {}),
-    "scratch": Way("decoder from scratch", "scitldr-scratch", {}),
+    "decoder": Way("pre-trained decoder"),
+    "encoder-decoder": Way("pre-trained encoder-decoder, 3 + 3 blocks", "-encoder-decoder"),
+    "scratch": Way("decoder from scratch", "-scratch"),
     "both-whole": Way(
         "pre-trained encoder-decoder, 6 + 6 blocks",
-        "scitldr-encoder-decoder",
-        {"layers": 6, "decoder_layers": 6},
+        "-encoder-decoder",
+        (("layers", 6), ("decoder_layers", 6)),
     ),
+    "zero-shot": Way("pre-trained decoder, zero-shot"),
 }
 # Few examples need few steps; the model of the lowest validation loss is kept.
 PLANS: dict[int, dict[str, Any]] = {
@@ -66,9 +71,12 @@ PLANS: dict[int, dict[str, Any]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Train on shares of SciTLDR, and measure.")
-    parser.add_argument("data", type=Path, help="the folder of scitldr-train.jsonl, -valid and -test")
+    parser = argparse.ArgumentParser(description="Train on shares of summaries, and measure.")
+    parser.add_argument(
+        "data", type=Path, help="the folder of scitldr-train.jsonl, -valid, -test and the others"
+    )
     parser.add_argument("out", type=Path, help="the folder of the runs")
+    parser.add_argument("--set", choices=TARGETS, default="scitldr")
     parser.add_argument("--only", nargs="+", choices=WAYS, default=list(WAYS), help="these ways")
     parser.add_argument("--shares", type=int, nargs="+", choices=SHARES, default=list(SHARES))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
@@ -78,23 +86,37 @@ def main() -> None:
         replace_file(asked.table / "few-labels.json", json.dumps(found(asked.out), indent=1) + "\n")
         return
     torch.set_num_threads(1)
+    for name, share, seed in planned(asked):
+        folder = asked.out / f"{asked.set}-{name}-{share}-{seed}"
+        if (folder / "figures.json").is_file():
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        if name == "zero-shot":
+            model = gf.load("storyteller", engine="torch")
+            figures = {"parameters": model.net.config.parameters, "seconds": 0.0}
+            figures |= measured(model, asked.data, asked.set, zero_shot=True)
+        else:
+            figures = run(WAYS[name], share, seed=seed, data=asked.data / asked.set, folder=folder)
+        replace_file(folder / "figures.json", json.dumps(figures, indent=1) + "\n")
+        print(f"{folder.name}: {figures}", flush=True)
+
+
+def planned(asked: argparse.Namespace) -> Iterator[tuple[str, int, int]]:
+    """Way, share and seed of every run that has a recipe; without training there is nothing to repeat."""
+    known = [name for name in asked.only if (HERE / f"{asked.set}{WAYS[name].recipe}.toml").is_file()]
     for seed in asked.seeds:
         for share in asked.shares:
-            for name in asked.only:
-                folder = asked.out / f"{name}-{share}-{seed}"
-                if not (folder / "figures.json").is_file():
-                    figures = run(WAYS[name], share, seed=seed, data=asked.data, folder=folder)
-                    replace_file(folder / "figures.json", json.dumps(figures, indent=1) + "\n")
-                    print(f"{folder.name}: {figures}", flush=True)
+            yield from ((name, share, seed) for name in known if name != "zero-shot")
+    if "zero-shot" in asked.only:
+        yield "zero-shot", 0, 1
 
 
 def run(way: Way, share: int, *, seed: int, data: Path, folder: Path) -> dict[str, Any]:
-    """Train one way on a share of the summaries, and measure it on the validation and test sets."""
-    recipe = Recipe.read(HERE / f"{way.recipe}.toml").changed(**way.changes, **PLANS[share], seed=seed)
-    recipe = recipe.changed(
-        data=[drawn(data, share, seed=seed, folder=folder)], validation=[str(data / "scitldr-valid.jsonl")]
-    )
-    facts: dict[str, Any] = {"about": way.about, "share": share, "seed": seed}
+    """Train one way on a share of the summaries, and measure it; `data` is the beginning of all files' names."""
+    recipe = Recipe.read(HERE / f"{data.name}{way.recipe}.toml")
+    files = {"data": [drawn(data, share, seed=seed, folder=folder)], "validation": [f"{data}-valid.jsonl"]}
+    recipe = recipe.changed(**dict(way.changes), **PLANS[share], **files, seed=seed)
+    facts: dict[str, Any] = {"share": share, "seed": seed}
     begun = time.process_time()
     for event in train(recipe, folder):
         if isinstance(event, Started):
@@ -102,64 +124,58 @@ def run(way: Way, share: int, *, seed: int, data: Path, folder: Path) -> dict[st
         elif isinstance(event, Stepped):
             facts["steps"] = event.step
     facts["seconds"] = round(time.process_time() - begun, 1)
-    return facts | measured(gf.load(str(folder / "model"), engine="torch"), data)
+    return facts | measured(gf.load(str(folder / "model"), engine="torch"), data.parent, data.name)
 
 
 def drawn(data: Path, share: int, *, seed: int, folder: Path) -> str:
     """A file with so many percent of the pairs."""
-    lines = (data / "scitldr-train.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
+    lines = Path(f"{data}-train.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
     count = max(1, len(lines) * share // 100)
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder.parent / f"scitldr-{share}-{seed}.jsonl"
+    file = folder.parent / f"{data.name}-{share}-{seed}.jsonl"
     replace_file(file, "".join(random.Random(seed).sample(lines, count)))
     return str(file)
 
 
-def measured(model: Any, data: Path) -> dict[str, Any]:
+def measured(model: Any, data: Path, name: str, *, zero_shot: bool = False) -> dict[str, Any]:
     """The loss of the validation summaries, and ROUGE of what it writes for the test, greedily."""
-    valid = list(shortened(model, read_pairs([data / "scitldr-valid.jsonl"])))
-    test = data / "scitldr-test.jsonl"
+    room, test = TARGETS[name], data / f"{name}-test.jsonl"
     pairs = read_pairs([test])
-    references = read_references([str(test)], pairs)
-    how: dict[str, Any] = {"references": references, "metrics": ["rouge"], "num_beams": 1}
+    how: dict[str, Any] = {"references": read_references([str(test)], pairs), "metrics": ["rouge"]}
+    if zero_shot:  # as GPT-2's paper did it: a draw from the two likeliest tokens
+        figures = evaluate_summaries(model.expect(LanguageModel), pairs, zero_shot=True, seed=1, **how)
+        return {"rouge": {one.name: round(one.score, 2) for one in figures}}
     if isinstance(model, Translator):
-        figures = evaluate_translations(model, pairs, max_new_tokens=TARGET, **how)
+        figures = evaluate_translations(model, pairs, max_new_tokens=room, num_beams=1, **how)
     else:
-        figures = evaluate_summaries(model.expect(LanguageModel), pairs, max_new_tokens=TARGET, **how)
-    scores = {one.name: round(one.score, 2) for one in figures}
-    return {"loss": round(loss_of(model, valid, name="valid").loss, 4), "rouge": scores}
+        summarizer = model.expect(LanguageModel)
+        figures = evaluate_summaries(summarizer, pairs, max_new_tokens=room, num_beams=1, **how)
+    valid = list(shortened(model, read_pairs([data / f"{name}-valid.jsonl"]), room))
+    loss = loss_of(model, valid, name="valid").loss
+    return {"loss": round(loss, 4), "rouge": {one.name: round(one.score, 2) for one in figures}}
 
 
-def shortened(model: Any, pairs: list[Pair]) -> Iterator[Pair]:
-    """Pairs that fit: the loss is that of the whole summary behind as much of the abstract as there is room."""
+def shortened(model: Any, pairs: list[Pair], room: int) -> Iterator[Pair]:
+    """Pairs that fit: the loss is that of the summary behind as much of the text as there is room for."""
     tokenizer = model.tokenizer
     for pair in pairs:
         source, target = (tokenizer.encode(half) for half in pair)
-        yield Pair(tokenizer.decode(source[: SOURCE - 4]), tokenizer.decode(target[: TARGET - 4]))
+        yield Pair(tokenizer.decode(source[: CONTEXT - room - 4]), tokenizer.decode(target[: room - 4]))
 
 
 def found(runs: Path) -> list[dict[str, Any]]:
-    """A row for every way and share: means over the seeds, and the values themselves."""
+    """A row for every data set, way and share: means over the seeds, and the values themselves."""
     rows = []
-    for name, way in WAYS.items():
-        for share in SHARES:
-            files = sorted(runs.glob(f"{name}-{share}-*/figures.json"))
-            figures = [json.loads(file.read_text()) for file in files]
-            if not figures:
-                continue
-            scores = {key: [one["rouge"][key] for one in figures] for key in figures[0]["rouge"]}
-            rows.append(
-                {
-                    "way": name,
-                    "about": way.about,
-                    "share": share,
-                    "parameters": figures[0]["parameters"],
-                    "loss": [one["loss"] for one in figures],
-                    "rouge": scores,
-                    "mean": {key: round(statistics.mean(values), 2) for key, values in scores.items()},
-                    "seconds": [one["seconds"] for one in figures],
-                }
-            )
+    for data, (name, way), share in itertools.product(TARGETS, WAYS.items(), (0, *SHARES)):
+        files = sorted(runs.glob(f"{data}-{name}-{share}-*/figures.json"))
+        figures = [json.loads(file.read_text()) for file in files]
+        if not figures:
+            continue
+        scores = {key: [one["rouge"][key] for one in figures] for key in figures[0]["rouge"]}
+        about = {"set": data, "way": name, "about": way.about, "share": share}
+        facts = {"parameters": figures[0]["parameters"], "seconds": [one["seconds"] for one in figures]}
+        losses = [one["loss"] for one in figures if "loss" in one]
+        mean = {key: round(statistics.mean(values), 2) for key, values in scores.items()}
+        rows.append(about | facts | {"loss": losses, "rouge": scores, "mean": mean})
     return rows
 
 
