@@ -10,6 +10,7 @@ import pytest
 from safetensors import safe_open
 
 import glassformer as gf
+from glassformer.answers.alignment import Alignment
 from glassformer.data.pairs import Pair, read_pairs
 from glassformer.errors import InputError
 from glassformer.tasks.evaluate_pairs import scorer
@@ -17,7 +18,7 @@ from glassformer.tasks.translate import Translator
 
 SHIPPED = Path(gf.__file__).parent / "pretrained"
 HELD_OUT = Path(__file__).parent / "fixtures" / "tatoeba_held_out.tsv"
-MOST = {"translator": 16_000_000}  # bytes of a folder
+MOST = {"translator": 16_000_000, "seq2seq": 4_000_000}  # bytes of a folder
 
 
 @pytest.fixture(scope="module")
@@ -69,11 +70,15 @@ def test_the_articles_sentences(translator: Translator, source: str, right: set[
     assert translator.translate(source).text in right
 
 
+def looks(found: Alignment) -> dict[str, str]:
+    """Each written token, and the source token that got most of its attention."""
+    places = zip(found.tokens, found.weights.argmax(1), strict=True)
+    return {token.strip("␣ "): found.source[place].strip("␣ ") for token, place in places}
+
+
 def test_it_looks_at_the_word_that_it_translates(translator: Translator) -> None:
     """The picture of the article: most of the attention for a word is on its own."""
-    found = translator.translate("I am a student.").alignment()
-    places = zip(found.tokens, found.weights.argmax(1), strict=True)
-    most = {token.strip("␣ "): found.source[place].strip("␣ ") for token, place in places}
+    most = looks(translator.translate("I am a student.").alignment())
     assert (most["étudiant"], most["."]) == ("student", ".")
 
 
@@ -85,3 +90,14 @@ def test_words_are_looked_for_in_both_texts(translator: Translator) -> None:
     assert out.find_heads("chien", "dog").rows == out.find_heads("chien", "dog", stack="cross").rows
     with pytest.raises(InputError, match="the word 'it' is not in the text"):
         out.find_heads("it", "dog", stack="decoder")
+
+
+def test_a_recurrent_network_translates_step_by_step(pairs: list[Pair]) -> None:
+    """French to English, with attention that finds the word it translates; it can be watched."""
+    model = gf.load("seq2seq").expect(Translator)
+    found = model.translate_many([pair.target for pair in pairs], num_beams=1)
+    assert bleu([best.text for best, *_ in found], [pair.source for pair in pairs]) >= 38
+    out = model.translate("je ne sais pas pourquoi elle est partie")
+    most = looks(out.alignment())
+    assert (most["why"], most["she"]) == ("pourquoi", "elle")
+    assert out.unroll().rows
