@@ -23,7 +23,7 @@ from glassformer.figures.labels import cells, cut, number, percent, tick, visibl
 from glassformer.figures.layout import ROOMS, figure, layouts
 from glassformer.figures.marks import press, width_of
 from glassformer.figures.packing import numbers, short
-from glassformer.figures.specs import bars, matrix, names, plain, strip
+from glassformer.figures.specs import bars, curves, matrix, names, plain, strip
 from glassformer.figures.svg import svg
 from glassformer.figures.view import View, packed
 from glassformer.tasks.complete import LanguageModel
@@ -512,3 +512,21 @@ def test_a_prompt_does_not_look_unlikely(looks: dict[str, Look]) -> None:
 def test_only_what_may_be_too_wide_is_pressed(text: str, pressed: bool) -> None:
     """A text that is set to a width is also stretched to it, where it is narrower."""
     assert press(text, 10.0) == (pytest.approx(width_of(text, 10.0), abs=0.06) if pressed else 0)
+
+
+def test_a_line_with_a_spread() -> None:
+    """An upright line from the lowest to the highest of what a value is the mean of; the axis has room for it."""
+    spec = {
+        "view": 3,
+        **PLAIN,
+        **curves(["1 %", "10 %"], {"a": [2, 3], "b": [4, 5]}, spread={"a": ([1, 2.5], [6, 4])}),
+    }
+    jsonschema.validate(spec, SCHEMA)
+    drawn = marks(spec)
+    upright = [one["points"] for one in drawn if one["mark"] == "line" and one.get("width") == 1]
+    assert [points[0][0] == points[1][0] for points in upright] == [True, True]
+    lengths = [points[0][1] - points[1][1] for points in upright]
+    assert lengths[0] / lengths[1] == pytest.approx(5 / 1.5)
+    tips = [one["tip"] for one in drawn if "tip" in one]
+    assert tips[0] == "a, 1 %: 2 (1 to 6)"
+    assert tips[2] == "b, 1 %: 4"

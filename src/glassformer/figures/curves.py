@@ -118,6 +118,7 @@ def _axes(view: Spec, room: float) -> Axes:
 def _limits(view: Spec) -> tuple[float, float]:
     """The lowest and the highest value, as powers of ten where the axis is logarithmic."""
     values = [value for one in view["series"] for value in _known(one).values()]
+    values += [value for one in view["series"] for ends in one.get("spread", {}).values() for value in ends]
     low = view.get("low", min(values, default=0))
     high = view.get("high", max(values, default=1))
     if view.get("log"):
@@ -191,7 +192,7 @@ def _thousands(largest: float) -> tuple[float, str]:
 
 
 def _line(sheet: Sheet, view: Spec, axes: Axes, n: int) -> None:
-    """One line; its points are marked where they are few."""
+    """One line; its points are marked where they are few, each with its spread if there is one."""
     one = view["series"][n]
     stroke = color.series(n)
     places = _places(view)
@@ -202,9 +203,14 @@ def _line(sheet: Sheet, view: Spec, axes: Axes, n: int) -> None:
     sheet.line(list(points.values()), stroke, width=2, keys=[f"s{n}"], **dash)
     if len(known) > DOTS:
         return
+    spread = one.get("spread", {})
     for at, (x, y) in points.items():
         name = view["x"][at] if _named(view) else number(places[at])
         shown = quantity(known[at], view.get("unit"))
+        if spread:
+            low, high = spread["low"][at], spread["high"][at]
+            sheet.line([[x, axes.y(low)], [x, axes.y(high)]], stroke, width=1, keys=[f"s{n}"])
+            shown += f" ({quantity(low, view.get('unit'))} to {quantity(high, view.get('unit'))})"
         tip = f"{one['name']}, {name}: {shown}"
         keys = [f"s{n}", f"x{at}"]
         sheet.rect(x - 2.5, y - 2.5, size=(5, 5), fill=stroke, tip=tip, keys=keys)

@@ -48,9 +48,15 @@ def tree(nodes: Sequence[Spec], *, scale: Spec, **more: Any) -> Spec:
     return {"kind": "tree", "nodes": list(nodes), "scale": scale, **more}
 
 
-def curves(x: Sequence[Any], series: dict[str, Any], **more: Any) -> Spec:
-    """Named lines over x."""
-    made = [{"name": name, "values": plain(values)} for name, values in series.items()]
+def curves(
+    x: Sequence[Any], series: dict[str, Any], *, spread: dict[str, tuple[Any, Any]] | None = None, **more: Any
+) -> Spec:
+    """Named lines over x; of some, the lowest and the highest of what each value is the mean of."""
+    made: list[Spec] = [{"name": name, "values": plain(values)} for name, values in series.items()]
+    for one in made:
+        if spread is not None and one["name"] in spread:
+            low, high = spread[one["name"]]
+            one["spread"] = {"low": plain(low), "high": plain(high)}
     return {"kind": "lines", "x": list(x), "series": made, **more}
 
 
