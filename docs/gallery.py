@@ -12,6 +12,8 @@ from glassformer.answers.answer import Answer
 
 FOLDER = Path(__file__).parent
 LAW = "A robot must obey the orders given it by human beings."
+SENTENCE = "je ne sais pas pourquoi elle est partie"
+ANIMAL = "The animal didn't cross the street because it was too tired."
 
 
 class Picture(NamedTuple):
@@ -193,6 +195,100 @@ answer = out.neurons(k=2)
         "The strongest at each token, over all tokens.",
     ),
     Picture(
+        "alignment",
+        "A translation, and where the decoder looked",
+        f"""
+out = gf.load("translator").translate("{ANIMAL}")
+answer = out.alignment()
+""",
+        "Attention from each written token to the source, the mean of all heads, and below it saliency: which source tokens the written one depends "
+        "on. *n' … pas* looks at *didn't*, and what stands for *it* at *it*. The two agree by half, and the picture says so.",
+    ),
+    Picture(
+        "it",
+        "What does “it” look at?",
+        f"""
+out = gf.load("translator").translate("{ANIMAL}")
+answer = out.find_heads("it", "animal", stack="encoder")
+""",
+        "In the article a head of a larger Transformer links *it* to *animal*. No head of this one does: the strongest gives less than it would by "
+        "attending to all tokens alike.",
+    ),
+    Picture(
+        "beams",
+        "Beam search",
+        """
+answer = gf.load("translator").translate("I am a student.").beams(num_beams=2)
+""",
+        "Two hypotheses are kept in every step. The best one ends first; the search goes on while another could still win.",
+    ),
+    Picture(
+        "targets",
+        "Targets and predictions",
+        """
+answer = gf.load("translator").translate("I am a student.").targets()
+""",
+        "What training wants, what an untrained model predicts (mostly the token that it has just read), and what the trained one does. "
+        "The shares are those among these five tokens.",
+    ),
+    Picture(
+        "journey",
+        "One word through encoder and decoder",
+        """
+answer = gf.load("translator").translate("I am a student.").journey(2)
+""",
+        "From “student” up to “étudiant”: what each half of a block adds, where it attends most, and what the decoder would write there. "
+        "Up to the last feed-forward layer it would have gone on with *un*, as English does.",
+    ),
+    Picture(
+        "unroll",
+        "A recurrent network reads, then writes",
+        """
+answer = gf.load("seq2seq").translate("je suis étudiant").unroll()
+""",
+        "A state of the encoder after every token; then, for every token that is written, how much of each of these states it takes, the "
+        "decoder's own state, and the context vector that the weights add up to.",
+    ),
+    Picture(
+        "rnn-alignment",
+        "Attention of a recurrent network",
+        f"""
+out = gf.load("seq2seq").translate("{SENTENCE}")
+answer = out.alignment()
+""",
+        "The picture of the papers, from a model of 3.4 MB. *ne … pas* becomes *don't*, and *est partie* is one word in English.",
+    ),
+    Picture(
+        "bottleneck",
+        "The same sentence through one vector",
+        f"""
+out = gf.load("seq2seq-bottleneck").translate("{SENTENCE}")
+answer = out.saliency(tested=False)
+""",
+        "Its twin without attention gets nothing but the encoder's last state. Saliency has to say what attention said above, and says less: "
+        "*pourquoi* stands out for nearly every word, and a word hardly depends more on its own source than on the others.",
+    ),
+    Picture(
+        "shapes",
+        "Four shapes of recurrent networks",
+        """
+from glassformer.tasks.shapes import shapes
+
+answer = shapes()
+""",
+        "One to many, many to one, many to many in step, and with encoder and decoder: counted in runs of real networks.",
+    ),
+    Picture(
+        "positions",
+        "Sinusoids",
+        """
+from glassformer.answers import ask
+
+answer = ask("positions")
+""",
+        "A row a position, in both published layouts: sine and cosine in turn as in the paper, or all sines first, as the article draws them.",
+    ),
+    Picture(
         "residual",
         "One vector through the layers",
         """
@@ -318,7 +414,7 @@ SAVE = 'answer.save("picture.svg")'
 SAVED = 'answer.save("picture.svg", drawing=drawing)'
 HEAD = """# Gallery
 
-Every picture here was made by `python docs/gallery.py` from the lines beside it and the model that ships, after
+Every picture here was made by `python docs/gallery.py` from the lines beside it and the models that ship, after
 
 ```python
 from pathlib import Path
