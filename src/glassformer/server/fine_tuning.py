@@ -140,10 +140,10 @@ async def _create(state: State, runner: Jobs, body: FineTuningRequest) -> Job:
     if body.validation_file is not None:
         raise invalid("validation_file", "is not offered; a twentieth of the training file is held out")
     served = state.library.find(body.model)
-    base = _base(state, runner, served)
     files = state.files_or_refuse()
     if files.find(body.training_file) is None:
         raise unknown_file("training_file")
+    base = _base(state, runner, served)
     _check_room(state, runner)
     source = files.path(body.training_file)
     try:

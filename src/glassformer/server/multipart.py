@@ -8,7 +8,9 @@ from glassformer.server.errors import ApiError
 
 MOST_PARTS = 16
 MOST_HEADERS = 8 * 1024  # bytes of the headers of one part
-BOUNDARY = re.compile(r"""boundary=(?:"([0-9A-Za-z'()+_,./:=? -]{1,70})"|([0-9A-Za-z'()+_,./:=?-]{1,70}))""")
+BOUNDARY = re.compile(
+    r"""(?:^|;)\s*boundary=(?:"([\w'()+,./:=? -]{1,70})"|([\w'()+,./:=?-]{1,70}))\s*(?:;|$)""", re.ASCII
+)
 PARAMETER = re.compile(r';[ \t]*([a-z]+\*?)=(?:"((?:[^"\\]|\\.)*)"|([^;"\s]*))', re.IGNORECASE)
 
 

@@ -35,9 +35,15 @@ MOST_STEP_EVENTS = 1000
 
 
 def main(folder: Path) -> int:
-    """Do the job of a folder."""
+    """Do the job of a folder until it is done, or the server asks to stop, or is gone."""
     stop = _listen()
     _step_back()
+    do_job(folder, stop=stop)
+    return 0
+
+
+def do_job(folder: Path, *, stop: Callable[[], bool]) -> None:
+    """Do a job, and write down how it ended."""
     log = EventLog(folder / "events.jsonl")
     try:
         with FileLock(folder / "lock", timeout=PATIENCE):
@@ -55,7 +61,6 @@ def main(folder: Path) -> int:
     except Exception as error:
         traceback.print_exc()
         fail(log, f"something went wrong inside ({type(error).__name__}); log.txt of the job has the reason")
-    return 0
 
 
 def _listen() -> Callable[[], bool]:
