@@ -16,7 +16,10 @@ def test_a_cut_line_is_dropped_and_the_next_one_is_whole(tmp_path: Path) -> None
     again.repair()
     again.append("step", "two", step=1)
     assert [one["message"] for one in again.new()] == ["two"]
-    assert [one["data"] for one in EventLog(log.path).new()] == [{"event": "created"}, {"event": "step", "step": 1}]
+    assert [one["data"] for one in EventLog(log.path).new()] == [
+        {"event": "created"},
+        {"event": "step", "step": 1},
+    ]
 
 
 def test_a_damaged_line_hurts_no_other(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -182,7 +181,9 @@ def test_many_at_once(kept: Running) -> None:
     """Each is kept whole."""
     made: list[Any] = []
     texts = [json.dumps({"text": f"number {n} " * 20}).encode() for n in range(8)]
-    threads = [threading.Thread(target=lambda one=one: made.append((one, upload(kept, one)))) for one in texts]
+    threads = [
+        threading.Thread(target=lambda one=one: made.append((one, upload(kept, one)))) for one in texts
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

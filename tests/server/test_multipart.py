@@ -78,7 +78,8 @@ def test_what_is_no_form(body: bytes, why: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["multipart/form-data", "multipart/mixed; boundary=a", f"multipart/form-data; boundary={'a' * 71}"]
+    "kind",
+    ["multipart/form-data", "multipart/mixed; boundary=a", f"multipart/form-data; boundary={'a' * 71}"],
 )
 def test_what_has_no_boundary(kind: str) -> None:
     """Missing, of another type, or too long to be one."""

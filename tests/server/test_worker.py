@@ -78,7 +78,9 @@ def test_a_stopped_job_goes_on_to_the_same_bits(tmp_path: Path, base: Path) -> N
     parts = job(tmp_path / "parts", base)
     for steps in (2, 4):
         do_job(parts, stop=after(steps, parts))
-        assert events(parts, "stopped")[-1]["message"] == f"The job was stopped at step {steps}, which is saved"
+        assert (
+            events(parts, "stopped")[-1]["message"] == f"The job was stopped at step {steps}, which is saved"
+        )
     do_job(parts, stop=lambda: False)
     assert [one["data"]["resumed"] for one in events(parts, "training")] == [0, 2, 4]
     assert [one["data"]["step"] for one in events(parts, "step")] == [1, 2, 3, 4, 5, 6]
@@ -102,7 +104,10 @@ def test_all_weights(tmp_path: Path, base: Path) -> None:
     folder = job(tmp_path / "job", base, rank=0, learning_rate_multiplier=1.0)
     do_job(folder, stop=lambda: False)
     assert events(folder, "trained")
-    assert result(folder, "model.safetensors") != hashlib.sha256((base / "model.safetensors").read_bytes()).hexdigest()
+    assert (
+        result(folder, "model.safetensors")
+        != hashlib.sha256((base / "model.safetensors").read_bytes()).hexdigest()
+    )
     assert max(one["data"]["learning_rate"] for one in events(folder, "step")) == pytest.approx(1e-4)
 
 
@@ -116,7 +121,10 @@ def test_a_result_can_be_fine_tuned_further(tmp_path: Path, base: Path) -> None:
     assert (second / "base" / "model.safetensors").is_file()
     merged = gf.load(str(first / "run" / "model"), engine="torch", offline=True)
     begun = gf.load(str(second / "base"), engine="torch", offline=True)
-    assert merged.generate("Once", max_new_tokens=9, temperature=0).text == begun.generate("Once", max_new_tokens=9, temperature=0).text
+    assert (
+        merged.generate("Once", max_new_tokens=9, temperature=0).text
+        == begun.generate("Once", max_new_tokens=9, temperature=0).text
+    )
 
 
 @pytest.mark.parametrize(("lines", "given", "epochs", "batch"), [
@@ -124,7 +132,9 @@ def test_a_result_can_be_fine_tuned_further(tmp_path: Path, base: Path) -> None:
     (LINES[:1], {"steps": None, "batch_size": None}, 25, 1),
     (LINES * 30, {"steps": None, "batch_size": None}, 25, 8),
 ])  # fmt: skip
-def test_how_long_follows_from_the_text(tmp_path: Path, base: Path, lines: Any, given: Any, epochs: int, batch: int) -> None:
+def test_how_long_follows_from_the_text(
+    tmp_path: Path, base: Path, lines: Any, given: Any, epochs: int, batch: int
+) -> None:
     """A small text is learned several times, in rows that it has."""
     folder = job(tmp_path / "job", base, lines, **given)
     do_job(folder, stop=after(1, folder))
@@ -141,7 +151,14 @@ def test_how_long_follows_from_the_text(tmp_path: Path, base: Path, lines: Any, 
     (LINES * 10, {"learning_rate_multiplier": 1e30}, "the loss is"),
     (LINES * 10, {"learning_rate_multiplier": "a"}, "something went wrong inside (TypeError)"),
 ])  # fmt: skip
-def test_what_fails(tmp_path: Path, base: Path, lines: Any, changes: dict[str, Any], why: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_fails(
+    tmp_path: Path,
+    base: Path,
+    lines: Any,
+    changes: dict[str, Any],
+    why: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """One sentence, and no folder of this machine that the request has not named."""
     folder = job(tmp_path / "job", Path(changes.pop("base", base)), lines, **changes)
     do_job(folder, stop=lambda: False)
@@ -158,7 +175,9 @@ def test_a_training_by_a_recipe(tmp_path: Path) -> None:
     recipe = f'[text]\ndata = ["{text}"]\nvocab = 270\n{shape}[train]\nsteps = 3\nbatch = 2\n'
     folder = tmp_path / "job"
     folder.mkdir()
-    (folder / "job.json").write_text(json.dumps({"kind": "train", "recipe": recipe, "device": "cpu", "offline": True}))
+    (folder / "job.json").write_text(
+        json.dumps({"kind": "train", "recipe": recipe, "device": "cpu", "offline": True})
+    )
     do_job(folder, stop=lambda: False)
     assert not events(folder, "failed")
     assert gf.load(str(folder / events(folder, "trained")[0]["data"]["folder"])).top("Once", 1)

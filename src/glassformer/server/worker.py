@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 RECIPE, RUN, BASE = "recipe.toml", "run", "base"
 DEFAULT_KIND = "gpt2"
 PATIENCE = 120.0  # seconds for a process of an earlier server to save and end
-NICENESS = 10  # of 19: requests go first
+NICENESS = 5  # of 19: requests go first
 FIRST_KILLED = "500"  # of 1000: when memory runs out, this process shall be killed, not the server
 MOST_STEP_EVENTS = 1000
 
