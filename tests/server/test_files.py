@@ -159,14 +159,19 @@ def test_an_endless_body_is_left(kept: Running) -> None:
     with socket.create_connection(("127.0.0.1", kept.port), timeout=20) as connection:
         head = f"POST /v1/files HTTP/1.1\r\nHost: 127.0.0.1:{kept.port}\r\nTransfer-Encoding: chunked\r\n"
         connection.sendall(f"{head}Content-Type: multipart/form-data; boundary=a\r\n\r\n".encode())
-        with pytest.raises(OSError):  # noqa: PT011  (reset, or a broken pipe)
-            for _ in range(10_000):
+        sent = 0
+        try:
+            while sent < 10_000:
                 connection.sendall(b"1000\r\n" + b"x" * 4096 + b"\r\n")
+                sent += 1
+        except OSError:  # reset, or a broken pipe
+            pass
+    assert sent < 10_000
     assert kept.get("/health").status_code == 200
 
 
-def test_a_client_that_leaves_keeps_nothing(kept: Running) -> None:
-    """And the server goes on."""
+def test_a_client_that_leaves_keeps_nothing(kept: Running, capfd: pytest.CaptureFixture[str]) -> None:
+    """And the server goes on, without a word."""
     before = in_folder(kept)
     with socket.create_connection(("127.0.0.1", kept.port), timeout=20) as connection:
         head = f"POST /v1/files HTTP/1.1\r\nHost: 127.0.0.1:{kept.port}\r\nContent-Length: 5000\r\n"
@@ -175,6 +180,7 @@ def test_a_client_that_leaves_keeps_nothing(kept: Running) -> None:
     assert upload(kept).status_code == 200
     left = {name for name in in_folder(kept) - before if name.startswith(".upload")}
     assert not left
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_many_at_once(kept: Running) -> None:

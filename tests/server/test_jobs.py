@@ -136,7 +136,11 @@ def test_a_start_after_a_kill(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     made.log.path.write_bytes(b"".join(lines[:-1]) + b'{"cut o')
     trained = gone.log.path.read_text().replace('"folder": "', '"folder": "/nowhere')
     gone.log.path.write_text(trained)
-    (tmp_path / "jobs" / f"job-{'0' * 24}").mkdir()  # not ours
+    for digit, content in (("0", "{}"), ("1", '{"kind": "pull", "created": 1.5}'), ("2", "{")):
+        (tmp_path / "jobs" / f"job-{digit * 24}").mkdir()
+        (tmp_path / "jobs" / f"job-{digit * 24}" / "job.json").write_text(content)
+    with waiting.log.path.open("a") as file:
+        file.write('{"data": {"event": "training"}}\n')  # changed by hand
 
     def serve(job: Job, folder: Path) -> None:
         if not folder.is_dir():
@@ -159,8 +163,9 @@ def test_a_start_after_a_kill(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert ended(jobs, still) == ["succeeded"]
 
 
-def test_two_servers_share_a_home(tmp_path: Path) -> None:
-    """The second sees what the first does, and takes over when it is gone."""
+def test_two_servers_share_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second sees what the first does, and takes over what it leaves when it is gone."""
+    monkeypatch.setattr(module, "TAKE_OVER", 0.02)
     with runner(tmp_path) as second:
         with runner(tmp_path) as first:
             job = first.pull("storyteller", offline=True)
@@ -172,8 +177,15 @@ def test_two_servers_share_a_home(tmp_path: Path) -> None:
                 second.cancel(seen)
             ended(first, job)
             assert second.status(seen) == "succeeded"
-        another = second.pull("storyteller", offline=True)
-        assert ended(second, another) == ["succeeded"]
+            first._closing = True  # it takes jobs on no longer
+            with first._change:
+                first._change.notify_all()
+            first._thread.join()
+            first._closing = False
+            left = first.pull("storyteller", offline=True)
+        taken = second.find(left.id)
+        assert taken is not None
+        assert ended(second, taken) == ["succeeded"]
 
 
 def test_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,7 +366,9 @@ def ask(url: str, path: str, body: Any = None, **how: Any) -> Any:
 
 @pytest.mark.slow
 def test_a_server_that_is_killed(tmp_path: Path, base: Path) -> None:
-    """Its job notices, saves and ends; the next server shows it honestly, goes on, and serves what it made."""
+    """Its job notices, saves and ends; so it does when a server is asked to stop. The next server shows it honestly,
+    goes on, and serves what it made.
+    """
     home = tmp_path / "home"
     jobs_path = "/fine_tuning/jobs"
     with glass_serve(base, home) as (process, url):
@@ -369,8 +383,13 @@ def test_a_server_that_is_killed(tmp_path: Path, base: Path) -> None:
         assert ask(url, f"{jobs_path}/{id}")["status"] == "running"
         process.kill()
         until(lambda: "stopped" in kinds(job))
-    with glass_serve(base, home) as (_, url):
+    with glass_serve(base, home) as (process, url):
         until(lambda: kinds(job).count("training") == 2)
+        process.terminate()
+        assert process.wait(60) == 0
+        assert kinds(job)[-1] == "stopped"
+    with glass_serve(base, home) as (_, url):
+        until(lambda: kinds(job).count("training") == 3)
         assert ask(url, f"{jobs_path}/{id}")["status"] == "running"
         until(lambda: ask(url, f"{jobs_path}/{id}")["status"] == "succeeded", 300)
         assert "The server was started again; the job goes on where it was saved" in [

@@ -1,7 +1,7 @@
 """What happened to a job, as lines of JSON in its folder: the job's process and the server both write there.
 
 The file is the only record. A status is what follows from its lines, so nothing is lost that was written,
-whoever is killed; a line that was cut off by a kill is dropped.
+whoever is killed; a line that a kill has cut off is skipped.
 """
 
 import json
@@ -32,26 +32,16 @@ class EventLog:
             "type": "metrics" if event in ("step", "evaluated") else "message",
             "data": {"event": event, **data},
         }
-        # One write of a whole line: the other process may append at the same time.
         text = (json.dumps(line, ensure_ascii=False) + "\n").encode("utf-8", "replace")
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            os.write(descriptor, text)
+            # One write of a whole line, because the other process may append at the same time; on a line of
+            # its own, even if a kill has cut off the one before it.
+            os.write(descriptor, text if _ends_a_line(descriptor) else b"\n" + text)
             if event != "step":  # steps are many, and none of them decides anything
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-    def repair(self) -> None:
-        """Drop a last line that was cut off; only while no other process writes."""
-        if not self.path.is_file():
-            return
-        with self.path.open("r+b") as file:
-            content = file.read()
-            whole = content.rfind(b"\n") + 1
-            if whole < len(content):
-                file.truncate(whole)
-                os.fsync(file.fileno())
 
     def new(self) -> list[Event]:
         """The events that were not read yet."""
@@ -67,8 +57,13 @@ class EventLog:
         for line in content[:whole].splitlines():
             try:
                 event = json.loads(line)
-            except ValueError:  # damaged: the others still count
+            except ValueError:  # cut off or damaged: the others still count
                 continue
             if isinstance(event, dict) and isinstance(event.get("data"), dict):
                 found.append(event)
         return found
+
+
+def _ends_a_line(descriptor: int) -> bool:
+    size = os.fstat(descriptor).st_size
+    return size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"

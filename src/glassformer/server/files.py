@@ -11,13 +11,13 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
 
 from fastapi import APIRouter, Query
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
 from glassformer.durable import replace_file, sync
@@ -27,7 +27,7 @@ from glassformer.server import training_file
 from glassformer.server.errors import ApiError, invalid
 from glassformer.server.multipart import Multipart, Part
 from glassformer.server.schemas import page
-from glassformer.server.state import State
+from glassformer.server.state import ClientGone, State
 
 FILE_ID = re.compile(r"file-[0-9a-f]{24}")
 PURPOSE = "fine-tune"
@@ -138,6 +138,12 @@ def unknown_file(param: str = "file_id") -> ApiError:
 def router(state: State) -> APIRouter:
     """The routes."""
     routes = APIRouter(tags=["files"])
+    _add_listing(routes, state)
+    _add_content(routes, state)
+    return routes
+
+
+def _add_listing(routes: APIRouter, state: State) -> None:
     form = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": FORM}}}}
 
     @routes.post("/v1/files", openapi_extra=form)
@@ -163,6 +169,8 @@ def router(state: State) -> APIRouter:
         found = found if purpose in (None, PURPOSE) else []
         return page(found if order == "asc" else found[::-1], after=after, limit=limit)
 
+
+def _add_content(routes: APIRouter, state: State) -> None:
     @routes.get("/v1/files/{file_id}")
     async def file(file_id: str) -> dict[str, Any]:
         """What is known of a file."""
@@ -185,8 +193,6 @@ def router(state: State) -> APIRouter:
         kept = _found(state, file_id)
         state.files_or_refuse().delete(kept.id)
         return {"id": kept.id, "object": "file", "deleted": True}
-
-    return routes
 
 
 def _found(state: State, id: str) -> Kept:
@@ -236,7 +242,7 @@ class _Upload:
 
     async def _read(self, form: Multipart, file: BinaryIO) -> None:
         part = Part("", None)
-        async for chunk in self.body:
+        async for chunk in self._chunks():
             for piece in form.feed(chunk):
                 if isinstance(piece, Part):
                     part = piece
@@ -272,9 +278,16 @@ class _Upload:
         if len(self.fields[name]) > MOST_FIELD:
             raise invalid(name[:40], f"is longer than {MOST_FIELD:,} bytes")
 
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self.body:
+                yield chunk
+        except ClientDisconnect:
+            raise ClientGone from None
+
     async def drain(self) -> None:
         """Read and drop what is left: a client that still sends would not hear the answer."""
-        async for _ in self.body:
+        async for _ in self._chunks():
             pass
 
 

@@ -52,7 +52,7 @@ def _add_reading(routes: APIRouter, state: State) -> None:
             if key.startswith("metadata[")
         }
         found = [job for job in runner.list() if job.kind == "finetune"]
-        found = [job for job in found if wanted.items() <= (job.about["metadata"] or {}).items()]
+        found = [job for job in found if wanted.items() <= (job.about.get("metadata") or {}).items()]
         return page([to_dict(runner, job) for job in reversed(found)], after=after, limit=limit)
 
     @routes.get(f"{JOBS}/{{job_id}}")
@@ -234,13 +234,13 @@ def to_dict(runner: Jobs, job: Job) -> dict[str, Any]:
         "paused": progress.paused and progress.end is None,
         "hyperparameters": shown,
         "method": {"type": "supervised", "supervised": {"hyperparameters": shown}},
-        "training_file": about["training_file"],
+        "training_file": about.get("training_file", ""),
         "validation_file": None,
         "result_files": [],
         "trained_tokens": tokens if progress.end is not None else None,
         "seed": about["seed"],
         "error": progress.error,
-        "metadata": about["metadata"],
+        "metadata": about.get("metadata"),
         "integrations": [],
     }
 

@@ -38,10 +38,17 @@ from glassformer.server.events import Event, EventLog
 
 JOB_ID = re.compile(r"(?:ft)?job-[0-9a-f]{24}")
 KINDS = ("finetune", "train", "pull")
+# What job.json has beside what every job has.
+NEEDED: dict[str, dict[str, type]] = {
+    "finetune": {"model": str, "base": str, "hyperparameters": dict, "seed": int},
+    "train": {"recipe": str, "name": str},
+    "pull": {"model": str},
+}
 ENDS = ("succeeded", "failed", "cancelled")
 MOST_TRIES = 3  # starts without a checkpoint in between, after which a job has failed
 MOST_WAITING = 32
 MOST_KEPT = 1000
+TAKE_OVER = 2.0  # seconds between two looks whether another server has left its jobs
 WORKER = "glassformer.server.worker"
 Fill = Callable[[Path], object]  # writes what a job needs beside job.json into its new folder
 
@@ -119,7 +126,7 @@ class Job:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.about = read_json(folder / "job.json")
+        self.about = _checked(read_json(folder / "job.json"), folder)
         self.log = EventLog(folder / "events.jsonl")
         self._progress = Progress()
 
@@ -137,7 +144,8 @@ class Job:
     def progress(self) -> Progress:
         """How far it is by now."""
         for event in self.log.new():
-            self._progress.add(event)
+            with contextlib.suppress(KeyError, TypeError):  # changed by hand: the others still count
+                self._progress.add(event)
         return self._progress
 
     @property
@@ -216,8 +224,6 @@ class Jobs:
 
     def _recover(self, job: Job) -> None:
         """After a start of the server: what was made is served, and the log says that a job goes on."""
-        if self._owned is not None:
-            job.log.repair()
         progress = job.progress
         if job.model_id is not None:
             try:
@@ -346,20 +352,25 @@ class Jobs:
         while True:
             with self._change:
                 while not self._closing and self._next() is None:
-                    self._change.wait()
+                    self._change.wait(TAKE_OVER)
                 job = self._next()
                 if self._closing or job is None:
                     return
+                self._current = job
                 ready = job.progress.result is not None
                 process = None if ready else self._begin(job)
             if process is not None:
                 process.wait()
             self._finish(job)
+            with self._change:
+                self._current = None
 
     def _next(self) -> Job | None:
         """The job whose turn it is."""
         if self._owned is None:
-            return None
+            if not self.folder.is_dir() or not self._own():
+                return None
+            self._find_jobs()  # the server that ran them is gone
         for job in self.list():
             if job.progress.end is None and not job.progress.paused:
                 return job
@@ -385,13 +396,12 @@ class Jobs:
         except OSError as error:
             self._fail(job, f"its process could not be started ({error.strerror or error})")
             return None
-        self._current = job
         return self._process
 
     def _finish(self, job: Job) -> None:
         """What follows from how a process ended."""
         with self._change:
-            process, self._process, self._current = self._process, None, None
+            process, self._process = self._process, None
             if process is not None and process.stdin is not None:
                 process.stdin.close()
             progress = job.progress
@@ -425,6 +435,15 @@ class Jobs:
         with self._change:
             if job.progress.end is None:
                 fail(job.log, message)
+
+
+def _checked(about: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """What a job.json holds, if it is one of ours."""
+    kind = about.get("kind")
+    needed = {"created": float, "result": str, "device": str} | NEEDED.get(str(kind), {})
+    if kind not in KINDS or not all(isinstance(about.get(name), kind) for name, kind in needed.items()):
+        raise InputError(f"{folder}: job.json is not that of a job")
+    return about
 
 
 def fail(log: EventLog, message: str, *, code: str = "server_error", param: str | None = None) -> None:

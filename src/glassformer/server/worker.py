@@ -26,7 +26,7 @@ from glassformer.server.jobs import fail
 if TYPE_CHECKING:
     from glassformer.tasks.recipe import Recipe
 
-RECIPE, RUN, BASE = "recipe.toml", "run", "base"
+RECIPE, RUN, BASE, DATA = "recipe.toml", "run", "base", "data.jsonl"
 DEFAULT_KIND = "gpt2"
 PATIENCE = 120.0  # seconds for a process of an earlier server to save and end
 NICENESS = 5  # of 19: requests go first
@@ -47,15 +47,14 @@ def do_job(folder: Path, *, stop: Callable[[], bool]) -> None:
     log = EventLog(folder / "events.jsonl")
     try:
         with FileLock(folder / "lock", timeout=PATIENCE):
-            log.repair()
             about = read_json(folder / "job.json", 1 << 24)
             WORK[about["kind"]](folder, about, log=log, stop=stop)
     except Timeout:
         fail(log, "another process works at this job and does not end")
     except GlassError as error:
-        bad_input = isinstance(error, InputError)
+        code = "invalid_request" if isinstance(error, InputError) else "server_error"
         message = str(error).replace(f"{folder}{os.sep}", "")  # where files are is nobody's business
-        fail(log, message, code="invalid_request" if bad_input else "server_error")
+        fail(log, message, code=code, param="training_file" if message.startswith(DATA) else None)
     except KeyboardInterrupt:
         log.append("stopped", "The job was stopped before it began to train")
     except Exception as error:
@@ -80,7 +79,7 @@ def _listen() -> Callable[[], bool]:
 
 def _step_back() -> None:
     """Let the server go first where cores or memory are scarce."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, AttributeError):  # Windows has none
         os.setpriority(os.PRIO_PROCESS, 0, max(NICENESS, os.getpriority(os.PRIO_PROCESS, 0)))
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(FIRST_KILLED)
@@ -99,7 +98,7 @@ def _finetune(folder: Path, about: dict[str, Any], *, log: EventLog, stop: Calla
         recipe = gentle_recipe(kind_of_base(base) or DEFAULT_KIND, lora=bool(given["rank"]))
         recipe = recipe.changed(
             base=base,
-            data=[str(folder / "data.jsonl")],
+            data=[str(folder / DATA)],
             rank=given["rank"],
             lr=recipe.train.lr * given["learning_rate_multiplier"],
             seed=about["seed"],
