@@ -1,6 +1,7 @@
 """`/v1/fine_tuning/jobs`: the official client fine-tunes a model and uses it, and what is refused."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,7 @@ def test_from_a_file_to_a_model_that_answers(base: Path, tmp_path: Path) -> None
         done = client.fine_tuning.jobs.retrieve(made.id)
         check_what_is_known_of_it(server, client, done)
         check_the_model(client, str(done.fine_tuned_model))
+        check_a_file_that_teaches_nothing(client)
     with serving(models(base), home=tmp_path) as server:
         client = client_of(server)
         assert client.fine_tuning.jobs.retrieve(made.id) == done
@@ -153,6 +155,22 @@ def check_the_model(client: openai.OpenAI, id: str) -> None:
     assert [one.id for one in client.models.list()] == ["tiny", "homeless", "a/DialoGPT", "other", id]
     assert client.models.retrieve(id).id == id
     assert client.completions.create(model=id, prompt="What is it?", max_tokens=3).model == id
+
+
+def check_a_file_that_teaches_nothing(client: openai.OpenAI) -> None:
+    """The job fails and says why; all others are answered as before."""
+    file = client.files.create(file=("a", b'{"text": "a"}'), purpose="fine-tune")
+    job = client.fine_tuning.jobs.create(model="tiny", training_file=file.id)
+    while job.status in ("queued", "running"):
+        time.sleep(0.05)
+        job = client.fine_tuning.jobs.retrieve(job.id)
+    assert job.status == "failed"
+    assert job.error is not None
+    assert (job.error.code, job.error.message[:35]) == (
+        "invalid_request",
+        "the text is too short to learn from",
+    )
+    assert client.completions.create(model="tiny", prompt="What is it?", max_tokens=3).choices
 
 
 def check_that_it_can_be_deleted(server: Running, client: openai.OpenAI, id: str) -> None:

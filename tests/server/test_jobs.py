@@ -20,6 +20,7 @@ from glassformer.errors import GlassError, InputError
 from glassformer.server import jobs as module
 from glassformer.server.events import Event
 from glassformer.server.jobs import Job, Jobs, JobsBusy, JobsElsewhere, Progress, result_folder
+from glassformer.tasks.recipe import Recipe
 
 LINES = [
     {"prompt": "What is it?", "completion": " A cat."},
@@ -201,6 +202,20 @@ def test_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             jobs.pull("storyteller", offline=True)
 
 
+def test_names_that_are_none(tmp_path: Path) -> None:
+    """Refused before anything is kept: neither becomes a path or an address."""
+    with runner(tmp_path, idle=True) as jobs:
+        for name in ("../x", "http://localhost/x", "/etc", ""):
+            with pytest.raises(InputError):
+                jobs.pull(name)
+            with pytest.raises(InputError, match=r"^name: "):
+                jobs.train(Recipe(), name=name)
+        assert jobs.list() == []
+        job = jobs.train(Recipe().changed(steps=7), name="mine")
+        assert "steps = 7" in job.about["recipe"]
+        assert job.about["result"] == f"trained:mine:{job.id[-8:]}"
+
+
 def test_a_job_that_cannot_be_kept_leaves_nothing(tmp_path: Path) -> None:
     """Half a folder is no job."""
 
@@ -337,18 +352,21 @@ def glass_serve(base: Path, home: Path) -> Iterator[tuple["subprocess.Popen[str]
     process = subprocess.Popen(
         [*command, "--engine", "torch"],
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         text=True,
         env=environment,
     )
     assert process.stdout is not None
     url = json.loads(process.stdout.readline())["url"]
-    threading.Thread(target=process.stdout.read, daemon=True).start()
+    reader = threading.Thread(target=process.stdout.read)
+    reader.start()
     try:
         yield process, url
     finally:
         process.kill()
         process.wait()
+        reader.join()
+        process.stdout.close()
 
 
 def ask(url: str, path: str, body: Any = None, **how: Any) -> Any:

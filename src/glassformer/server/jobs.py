@@ -35,7 +35,10 @@ from glassformer.durable import replace_file, replace_folder
 from glassformer.errors import GlassError, InputError, counted
 from glassformer.files import read_json
 from glassformer.server.events import Event, EventLog
+from glassformer.tasks.library import split_name
+from glassformer.tasks.recipe import Recipe
 
+NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 JOB_ID = re.compile(r"(?:ft)?job-[0-9a-f]{24}")
 KINDS = ("finetune", "train", "pull")
 # What job.json has beside what every job has.
@@ -259,12 +262,15 @@ class Jobs:
         told = {"model": model, "base": base, "hyperparameters": hyperparameters, **about}
         return self.create("finetune", told, fill=fill)
 
-    def train(self, recipe: str, *, name: str, offline: bool = True) -> Job:
-        """Train by a recipe, the text of a TOML file; the model is served as `trained:NAME:…`."""
-        return self.create("train", {"recipe": recipe, "name": name, "offline": offline})
+    def train(self, recipe: Recipe, *, name: str, offline: bool = True) -> Job:
+        """Train by a recipe; the model is served as `trained:NAME:…`."""
+        if NAME.fullmatch(name) is None:
+            raise InputError(f"name: {name[:100]!r} has other characters than letters, digits, . _ and -")
+        return self.create("train", {"recipe": recipe.to_toml(), "name": name, "offline": offline})
 
     def pull(self, model: str, *, offline: bool = False) -> Job:
         """Fetch a model from the hub, by its id, and serve it under that."""
+        split_name(model)  # refuses what cannot be one
         return self.create("pull", {"model": model, "offline": offline})
 
     def list(self) -> list[Job]:

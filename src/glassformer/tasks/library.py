@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ModelSummary", "PartSummary", "TensorSummary", "base_for_training", "convert", "describe",
-    "describe_adapter", "forget_quantized", "kept", "known", "plan_removal", "pull",
+    "describe_adapter", "forget_quantized", "kept", "known", "plan_removal", "pull", "split_name",
 ]  # fmt: skip
 
 
