@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 import openai
@@ -13,6 +14,7 @@ from serving import Running, serving, tiny_model
 
 from glassformer.server.files import FILE_ID, plain_name
 
+DECOY = {"filename": "x", "bytes": 9, "created_at": 1, "examples": 1}
 LINE = b'{"text": "Once upon a time."}\n'
 
 
@@ -75,13 +77,15 @@ def test_names_are_never_paths(kept: Running, name: str) -> None:
 
 
 @pytest.mark.parametrize("id", [
-    "..", "%2e%2e", "..%2ffiles", "file-" + "0" * 24, "file-" + "0" * 23, "%00", "file-*", "~root", "/etc/passwd", "a" * 5000,
+    "../x", "..%2fx", "..", "%2e%2e", "file-" + "0" * 24, "file-" + "0" * 23, "%00", "file-*", "~root", "/etc/passwd", "a" * 5000,
 ])  # fmt: skip
 def test_ids_that_are_none(kept: Running, id: str) -> None:
-    """One answer to all of them."""
+    """One answer to all of them, whatever there is at such a path."""
+    for name, content in (("x.json", json.dumps(DECOY)), ("x.jsonl", LINE.decode())):
+        (kept.home / name).write_text(content)  # type: ignore[attr-defined]
     answers = {kept.get(f"/v1/files/{id}").status_code, kept.client.delete(f"/v1/files/{id}").status_code}
     assert answers <= {404, 405}  # what a client has made of .. is another path
-    wanted = {"model": "tiny", "training_file": httpx.URL(f"http://a/{id}").path[1:]}
+    wanted = {"model": "tiny", "training_file": unquote(id)}
     answer = kept.post("/v1/fine_tuning/jobs", wanted)
     assert answer.status_code == 404
     assert answer.json()["error"]["message"] == "training_file: there is no such file"

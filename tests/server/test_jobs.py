@@ -202,6 +202,23 @@ def test_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             jobs.pull("storyteller", offline=True)
 
 
+def test_a_model_that_another_was_made_from_stays(tmp_path: Path) -> None:
+    """Until the other one is gone, too."""
+    with runner(tmp_path, idle=True) as jobs:
+        first = begun(jobs, "tiny", "base")
+        for what in ("trained", "succeeded"):
+            first.log.append(what, "", folder="run/model")
+        result_folder(first).mkdir(parents=True)
+        second = begun(jobs, str(first.model_id), str(result_folder(first)))
+        with pytest.raises(InputError, match=f"{second.about['result']} was made from it"):
+            jobs.delete_result(first)
+        assert result_folder(first).is_dir()
+        jobs.cancel(second)
+        jobs.delete_result(first)
+        assert not result_folder(first).exists()
+        assert first.model_id is None
+
+
 def test_names_that_are_none(tmp_path: Path) -> None:
     """Refused before anything is kept: neither becomes a path or an address."""
     with runner(tmp_path, idle=True) as jobs:
@@ -228,6 +245,11 @@ def test_a_job_that_cannot_be_kept_leaves_nothing(tmp_path: Path) -> None:
             jobs.finetune("tiny", "nowhere", fill=fill, hyperparameters=GIVEN, seed=1)
         assert jobs.list() == []
         assert [path.name for path in (tmp_path / "jobs").iterdir()] == ["lock"]
+
+
+def begun(jobs: Jobs, model: str, base: str, *, suffix: str | None = None) -> Job:
+    """A fine-tuning that an idle runner does not do."""
+    return jobs.finetune(model, base, fill=lambda folder: None, hyperparameters=GIVEN, suffix=suffix, seed=1)
 
 
 def event(what: str, at: int = 0, **data: Any) -> Event:
@@ -265,8 +287,7 @@ def test_what_follows_from_events() -> None:
 def test_what_a_result_is_called(tmp_path: Path, model: str, suffix: str | None, starts: str) -> None:
     """By its origin, not by the chain of its makers."""
     with runner(tmp_path, idle=True) as jobs:
-        data: Callable[[Path], object] = lambda folder: (folder / "data.jsonl").write_text("{}")  # noqa: E731
-        job = jobs.finetune(model, "base", fill=data, hyperparameters=GIVEN, suffix=suffix, seed=1)
+        job = begun(jobs, model, "base", suffix=suffix)
         assert job.about["result"] == f"{starts}{job.id[-8:]}"
         assert job.model_id is None
 

@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 from serving import tiny_model
 
 import glassformer as gf
+from glassformer.server import worker
 from glassformer.server.events import Event, EventLog
 from glassformer.server.worker import MOST_STEP_EVENTS, _Diary, do_job
 from glassformer.tasks.finetune import DEFAULT_RANK
+from glassformer.tasks.recipe import Recipe
 from glassformer.tasks.train import Stepped
 
 GIVEN = {"n_epochs": None, "batch_size": 4, "learning_rate_multiplier": 2.0, "steps": 6, "rank": DEFAULT_RANK}
@@ -64,6 +67,8 @@ def test_what_is_reported(tmp_path: Path, base: Path) -> None:
     assert max(one["learning_rate"] for one in steps) == pytest.approx(2e-3)
     (plan,) = events(folder, "planned")
     assert (plan["data"]["steps"], plan["data"]["batch_size"]) == (6, 4)
+    recipe = Recipe.read(folder / "recipe.toml")
+    assert (recipe.train.seed, recipe.lora.rank, recipe.train.steps) == (3, DEFAULT_RANK, 6)
     assert events(folder, "training")[0]["data"]["resumed"] == 0
     assert len(events(folder, "checkpoint")) == len(events(folder, "evaluated")) - 1 == 6
     (end,) = events(folder, "trained")
@@ -97,6 +102,27 @@ def test_stopped_before_the_first_step(tmp_path: Path, base: Path) -> None:
     do_job(folder, stop=lambda: True)
     assert len(events(folder, "stopped")) == 1
     assert not events(folder, "failed")
+
+
+def test_a_process_of_a_killed_server_is_waited_for(
+    tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two never work at one job; whoever is asked to stop meanwhile does."""
+    monkeypatch.setattr(worker, "LOOK", 0.05)
+    folder = job(tmp_path / "job", base)
+    earlier = FileLock(folder / "lock", thread_local=False)
+    earlier.acquire()
+    do_job(folder, stop=lambda: True)
+    assert [one["data"]["event"] for one in EventLog(folder / "events.jsonl").new()] == ["stopped"]
+
+    def stop() -> bool:
+        if events(folder, "message"):  # it has said that it waits
+            earlier.release()
+        return False
+
+    do_job(folder, stop=stop)
+    assert "still saving" in events(folder, "message")[0]["message"]
+    assert events(folder, "trained")
 
 
 def test_all_weights(tmp_path: Path, base: Path) -> None:
@@ -165,6 +191,7 @@ def test_what_fails(
     (failed,) = events(folder, "failed")
     assert why in failed["data"]["error"]["message"]
     assert str(tmp_path) not in failed["message"]
+    assert failed["data"]["error"]["param"] == ("training_file" if "data.jsonl" in why else None)
 
 
 def test_a_training_by_a_recipe(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 RECIPE, RUN, BASE, DATA = "recipe.toml", "run", "base", "data.jsonl"
 DEFAULT_KIND = "gpt2"
-PATIENCE = 120.0  # seconds for a process of an earlier server to save and end
+LOOK = 0.5  # seconds between two looks whether the process of an earlier server has ended
 NICENESS = 5  # of 19: requests go first
 FIRST_KILLED = "500"  # of 1000: when memory runs out, this process shall be killed, not the server
 MOST_STEP_EVENTS = 1000
@@ -46,11 +46,9 @@ def do_job(folder: Path, *, stop: Callable[[], bool]) -> None:
     """Do a job, and write down how it ended."""
     log = EventLog(folder / "events.jsonl")
     try:
-        with FileLock(folder / "lock", timeout=PATIENCE):
+        with _claimed(folder, log=log, stop=stop):
             about = read_json(folder / "job.json", 1 << 24)
             WORK[about["kind"]](folder, about, log=log, stop=stop)
-    except Timeout:
-        fail(log, "another process works at this job and does not end")
     except GlassError as error:
         code = "invalid_request" if isinstance(error, InputError) else "server_error"
         message = str(error).replace(f"{folder}{os.sep}", "")  # where files are is nobody's business
@@ -60,6 +58,27 @@ def do_job(folder: Path, *, stop: Callable[[], bool]) -> None:
     except Exception as error:
         traceback.print_exc()
         fail(log, f"something went wrong inside ({type(error).__name__}); log.txt of the job has the reason")
+
+
+@contextlib.contextmanager
+def _claimed(folder: Path, *, log: EventLog, stop: Callable[[], bool]) -> Iterator[None]:
+    """Only one process works at a job. One of a server that was killed may still be saving: wait for it."""
+    lock = FileLock(folder / "lock")
+    waits = False
+    while True:
+        try:
+            lock.acquire(timeout=LOOK)
+            break
+        except Timeout:
+            if stop():
+                raise KeyboardInterrupt from None
+            if not waits:
+                log.append("message", "An earlier process of the job is still saving; waiting for its end")
+            waits = True
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def _listen() -> Callable[[], bool]:
