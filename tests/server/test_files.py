@@ -81,6 +81,7 @@ def test_names_are_never_paths(kept: Running, name: str) -> None:
 ])  # fmt: skip
 def test_ids_that_are_none(kept: Running, id: str) -> None:
     """One answer to all of them, whatever there is at such a path."""
+    (kept.home / "files").mkdir(exist_ok=True)  # type: ignore[attr-defined]
     for name, content in (("x.json", json.dumps(DECOY)), ("x.jsonl", LINE.decode())):
         (kept.home / name).write_text(content)  # type: ignore[attr-defined]
     answers = {kept.get(f"/v1/files/{id}").status_code, kept.client.delete(f"/v1/files/{id}").status_code}

@@ -253,6 +253,20 @@ def test_jobs_that_are_none(asked: Running, id: str) -> None:
         assert ask(f"{JOBS}/{id}{path}").status_code in ((404, 405) if id == ".." else (404,))
 
 
+def test_other_jobs_are_not_fine_tunings(asked: Running) -> None:
+    """A model that the runner has pulled is served; OpenAI's routes do not know of the job."""
+    job = asked.state.jobs.pull("storyteller", offline=True)
+    while job.progress.end is None:
+        time.sleep(0.02)
+    assert (
+        asked.post("/v1/completions", {"model": "storyteller", "prompt": "Once", "max_tokens": 2}).status_code
+        == 200
+    )
+    assert asked.get(f"{JOBS}/{job.id}").status_code == 404
+    assert asked.get(JOBS).json()["data"] == []
+    assert asked.client.delete("/v1/models/storyteller").status_code == 403
+
+
 def test_no_more_models_than_fit(base: Path, tmp_path: Path) -> None:
     """Every result is a model in memory."""
     with serving(models(base), home=tmp_path, most_results=0) as server:
