@@ -203,7 +203,7 @@ def test_glass_env_reports_everything(
 
 def test_what_is_kept_at_home(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its size, what it is, and what may be deleted; without a home there is nothing, and no error."""
-    assert [one["size"] for one in machine.kept_at_home()] == [0, 0, 0]
+    assert [one["size"] for one in machine.kept_at_home()] == [0] * 5
     (home / "engine" / "one").mkdir(parents=True)
     (home / "engine" / "one" / "numbers").write_bytes(bytes(2_000_000))
     kept = {Path(one["folder"]).name: one for one in machine.kept_at_home()}

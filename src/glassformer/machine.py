@@ -46,6 +46,8 @@ def home() -> Path:
 HOME_FOLDERS = {
     "models": ("models that `glass convert` keeps; `glass rm NAME` removes one", False),
     "engine": ("quantized copies of models, made again when they are needed", True),
+    "files": ("files that were uploaded to `glass serve`", False),
+    "jobs": ("fine-tunings of `glass serve`, and the models that they made", False),
     "data": ("tokenized text of trainings, made again from its files", True),
 }
 

@@ -17,6 +17,7 @@ import pytest
 from serving import tiny_model
 
 from glassformer.cli import run
+from glassformer.cli.serve import Place
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +122,19 @@ def test_what_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
         ]:
             assert run(["serve", *arguments]) == 2
             assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("key", "names", "no_jobs", "offered"), [
+    (None, (), False, True),
+    (None, (), True, False),
+    (None, ("proxy.example",), False, False),
+    ("secret", ("proxy.example",), False, True),
+    ("secret", ("proxy.example",), True, False),
+])  # fmt: skip
+def test_who_may_start_jobs(
+    key: str | None, names: tuple[str, ...], no_jobs: bool, offered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those on this machine, or with the key; a proxy lets others in, so it needs one."""
+    monkeypatch.delenv("GLASSFORMER_API_KEY", raising=False)
+    place = Place(host="127.0.0.1", port=0, api_key=key, allow_host=names, expose=False, no_jobs=no_jobs)
+    assert place.offers_jobs is offered

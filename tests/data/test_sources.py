@@ -207,6 +207,23 @@ def test_prompts(tmp_path: Path) -> None:
     assert list(read_texts(path)) == ["QA", "B", "T"]
 
 
+def test_pieces_of_a_line(tmp_path: Path) -> None:
+    """One document, of which some is learned and some only read; a line that teaches nothing is passed over."""
+    turns = [{"text": "Q", "learn": False}, {"text": "A", "learn": True}, {"text": "R", "learn": False}]
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"pieces": one}) + "\n" for one in (turns, turns[:1], [], turns[1:2])))
+    assert list(read_pieces(path)) == [
+        Piece("Q", learn=False, last=False),
+        Piece("A", learn=True, last=False),
+        Piece("R", learn=False, last=True),
+        Piece("A"),
+    ]
+    for wrong in ([1], [{"text": "a"}], [{"text": 1, "learn": True}], [{"text": "a", "learn": 1}]):
+        path.write_text(json.dumps({"pieces": wrong}))
+        with pytest.raises(InputError, match="line 1: piece 1 needs a text, and learn: true or false"):
+            list(read_pieces(path))
+
+
 def test_cut_texts(tmp_path: Path) -> None:
     """Only a plain `false` means that a text was cut."""
     path = put(

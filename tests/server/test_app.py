@@ -1,6 +1,7 @@
 """The application as a whole: its document is complete, and requests made from it never break it."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -23,7 +24,13 @@ def test_the_document_is_complete(server: Running) -> None:
         "/v1/embeddings",
         "/tokenize",
         "/metrics",
+        "/v1/files",
+        "/v1/files/{file_id}/content",
+        "/v1/fine_tuning/jobs",
+        "/v1/fine_tuning/jobs/{job_id}/events",
+        "/v1/fine_tuning/jobs/{job_id}/pause",
     } <= paths.keys()
+    assert "multipart/form-data" in paths["/v1/files"]["post"]["requestBody"]["content"]
     for path, methods in paths.items():
         for operation in methods.values():
             assert operation["description"], path
@@ -65,18 +72,18 @@ def answers_of(server: Running, examples: int, *, seed: int) -> dict[int, int]:
     return found
 
 
-def test_made_up_requests_never_break_it() -> None:
+def test_made_up_requests_never_break_it(tmp_path: Path) -> None:
     """Positive and negative ones: no 5xx, and every error is the error object."""
-    with serving({"tiny": tiny_model()}) as server:
+    with serving({"tiny": tiny_model()}, home=tmp_path) as server:
         found = answers_of(server, 2, seed=1)
         assert found.keys() >= {200, 400, 404}
         assert server.get("/health").status_code == 200
 
 
 @pytest.mark.slow
-def test_many_made_up_requests_never_break_it() -> None:
+def test_many_made_up_requests_never_break_it(tmp_path: Path) -> None:
     """A hundred of each kind for every operation."""
-    with serving({"tiny": tiny_model()}) as server:
+    with serving({"tiny": tiny_model()}, home=tmp_path) as server:
         found = answers_of(server, 100, seed=2)
         assert sum(found.values()) > 1000
         assert server.get("/health").status_code == 200

@@ -27,9 +27,10 @@ PROGRAMS = re.findall(r"```openai\n(.*?)```", PAGE, re.S)
 
 
 @pytest.fixture(scope="module")
-def story() -> object:
+def story(tmp_path_factory: pytest.TempPathFactory) -> object:
     """The server that the page starts."""
-    with serving({"storyteller": gf.load("storyteller")}) as running:
+    home = tmp_path_factory.mktemp("home")
+    with serving({"storyteller": gf.load("storyteller")}, home=home) as running:
         yield running
 
 
@@ -53,7 +54,7 @@ def test_programs_of_the_page(story: Running, program: str, capsys: pytest.Captu
 
 def test_there_are_examples() -> None:
     """The patterns find them."""
-    assert (len(CURLS), len(PROGRAMS)) == (7, 3)
+    assert (len(CURLS), len(PROGRAMS)) == (7, 4)
 
 
 LONG = {"model": "long", "prompt": "Once", "ignore_eos": True, "stream": True}

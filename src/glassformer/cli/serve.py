@@ -4,9 +4,10 @@ import json
 import os
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from glassformer import machine
 from glassformer.cli import flags
 from glassformer.cli.flags import DEFAULT_MODEL, MODEL, Loading, option, switch
 from glassformer.cli.printing import log, out
@@ -31,11 +32,17 @@ class Place:
     api_key: str | None
     allow_host: tuple[str, ...]
     expose: bool
+    no_jobs: bool
 
     @property
     def key(self) -> str | None:
         """The key: of the flag, or of the environment, where other users do not see it."""
         return self.api_key or os.environ.get(KEY) or None
+
+    @property
+    def offers_jobs(self) -> bool:
+        """Whether files can be uploaded and models fine-tuned: by those on this machine, or with the key."""
+        return not self.no_jobs and (self.key is not None or not self.allow_host)
 
     def check(self) -> None:
         """Refuse to be reached from elsewhere by accident, before anything is loaded."""
@@ -69,6 +76,7 @@ class Logs:
 @option("--api-key", help=f"Requests must send this key; or set {KEY}.")
 @option("--allow-host", multiple=True, help="Also answer to this name (NAME or NAME:PORT), as of a proxy.")
 @switch("--expose", help="Allow an address that other machines can reach; needs a key.")
+@switch("--no-jobs", help="Offer no file uploads and no fine-tuning.")
 @option("--slots", default=8, help="Texts that are written at the same time.")
 @option("--queue", default=64, help="Requests that may wait; more are refused (429).")
 @switch("--log-text", help="Log prompts and answers, too.")
@@ -112,9 +120,13 @@ def serve(
             queue=queue,
             log_text=logs.log_text,
             json_logs=logs.as_json,
+            home=machine.home() if place.offers_jobs else None,
+            device=loading.device,
+            revision=loading.revision,
         )
         _announce(settings, loaded)
-        run(settings, loaded, listening=listening, log=_logger(logs))
+        load = replace(loading, revision=None, offline=True).load  # what jobs make is on this machine
+        run(settings, loaded, listening=listening, log=_logger(logs), load=load)
 
 
 def _load(loading: Loading, names: tuple[str, ...]) -> "dict[str, Model]":
@@ -131,8 +143,6 @@ def _load(loading: Loading, names: tuple[str, ...]) -> "dict[str, Model]":
 
 def _announce(settings: "Settings", models: "dict[str, Model]") -> None:
     """Say where the server is, what it serves, how much memory it may take, and how to try it."""
-    from glassformer import machine
-
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     url = f"http://{shown}:{settings.port}/v1"
     caches = sum(_cache(model, settings.slots) for model in models.values())

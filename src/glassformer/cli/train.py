@@ -19,9 +19,9 @@ from glassformer.cli.flags import PATH, Option, argument, option, switch
 from glassformer.cli.printing import print_json
 from glassformer.errors import InputError
 from glassformer.files import MEGABYTE, read_json, read_text
+from glassformer.tasks.finetune import DEFAULT_RANK, gentle, gentle_recipe
 from glassformer.tasks.recipe import (
     DEFAULT_KIND,
-    HEAD_DEFAULTS,
     ExampleText,
     Numbers,
     Recipe,
@@ -35,14 +35,10 @@ from glassformer.tasks.recipe import (
     task_with,
 )
 
-DEFAULT_RANK = 8
-# Defaults of fine-tuning: small steps, and few, for a model that knows something.
-GENTLE = {"steps": 500, "batch": 8, "lr": 1e-4, "lr_end": 0.0, "warmup": 20, "eval_every": 100}
 VERBS = {"target_token": "translate", "labels": "classify", "examples": "classify"}  # what runs what is made
 NOT_FOR_TRAIN = {"base", "rank", "alpha", "lora_dropout", "targets"}
 NOT_FOR_FINETUNE = {"base", "tokenizer", "vocab", "vocabularies"}
 KEPT_BY_FINETUNE = {"dropout", "freeze", "task"}  # of [model]; the rest is decided by the base
-GENTLE_HEAD = HEAD_DEFAULTS | {"eval_every": 100}
 
 OUT = "The folder of the run; the same one again goes on where it stopped."
 LORA = f"Train low-rank matrices beside the layers (LoRA); --rank is {DEFAULT_RANK} unless given."
@@ -218,7 +214,7 @@ def _in_recipe(path: Path, key: str, *, section: str) -> str:
 
 def _with_recipe_flags(command: click.Command, verb: str, sections: dict[str, Any]) -> click.Command:
     """A copy of a command with a flag for every key of a recipe that concerns it."""
-    usual = _gentle(sections) if verb == "finetune" else {}
+    usual = gentle(sections) if verb == "finetune" else {}
     whole = copy.copy(command)
     whole.params = list(command.params)
     for flag, (section, key) in flag_homes(sections).items():
@@ -230,11 +226,6 @@ def _with_recipe_flags(command: click.Command, verb: str, sections: dict[str, An
             recipe_option(flag, hints(sections[section])[key], help=one.metadata["help"], default=default)
         )
     return whole
-
-
-def _gentle(sections: dict[str, Any]) -> dict[str, Any]:
-    """The defaults of fine-tuning by a recipe of these sections."""
-    return GENTLE_HEAD if sections["text"] is ExampleText else GENTLE
 
 
 def _concerns(verb: str, flag: str, section: str, key: str) -> bool:
@@ -287,10 +278,10 @@ def _recipe(path: Path | None, flags: dict[str, Any], base: str = "") -> tuple[R
     if path is not None:
         recipe = Recipe.read(folder / "recipe.toml" if folder else path)
     elif base:
-        recipe = recipe.changed(kind=text_kind([base], task=given.get("task", "")))
+        kind = text_kind([base], task=given.get("task", ""))
+        recipe = gentle_recipe(kind, lora=bool(given.get("rank")))
         if isinstance(recipe.text, ExampleText):
             given = _own_task(base) | given
-        recipe = recipe.changed(**_gentle(recipe.sections) | ({"lr": 1e-3} if given.get("rank") else {}))
     if base:
         given["base"] = base
 

@@ -148,7 +148,9 @@ def _read_text(file: BinaryIO, path: Path) -> Iterator[Piece]:
 
 
 def _read_lines(file: BinaryIO, path: Path, field: str) -> Iterator[Piece]:
-    """Every line is a document: JSON with a text (`"whole": false`: it was cut), or prompt and completion."""
+    """Every line is a document: JSON with a text (`"whole": false`: it was cut), prompt and completion, or
+    `pieces`, of which some are only read: the turns of a conversation.
+    """
     number, blank = 0, True
     while line := file.readline(MAX_LINE):
         number += 1
@@ -179,8 +181,21 @@ def _read_line(line: bytes, where: str, field: str) -> list[Piece]:
     prompt, completion = value.get("prompt"), value.get("completion")
     if isinstance(prompt, str) and isinstance(completion, str):
         return [Piece(prompt, learn=False, last=False), Piece(completion)] if completion else []
+    if isinstance(value.get("pieces"), list):
+        return _pieces(value["pieces"], where)
     has = ", ".join(map(repr, list(value)[:8])) or "nothing"
     raise InputError(f"{where}: no text under {field!r}, nor a prompt with a completion; the line has {has}")
+
+
+def _pieces(given: list[Any], where: str) -> list[Piece]:
+    """Pieces of one document: `{"text": …, "learn": true or false}` each."""
+    found = []
+    for number, one in enumerate(given, 1):
+        text = one.get("text") if isinstance(one, dict) else None
+        if not isinstance(text, str) or not isinstance(one.get("learn"), bool):
+            raise InputError(f"{where}: piece {number} needs a text, and learn: true or false")
+        found.append(Piece(text, learn=one["learn"], last=number == len(given)))
+    return found if any(piece.learn and piece.text for piece in found) else []
 
 
 def _start(line: bytes) -> str:

@@ -1,7 +1,10 @@
 """The application: all routes of a server behind its safety."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -12,40 +15,65 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from glassformer import machine
-from glassformer.server import chat, completions, embeddings, models, responses, tasks, tokens, tracing
+from glassformer.server import (
+    chat,
+    completions,
+    embeddings,
+    files,
+    fine_tuning,
+    models,
+    responses,
+    tasks,
+    tokens,
+    tracing,
+)
 from glassformer.server.errors import ApiError, api_error, response
+from glassformer.server.files import FileStore
+from glassformer.server.jobs import Job, Jobs
 from glassformer.server.safety import Safety
 from glassformer.server.served import Library
 from glassformer.server.settings import Settings
 from glassformer.server.state import ClientGone, State
+from glassformer.tasks.load import load
 from glassformer.tasks.model import Model
 
-ROUTERS = (models, tokens, completions, chat, responses, embeddings, tracing, tasks)
+ROUTERS = (models, tokens, completions, chat, responses, embeddings, tracing, tasks, files, fine_tuning)
 # What every route may answer beside its result.
 STATUSES = {
     400: "a field is wrong; `param` names it",
     401: "the API key is missing or wrong",
-    403: "a Host or Origin that may not ask",
-    404: "no such model, trace or path",
+    403: "a Host or Origin that may not ask, or jobs are off",
+    404: "no such model, file, job, trace or path",
     405: "the path has other methods",
     408: "the body did not arrive in time",
     413: "the body is too large",
-    415: "the body is not JSON",
+    415: "the body is not JSON, or not a form with a file where one is expected",
     429: "too many requests are waiting",
     500: "the server failed",
     503: "the server is stopping, or the request took too long",
 }
 Log = Callable[[dict[str, Any]], None]
+Load = Callable[[str], Model]
+LOAD: Load = partial(load, offline=True)
 
 
-def make_app(settings: Settings, models: Mapping[str, Model], *, log: Log = lambda about: None) -> FastAPI:
-    """An application that serves models by their names."""
+def make_app(
+    settings: Settings,
+    models: Mapping[str, Model],
+    *,
+    log: Log = lambda about: None,
+    load: Load = LOAD,
+) -> FastAPI:
+    """An application that serves models by their names; `load` loads what jobs make."""
     state = State(settings, Library(dict(models), settings))
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await state.library.start()
+        await _start_jobs(state, load)
         yield
+        if state.jobs is not None:
+            await asyncio.to_thread(state.jobs.close, settings.grace)
         await state.library.close(settings.grace)
 
     app = FastAPI(
@@ -74,6 +102,26 @@ def make_app(settings: Settings, models: Mapping[str, Model], *, log: Log = lamb
     return app
 
 
+async def _start_jobs(state: State, load: Load) -> None:
+    """Go on with jobs, and serve what they made; inside the event loop that serves."""
+    home, loop = state.settings.home, asyncio.get_running_loop()
+    if home is None:
+        return
+
+    def serve(job: Job, folder: Path) -> None:
+        """In the thread of the jobs: returns when the model answers."""
+        id = str(job.about["result"])
+        if id in state.library.served:  # a model that was pulled, and is served already
+            return
+        model = load(str(folder))
+        model.name = id
+        asyncio.run_coroutine_threadsafe(state.library.add(id, model), loop).result()
+
+    state.files = FileStore(home / "files", most=state.settings.most_files)
+    state.jobs = Jobs(home, serve=serve, device=state.settings.device)
+    await asyncio.to_thread(state.jobs.start)
+
+
 async def _failed(request: Request, error: Exception) -> Response:
     return response(api_error(error))
 
@@ -96,22 +144,30 @@ async def _invalid(request: Request, error: Exception) -> Response:
     """The first field that is wrong, in one sentence."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    where = [part for part in first["loc"] if part not in ("body", "query", "path")]
-    param = str(where[0]) if where else None
-    same = [
-        one
-        for one in error.errors()
-        if one["loc"][: 1 + len(where[:1])] == first["loc"][: 1 + len(where[:1])]
-    ]
+    where = _fields(first, error.body)
+    same = [one for one in error.errors() if _fields(one, error.body) == where]
     reasons = dict.fromkeys(one["msg"].removeprefix("Value error, ") for one in same)
-    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in _places(where))
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where)
     message = f"{place.removeprefix('.') or 'the body'}: {'; or '.join(list(reasons)[:4])}"
-    return response(ApiError(400, message, param=param))
+    return response(ApiError(400, message, param=str(where[0]) if where else None))
 
 
-def _places(where: list[Any]) -> list[Any]:
-    """Where in the body, without the names of types that were tried."""
-    return [part for at, part in enumerate(where) if at == 0 or isinstance(part, int)]
+def _fields(error: dict[str, Any], body: Any) -> list[Any]:
+    """Where in the body, or which parameter; without the names of types that were tried."""
+    place, *inside = error["loc"]
+    if place != "body":
+        return [part for part in inside if part not in ("query", "path")]
+    found, here = [], body
+    for number, part in enumerate(inside):
+        missing = error["type"] == "missing" and number == len(inside) - 1
+        is_key = isinstance(here, dict) and isinstance(part, str) and part in here
+        is_item = isinstance(here, list) and isinstance(part, int) and part < len(here)
+        if is_key or is_item:
+            here = here[part]
+        elif not missing and number:
+            continue
+        found.append(part)
+    return found
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:

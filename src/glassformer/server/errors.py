@@ -92,6 +92,14 @@ def unknown_model(name: str) -> ApiError:
     return ApiError(404, message, param="model", code="model_not_found")
 
 
+def jobs_off() -> ApiError:
+    """The server was started without jobs."""
+    message = (
+        "files and jobs are off on this server: it was started with --no-jobs, or for others without a key"
+    )
+    return ApiError(403, message, code="jobs_off")
+
+
 def context_exceeded(tokens: int, context: int) -> ApiError:
     """A prompt that is longer than the model's context."""
     message = (

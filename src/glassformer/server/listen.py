@@ -12,7 +12,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from glassformer.errors import InputError
-from glassformer.server.app import Log, make_app
+from glassformer.server.app import Load, Log, make_app
 from glassformer.server.protocol import config_of
 from glassformer.server.settings import Settings
 from glassformer.tasks.model import Model
@@ -52,9 +52,11 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-def run(settings: Settings, models: Mapping[str, Model], *, listening: socket.socket, log: Log) -> None:
-    """Serve until a signal."""
-    app = make_app(settings, models, log=log)
+def run(
+    settings: Settings, models: Mapping[str, Model], *, listening: socket.socket, log: Log, load: Load
+) -> None:
+    """Serve until a signal; `load` loads what jobs make."""
+    app = make_app(settings, models, log=log, load=load)
     server: Any = Server(app, settings)
     before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
     try:

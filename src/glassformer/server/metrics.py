@@ -10,7 +10,7 @@ from glassformer import machine
 if TYPE_CHECKING:
     from glassformer.server.lane import LaneRunning
     from glassformer.server.runner import Running
-    from glassformer.server.served import Library
+    from glassformer.server.state import State
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 Labels = tuple[tuple[str, str], ...]
@@ -35,6 +35,11 @@ HELP = {
     "insides_seconds": ("histogram", "Answering a question about insides"),
     "insides_bytes_total": ("counter", "Bytes of answers about insides"),
     "trace_store_bytes": ("gauge", "Memory of answers that wait to be fetched"),
+    "jobs": ("gauge", "Jobs by kind and status"),
+    "job_step": ("gauge", "The step of the job that runs"),
+    "job_tokens_per_second": ("gauge", "How fast the job that runs learns"),
+    "files": ("gauge", "Files that were uploaded"),
+    "files_bytes": ("gauge", "Bytes of files that were uploaded"),
     "build_info": ("gauge", "Versions"),
 }
 
@@ -81,9 +86,9 @@ class Metrics:
         """Times one continuation."""
         return Clock(self, model)
 
-    def text(self, library: "Library") -> str:
+    def text(self, state: "State") -> str:
         """Everything, in Prometheus' text format."""
-        gauges = self._gauges(library)
+        gauges = self._gauges(state) | _job_gauges(state)
         lines = []
         for name, (kind, help) in HELP.items():
             lines += [f"# HELP glass_{name} {help}", f"# TYPE glass_{name} {kind}"]
@@ -95,10 +100,10 @@ class Metrics:
             lines += [f"glass_{name}{_labels(labels)} {value:g}" for labels, value in series.items()]
         return "\n".join(lines) + "\n"
 
-    def _gauges(self, library: "Library") -> dict[str, dict[Labels, float]]:
+    def _gauges(self, state: "State") -> dict[str, dict[Labels, float]]:
         found: dict[str, dict[Labels, float]] = {"trace_store_bytes": {(): self.trace_bytes}}
         found["build_info"] = {(("version", machine.installed("glassformer") or ""),): 1}
-        for id, served in library.served.items():
+        for id, served in state.library.served.items():
             if served.runner is None:
                 continue
             labels = (("model", id),)
@@ -138,6 +143,25 @@ class Clock:
             seconds = getattr(timings, phase, None)
             if seconds is not None:
                 metrics.observe(f"{phase}_seconds", seconds, model=model)
+
+
+def _job_gauges(state: "State") -> dict[str, dict[Labels, float]]:
+    """Of jobs and files, if they are offered."""
+    if state.jobs is None or state.files is None:
+        return {}
+    found: dict[str, dict[Labels, float]] = {"jobs": {}}
+    for job in state.jobs.list():
+        status = state.jobs.status(job)
+        labels = (("kind", job.kind), ("status", status))
+        found["jobs"][labels] = found["jobs"].get(labels, 0) + 1
+        latest = job.progress.step
+        if status == "running" and latest is not None:
+            found["job_step"] = {(): latest["data"]["step"]}
+            found["job_tokens_per_second"] = {(): latest["data"]["tokens_per_second"]}
+    kept = state.files.list()
+    found["files"] = {(): len(kept)}
+    found["files_bytes"] = {(): sum(one.bytes for one in kept)}
+    return found
 
 
 def _labels(labels: Labels) -> str:

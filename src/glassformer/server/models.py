@@ -1,5 +1,6 @@
 """`/v1/models`, `/health`, `/version`, `/metrics`: what is served, and how it is."""
 
+import asyncio
 from dataclasses import asdict
 from typing import Any
 
@@ -8,8 +9,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from glassformer import machine
 from glassformer.server.explain import known
+from glassformer.server.fine_tuning import delete_model
 from glassformer.server.served import Served
 from glassformer.server.state import State
+from glassformer.tasks.library import forget_quantized
 
 
 def router(state: State) -> APIRouter:
@@ -27,6 +30,15 @@ def router(state: State) -> APIRouter:
         served = state.library.find(model)
         return served.details() | {"meta": _meta(served), "explain": {"questions": known(served)}}
 
+    @routes.delete("/v1/models/{model:path}")
+    async def delete(model: str) -> dict[str, Any]:
+        """Remove a model that a job made; texts that it writes are finished."""
+        folder = await asyncio.to_thread(delete_model, state, model)
+        if model in state.library.served:
+            await state.library.remove(model, state.settings.grace)
+        await asyncio.to_thread(forget_quantized, folder)
+        return {"id": model, "object": "model", "deleted": True}
+
     @routes.get("/health")
     @routes.get("/v1/health", include_in_schema=False)
     async def health() -> Response:
@@ -41,7 +53,7 @@ def router(state: State) -> APIRouter:
     @routes.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Counters and times, for Prometheus."""
-        text = state.metrics.text(state.library)
+        text = state.metrics.text(state)
         return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @routes.api_route("/", methods=["GET", "HEAD"], include_in_schema=False)

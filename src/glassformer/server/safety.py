@@ -27,8 +27,10 @@ from glassformer.server.settings import Settings
 PUBLIC = frozenset({"/health", "/v1/health"})
 # Clients leave out the prefix, or end an address with a slash; a redirect would lose the body of a POST.
 WITHOUT_PREFIX = re.compile(
-    r"/(completions|chat/completions|embeddings|responses|models|models/.+|tasks/\w+|traces/.+)"
+    r"/(completions|chat/completions|embeddings|responses|models|models/.+|tasks/\w+|traces/.+"
+    r"|files|files/.+|fine_tuning/.+)"
 )
+UPLOADS = "/v1/files"
 DRAINED = 4  # times the largest body: so much of a larger one is read before it is refused
 DEEPEST = 64  # lists and objects inside each other
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -127,7 +129,9 @@ class _Request:
             if self.safety.is_stopping():
                 raise stopping()
             receive = self._receive
-            if self.scope["method"] not in ("GET", "HEAD"):
+            if self._brings_a_file():
+                receive = self._receive_file()
+            elif self.scope["method"] not in ("GET", "HEAD"):
                 receive = _replay(await self._body(), self._receive)
             await self.safety.app(self.scope, receive, self.send)
         except asyncio.CancelledError:  # the server ends, and waited as long as it may
@@ -170,18 +174,60 @@ class _Request:
         }
         self.safety.done(about | self.notes)
 
+    def _brings_a_file(self) -> bool:
+        """Whether the body is a form with a file, which is no JSON, and is read as it comes."""
+        kinds = _values(self.scope["headers"], b"content-type")
+        form = len(kinds) == 1 and kinds[0].lower().startswith("multipart/form-data")
+        return form and (self.scope["method"], self.scope["path"]) == ("POST", UPLOADS)
+
+    def _receive_file(self) -> Receive:
+        """A `receive` for a form with a file: not endless, and not slow."""
+        headers, most = self.scope["headers"], DRAINED * self.settings.most_file
+        too_large = ApiError(
+            413,
+            f"the body is larger than {self.settings.most_file:,} bytes",
+            code="body_too_large",
+            headers={"connection": "close"},
+        )
+        self._refuse_compressed(headers)
+        stated = [int(size[:20]) for size in _values(headers, b"content-length") if size.isdigit()]
+        if any(size > most for size in stated):
+            raise too_large
+        size = 0
+
+        async def receive() -> Message:
+            nonlocal size
+            left = self.begun + self.settings.longest - time.monotonic()
+            try:
+                async with asyncio.timeout(min(self.settings.slow_sender, left)):
+                    message = await self._receive()
+            except TimeoutError:
+                raise self._too_slow() from None
+            size += len(message.get("body", b""))
+            if size > most:
+                raise too_large
+            return message
+
+        return receive
+
+    def _too_slow(self) -> ApiError:
+        message = f"the body did not arrive within {self.settings.slow_sender:g} seconds"
+        return ApiError(408, message, headers={"x-should-retry": "false", "connection": "close"})
+
+    @staticmethod
+    def _refuse_compressed(headers: Iterable[tuple[bytes, bytes]]) -> None:
+        if any(value.lower() != "identity" for value in _values(headers, b"content-encoding")):
+            raise ApiError(415, "a compressed body is not accepted", code="unsupported_media_type")
+
     async def _body(self) -> bytes:
         """The whole body, if it is JSON of a size and depth that may be read."""
         headers = self.scope["headers"]
-        if any(value.lower() != "identity" for value in _values(headers, b"content-encoding")):
-            raise ApiError(415, "a compressed body is not accepted", code="unsupported_media_type")
+        self._refuse_compressed(headers)
         try:
             async with asyncio.timeout(self.settings.slow_sender):
                 body = await self._read(headers)
         except TimeoutError:
-            message = f"the body did not arrive within {self.settings.slow_sender:g} seconds"
-            headers_sent = {"x-should-retry": "false", "connection": "close"}
-            raise ApiError(408, message, headers=headers_sent) from None
+            raise self._too_slow() from None
         kinds = [value.partition(";")[0].strip().lower() for value in _values(headers, b"content-type")]
         if kinds != ["application/json"] and (body or kinds):
             message = "the body must be JSON, with the header `Content-Type: application/json`"

@@ -4,6 +4,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict
 
+from glassformer.server.errors import invalid
+
 MOST_CHOICES = 8
 MOST_LOGPROBS = 20
 MOST_STOPS = 16
@@ -191,3 +193,67 @@ class TaskRequest(Request):
 
     model: str | None = None
     text: Annotated[str, Field(max_length=1_000_000)] = ""
+
+
+Auto = Literal["auto"]
+Epochs = Annotated[Whole, Field(ge=1, le=100)]
+Rows = Annotated[Whole, Field(ge=1, le=256)]
+Factor = Annotated[Number, Field(ge=0.001, le=100)]
+
+
+class TuningOptions(Request):
+    """How to fine-tune; `steps` and `rank` are ours."""
+
+    n_epochs: Auto | Epochs | None = None
+    batch_size: Auto | Rows | None = None
+    learning_rate_multiplier: Auto | Factor | None = None
+    steps: Annotated[Whole, Field(ge=1, le=100_000)] | None = None
+    rank: Annotated[Whole, Field(ge=0, le=256)] | None = None  # of LoRA; 0 trains all weights
+
+
+class Supervised(Request):
+    """The method that there is."""
+
+    hyperparameters: TuningOptions | None = None
+
+
+class TuningMethod(Request):
+    """A method of fine-tuning."""
+
+    type: Literal["supervised"]
+    supervised: Supervised | None = None
+
+
+class FineTuningRequest(Request):
+    """`POST /v1/fine_tuning/jobs`"""
+
+    model: str
+    training_file: str
+    validation_file: str | None = None
+    suffix: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,64}$")] | None = None
+    seed: Annotated[Whole, Field(ge=0, lt=1 << 32)] | None = None
+    method: TuningMethod | None = None
+    hyperparameters: TuningOptions | None = None
+    integrations: list[Any] | None = None
+    metadata: (
+        Annotated[
+            dict[
+                Annotated[str, Field(max_length=64)],
+                Annotated[str, Field(max_length=512)],
+            ],
+            Field(max_length=16),
+        ]
+        | None
+    ) = None
+
+
+def page(found: list[dict[str, Any]], *, after: str | None, limit: int) -> dict[str, Any]:
+    """A part of a list: what comes after an id, at most so many; a client asks on while `has_more`."""
+    if after is not None:
+        ids = [one["id"] for one in found]
+        if after not in ids:
+            raise invalid("after", "is not an id of this list")
+        found = found[ids.index(after) + 1 :]
+    shown = found[:limit]
+    ends = {"first_id": shown[0]["id"], "last_id": shown[-1]["id"]} if shown else {}
+    return {"object": "list", "data": shown, "has_more": len(found) > limit, **ends}

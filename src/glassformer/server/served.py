@@ -161,9 +161,12 @@ class Served:
 
 
 class Library:
-    """All models of a server, by the names that requests may use. A request never loads one."""
+    """All models of a server, by the names that requests may use. A request never loads one; what a job made
+    is added when it is done.
+    """
 
     def __init__(self, models: dict[str, Model], settings: Settings) -> None:
+        self.settings = settings
         self.served = {id: Served(id, model, settings) for id, model in models.items()}
 
     def find(self, id: str | None) -> Served:
@@ -179,6 +182,16 @@ class Library:
         """Begin to answer."""
         for one in self.served.values():
             await one.start()
+
+    async def add(self, id: str, model: Model) -> None:
+        """Serve one more model, from now on."""
+        served = Served(id, model, self.settings)
+        await served.start()
+        self.served[id] = served
+
+    async def remove(self, id: str, grace: float) -> None:
+        """Serve a model no longer; texts that it writes are finished, within a time."""
+        await self.served.pop(id).close(grace)
 
     async def close(self, grace: float) -> None:
         """Finish what is running, within a time."""

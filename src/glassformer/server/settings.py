@@ -1,6 +1,7 @@
 """How a server runs: where it listens, who may ask, and how much of everything."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 MEGABYTE = 1 << 20
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
@@ -20,6 +21,12 @@ class Settings:
     log_text: bool = False
     json_logs: bool = False
     most_body: int = 4 * MEGABYTE
+    home: Path | None = None  # where uploaded files and jobs are kept; without it neither is offered
+    device: str = "cpu"  # of jobs
+    revision: str | None = None  # of the models that jobs begin with
+    most_file: int = 64 * MEGABYTE  # bytes of an uploaded file
+    most_files: int = 1024 * MEGABYTE  # bytes of all of them
+    most_results: int = 16  # models that jobs made, which are served
     most_headers: int = 64 * 1024  # bytes of a request's headers
     slow_sender: float = 30.0  # seconds until a request must have arrived
     slow_reader: float = 60.0  # seconds that a client may leave what was sent to it

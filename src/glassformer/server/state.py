@@ -4,16 +4,21 @@ import asyncio
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import Request
 
 from glassformer import machine
+from glassformer.server.errors import jobs_off
 from glassformer.server.metrics import Metrics
 from glassformer.server.served import Library, Served
 from glassformer.server.settings import Settings
 from glassformer.server.sse import gone
 from glassformer.server.traces import Traces
+
+if TYPE_CHECKING:
+    from glassformer.server.files import FileStore
+    from glassformer.server.jobs import Jobs
 
 Result = TypeVar("Result")
 
@@ -32,6 +37,20 @@ class State:
     traces: Traces = field(default_factory=Traces)
     stopping: bool = False
     begun: float = field(default_factory=time.time)
+    files: "FileStore | None" = None  # None: neither files nor jobs are offered
+    jobs: "Jobs | None" = None
+
+    def files_or_refuse(self) -> "FileStore":
+        """The uploaded files."""
+        if self.files is None:
+            raise jobs_off()
+        return self.files
+
+    def jobs_or_refuse(self) -> "Jobs":
+        """The jobs."""
+        if self.jobs is None:
+            raise jobs_off()
+        return self.jobs
 
 
 def fingerprint(served: Served) -> str:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from glassformer.nn.stack import Stack
 
 __all__ = [
-    "ModelSummary", "PartSummary", "TensorSummary", "convert", "describe", "describe_adapter", "kept",
-    "known", "plan_removal", "pull",
+    "ModelSummary", "PartSummary", "TensorSummary", "base_for_training", "convert", "describe",
+    "describe_adapter", "forget_quantized", "kept", "known", "plan_removal", "pull", "split_name",
 ]  # fmt: skip
 
 
@@ -188,6 +188,17 @@ def plan_removal(name: str) -> places.Removal:
 
     quantized = store.whole_size(folder)
     return places.Removal(plan.size + quantized, delete, with_quantized=quantized > 0)
+
+
+def base_for_training(name: str, *, revision: str | None = None) -> str:
+    """The name by which another process finds a model on this machine: a shipped one's, else its folder."""
+    folder = locate(name, revision=revision, offline=True)
+    return name if shipped(name) == folder else str(folder.absolute())
+
+
+def forget_quantized(folder: Path) -> None:
+    """Remove the quantized form of a model whose folder is removed."""
+    store.forget(folder)
 
 
 def known() -> dict[str, int]:
