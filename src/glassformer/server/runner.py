@@ -70,6 +70,7 @@ class Running:
         self._news = asyncio.Event()
         self._writing: Writing | None = None
         self._cancelled = False
+        self._failed: Exception | None = None
 
     @property
     def prompt_scores(self) -> list[Scored | None]:
@@ -105,20 +106,29 @@ class Running:
         """Its tokens as they come; what is wrong with it is raised. Whoever leaves early cancels it."""
         try:
             while True:
-                while not self._told:
+                while not self._told and self._failed is None:
                     self._news.clear()
                     await self._news.wait()
+                if self._failed is not None:
+                    raise self._failed
                 told = self._told.popleft()
                 if told.error is not None:
                     raise told.error
                 found = told.token or told.end
-                rest = (None, None) if found is None else (found.id, found.logprob, found.top, found.named)
-                yield Token(*rest)._replace(finish=told.finish)
+                if found is None:
+                    yield Token(None, None, finish=told.finish)
+                else:
+                    yield Token(found.id, found.logprob, found.top, found.named, told.finish)
                 if told.finish is not None:
                     return
         finally:
             if not self.clock.ended:
                 self.cancel()
+
+    def fail(self, error: Exception) -> None:
+        """On its event loop: whoever iterates over it gets this error instead of its next token."""
+        self._failed = error
+        self._news.set()
 
     def begin(self, batch: Batch) -> Writing:
         """By the computing thread: take it into the batch."""

@@ -180,6 +180,11 @@ class Library:
         for one in self.served.values():
             await one.start()
 
+    @property
+    def working(self) -> bool:
+        """Whether a lane still computes, which nothing can end but the end of the process."""
+        return any(one.lane.working for one in self.served.values())
+
     async def close(self, grace: float) -> None:
         """Finish what is running, within a time."""
         await asyncio.gather(*(one.close(grace) for one in self.served.values()))
