@@ -119,8 +119,9 @@ class Batch:
         for writing, logits in self._read():
             try:
                 told += self._tell(writing, logits)
-            except GlassError as error:  # of this text alone: the others go on
-                told.append(StepOutput(writing, error=error))
+            except Exception as error:  # of this text alone, whatever it is: the others go on
+                reason = error if isinstance(error, GlassError) else GlassError(f"a step failed: {error!r}")
+                told.append(StepOutput(writing, error=reason))
                 writing.continuation.stop()
         self._free([one for one in self.running if one.continuation.finished])
         return told

@@ -40,7 +40,13 @@ class Served:
         """Begin to answer."""
         if isinstance(self.model, LanguageModel):
             how = self.settings
-            self.runner = Runner(self.model, slots=how.slots, queue=how.queue, budget=how.budget)
+            self.runner = Runner(
+                self.model,
+                slots=how.slots,
+                queue=how.queue,
+                queue_tokens=how.queue_tokens,
+                budget=how.budget,
+            )
             await self.runner.start()
             if self.model.tokenizer is not None:
                 assert self.most_bytes != 0  # looked up once, before a request waits for it
