@@ -158,7 +158,10 @@ class Bench:
 
         async def with_insides() -> Load:
             nonlocal explained
-            more = {"explain": {"attention": True, "lens": {"k": 3}, "saliency": {"tested": False}}, "stream": False}
+            more = {
+                "explain": {"attention": True, "lens": {"k": 3}, "saliency": {"tested": False}},
+                "stream": False,
+            }
             over = asyncio.Event()
 
             async def explain() -> int:
