@@ -24,6 +24,7 @@ import json
 import os
 import platform
 import resource
+import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -253,6 +254,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Measure, print, write."""
     given = arguments()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the servers are ended, too
     folder = with_words("gpt2", given.data)
     if folder is None:
         sys.exit("GPT-2's vocabulary is missing: name the folder that has gpt2_bpe, or set GLASSFORMER_DATA")

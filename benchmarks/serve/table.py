@@ -38,7 +38,7 @@ def facts(report: dict[str, Any]) -> dict[str, str]:
     found = {}
     if one := report.get("overhead"):
         found["one streaming client, beside the bare engine"] = (
-            f"{one['served']:,.0f} of {one['bare']:,.0f} tokens/s: {one['overhead']:.0%} more time"
+            f"{one['served']:,.0f} of {one['bare']:,.0f} tokens/s: {one['overhead']:+.0%} time"
         )
     if one := report.get("idle"):
         found[f"{one['connections']:,} idle connections"] = (
