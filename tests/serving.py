@@ -1,9 +1,10 @@
 """A server for tests: the real one, on a free port of loopback, in a thread."""
 
+import json
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -93,3 +94,29 @@ def serving(models: Mapping[str, Model], *, buffer: int = 0, **settings: Any) ->
         thread.join(20)
         listening.close()
         assert not thread.is_alive(), "the server did not stop"
+
+
+def opened(server: Running, body: dict[str, Any]) -> socket.socket:
+    """A connection on which a request was sent."""
+    raw = json.dumps(body).encode()
+    head = (
+        f"POST /v1/completions HTTP/1.1\r\nHost: localhost:{server.port}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(raw)}\r\n\r\n"
+    )
+    connection = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+    connection.sendall(head.encode() + raw)
+    return connection
+
+
+def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+    """Wait for something that must come."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.01)
+
+
+def busy(server: Running, model: str = "long") -> int:
+    """Texts that are being written or wait."""
+    runner = server.state.library.find(model).runner
+    return int(runner.running + runner.waiting)

@@ -205,6 +205,18 @@ def test_the_speed_page_is_that_of_its_figures(monkeypatch: pytest.MonkeyPatch) 
         assert (ROOT / "docs" / f"speed-{way}.svg").read_text() == page["picture"](report).to_svg()
 
 
+def test_the_table_of_the_server_is_that_of_its_figures(tmp_path: Path) -> None:
+    """Made of a file of figures, not by hand; what a run writes is what the page has."""
+    table = runpy.run_path(str(ROOT / "benchmarks" / "serve" / "table.py"))
+    page, figures = ROOT / "docs" / "serving.md", ROOT / "docs" / "serve.json"
+    assert page.read_text().count(table["BEGIN"]) == page.read_text().count(table["END"]) == 1
+    if figures.is_file():
+        for file in (page, figures):
+            (tmp_path / file.name).write_text(file.read_text())
+        table["write"](tmp_path)
+        assert (tmp_path / page.name).read_text() == page.read_text()
+
+
 def test_the_notebook_runs(tmp_path: Path) -> None:
     """The quickstart, in a real kernel: every cell, and its pictures in three forms."""
     notebook = nbformat.read(ROOT / "docs" / "quickstart.ipynb", as_version=4)

@@ -186,6 +186,7 @@ WHOLE_ROOM: dict[str, tuple[str, ...]] = {
     "cli": ("cli",),
     "engine": ("arm", "kernels"),
     "explain": ("family", "limits", "mutants", "storyteller", "transformerlens"),
+    "server": ("clients", "load", "replicas"),
 }
 
 

@@ -12,7 +12,6 @@ GLASSFORMER_DATA) the start of `glass generate` is measured too.
 """
 
 import argparse
-import gzip
 import json
 import os
 import platform
@@ -28,11 +27,11 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
 import limits  # noqa: E402  (after its folder is known)
+from checkpoints import RUNS, checkpoint, with_words  # noqa: E402
 from sides import Peer, environment, in_turn  # noqa: E402
 
 THREADS = 2
 OURS, OURS_INT4 = "Glassformer int8", "Glassformer int4"
-RUNS = Path("runs/bench")
 
 
 class Side(NamedTuple):
@@ -56,36 +55,6 @@ SIDES = {
 }
 MODELS = ("gpt2", "gpt2-medium", "storyteller")
 CONTEXT = {"storyteller": 512}
-
-
-def checkpoint(model: str) -> Path:
-    """A model's folder: the one that ships, or random weights at the true size."""
-    if model == "storyteller":
-        return HERE.parents[1] / "src" / "glassformer" / "pretrained" / "storyteller"
-    folder = RUNS / model
-    if not (folder / "model.safetensors").is_file():
-        sizes = {"gpt2-medium": "n_layer=24, n_head=16, n_embd=1024"}.get(model, "")
-        code = f"from transformers import GPT2Config as C, GPT2LMHeadModel as M; M(C({sizes})).save_pretrained({str(folder)!r})"
-        subprocess.run(
-            [sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-    return folder
-
-
-def with_words(model: str) -> Path | None:
-    """A model's folder with its vocabulary; none, where that is not at hand."""
-    if model == "storyteller":
-        return checkpoint(model)
-    words = list((Path(os.environ.get("GLASSFORMER_DATA", ".")) / "gpt2_bpe").glob("*.gz"))
-    folder = RUNS / f"{model}-words"
-    if words and not folder.is_dir():
-        part = folder.with_name(folder.name + ".part")
-        shutil.rmtree(part, ignore_errors=True)
-        shutil.copytree(checkpoint(model), part, copy_function=os.link)
-        for file in words:
-            (part / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
-        part.rename(folder)
-    return folder if words else None
 
 
 def python_of(side: Side) -> Path:

@@ -3,6 +3,7 @@ quantizes.
 """
 
 import ctypes
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ TENSORS = {
     "ffn_up": "mlp.c_fc",
     "ffn_down": "mlp.c_proj",
 }
+NORMAL, CONTROL = 1, 3  # kinds of tokens in GGUF
 SILENT: list[Any] = []  # keeps alive what the library calls
 
 
@@ -31,12 +33,25 @@ def binding() -> Any:
 
 def prepare(checkpoint: Path, target: Path, kind: str) -> None:
     """Write a GGUF file in full precision, without a tokenizer, and let the library quantize it."""
+    plain = target / "plain.gguf"
+    write_plain(checkpoint, plain)
+    peer = binding()
+    options = peer.llama_model_quantize_default_params()
+    options.ftype = {"q8_0": peer.LLAMA_FTYPE_MOSTLY_Q8_0, "q4_0": peer.LLAMA_FTYPE_MOSTLY_Q4_0}[kind]
+    failed = peer.llama_model_quantize(
+        str(plain).encode(), str(target / "model.gguf").encode(), ctypes.byref(options)
+    )
+    assert not failed, "llama.cpp could not quantize the model"
+    plain.unlink()
+
+
+def write_plain(checkpoint: Path, file: Path, *, words: bool = False) -> None:
+    """A GGUF file in full precision, with the vocabulary of the checkpoint or without one."""
     import numpy as np
     from gguf import GGUFWriter
 
     config, weights = read(checkpoint)
-    plain = target / "plain.gguf"
-    writer = GGUFWriter(str(plain), "gpt2")
+    writer = GGUFWriter(str(file), "gpt2")
     writer.add_block_count(config["n_layer"])
     writer.add_context_length(config["n_positions"])
     writer.add_embedding_length(config["n_embd"])
@@ -44,7 +59,10 @@ def prepare(checkpoint: Path, target: Path, kind: str) -> None:
     writer.add_head_count(config["n_head"])
     writer.add_layer_norm_eps(config["layer_norm_epsilon"])
     writer.add_vocab_size(config["vocab_size"])
-    writer.add_tokenizer_model("no_vocab")
+    if words:
+        add_words(writer, checkpoint)
+    else:
+        writer.add_tokenizer_model("no_vocab")
     writer.add_tensor("token_embd.weight", weights["wte.weight"])
     writer.add_tensor("position_embd.weight", weights["wpe.weight"])
     names = {"output_norm": "ln_f"}
@@ -59,14 +77,20 @@ def prepare(checkpoint: Path, target: Path, kind: str) -> None:
     writer.write_tensors_to_file()
     writer.close()
 
-    peer = binding()
-    options = peer.llama_model_quantize_default_params()
-    options.ftype = {"q8_0": peer.LLAMA_FTYPE_MOSTLY_Q8_0, "q4_0": peer.LLAMA_FTYPE_MOSTLY_Q4_0}[kind]
-    failed = peer.llama_model_quantize(
-        str(plain).encode(), str(target / "model.gguf").encode(), ctypes.byref(options)
-    )
-    assert not failed, "llama.cpp could not quantize the model"
-    plain.unlink()
+
+def add_words(writer: Any, checkpoint: Path) -> None:
+    """GPT-2's vocabulary, of the two files that it was published in."""
+    ids = json.loads((checkpoint / "encoder.json").read_text())
+    merges = (checkpoint / "vocab.bpe").read_text().splitlines()
+    end = ids["<|endoftext|>"]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("gpt-2")
+    writer.add_token_list(sorted(ids, key=ids.__getitem__))
+    writer.add_token_types([CONTROL if id == end else NORMAL for id in range(len(ids))])
+    writer.add_token_merges([line for line in merges if line and not line.startswith("#version")])
+    writer.add_bos_token_id(end)
+    writer.add_eos_token_id(end)
+    writer.add_add_bos_token(False)
 
 
 class Loaded:

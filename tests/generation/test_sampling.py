@@ -613,3 +613,23 @@ def test_draws_differ_in_all_three_keys() -> None:
     assert base not in others
     assert len(set(others)) == len(others)
     assert uniform(7, 3, 5) == base
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_top_p_keeps_what_a_stable_sort_keeps(seed: int) -> None:
+    """Also among equals, of which the first ones go; for few tokens, many, and some that are impossible."""
+    draw = np.random.default_rng(seed)
+    size = int(draw.integers(1, 60)) if seed % 10 else 9000
+    logits = np.round(draw.standard_normal(size) * draw.choice([0.1, 1, 5]), int(draw.integers(0, 3)))
+    logits[1:][draw.random(size - 1) < 0.1] = -np.inf
+    weights = sampling.warm(logits, 1.0)
+    for p in (1e-9, 0.1, 0.5, 0.9, 0.999):
+        order = np.argsort(weights, kind="stable")
+        left = 1.0 - np.cumsum(weights[order])[:-1] / weights.sum()
+        kept = np.ones(size, dtype=bool)
+        kept[order[:-1][left >= p]] = False
+        ids, found = sampling.keep_top_p(np.arange(size), weights, p=p)
+        assert len(ids) == pytest.approx(kept.sum(), abs=1)  # sums that end at p itself may round either way
+        if len(ids) == kept.sum():
+            assert ids.tolist() == np.flatnonzero(kept).tolist()
+            assert found.tolist() == weights[kept].tolist()

@@ -2,12 +2,13 @@
 
 import base64
 import json
+import time
 from typing import Any
 
 import numpy as np
 import openai
 import pytest
-from serving import Running
+from serving import Running, opened, serving, tiny_model, until
 
 import glassformer as gf
 from glassformer.answers import QUESTIONS as EVERY
@@ -247,3 +248,36 @@ def test_insides_are_counted(server: Running) -> None:
     before = server.state.metrics.value("insides_total", kind="heads")
     explained(server, {"heads": True}, model="tiny")
     assert server.state.metrics.value("insides_total", kind="heads") == before + 1
+
+
+def test_who_leaves_ends_the_explanation(server: Running) -> None:
+    """The model does not run again for an answer that nobody waits for: the lane is free for the next one."""
+    served = server.state.library.find("long")
+    runs: list[None] = []
+
+    def slow(*_: Any) -> None:
+        runs.append(None)
+        time.sleep(0.02)
+
+    body = ASK | {"model": "long", "max_tokens": 4, "ignore_eos": True, "explain": {"saliency": True}}
+    hook = served.model.net.register_forward_pre_hook(slow)
+    try:
+        connection = opened(server, body)
+        until(lambda: len(runs) > 8)  # the text took four, the answer has begun
+        connection.close()
+        until(lambda: not served.lane.working)
+    finally:
+        hook.remove()
+    assert len(runs) < 40  # of hundreds
+
+
+def test_an_explanation_may_not_take_forever() -> None:
+    """The time of a request is that of its text and of its answers together."""
+    model = tiny_model("long", context=4096)
+    model.net.register_forward_pre_hook(lambda *_: time.sleep(0.05))
+    body = ASK | {"model": "long", "max_tokens": 4, "ignore_eos": True, "explain": {"saliency": True}}
+    with serving({"long": model}, longest=0.8) as server:
+        answer = server.post("/v1/completions", body)
+        assert (answer.status_code, answer.headers["x-should-retry"]) == (503, "false")
+        assert "0.8 seconds" in answer.json()["error"]["message"]
+        until(lambda: not server.state.library.find("long").lane.working)

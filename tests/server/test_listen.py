@@ -1,9 +1,12 @@
 """A server's life from its socket to its last request; and the page on serving, whose examples work as they are."""
 
 import json
+import os
 import re
 import shlex
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -99,3 +102,31 @@ def test_an_address_that_is_not_ours() -> None:
         bind("192.0.2.1", 8000)
     with bind("127.0.0.1", 0) as listening, pytest.raises(InputError, match="in use"):
         bind("127.0.0.1", listening.getsockname()[1])
+
+
+ENDS = """
+import os, signal, socket, sys, threading, time
+from serving import tiny_model
+from glassformer.server import listen
+from glassformer.server.served import Library
+from glassformer.server.settings import Settings
+
+models = {"tiny": tiny_model()}
+listening = listen.bind("127.0.0.1", 0)
+start = Library.start
+
+async def busy(self):
+    await start(self)
+    self.served["tiny"].lane.put(lambda: (os.kill(os.getpid(), signal.SIGTERM), time.sleep(600)))
+
+Library.start = busy
+settings = Settings(port=listening.getsockname()[1], grace=0.2)
+listen.run(settings, models, listening=listening, log=print)
+"""
+
+
+def test_an_end_does_not_wait_for_what_torch_computes() -> None:
+    """A job of the lane cannot be interrupted; the process ends all the same, and well."""
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", ENDS], env=os.environ | paths, timeout=60)
+    assert done.returncode == 0

@@ -1,44 +1,16 @@
 """Requests side by side: who leaves frees their place, who comes too late is told so, and nobody changes another's text."""
 
 import json
-import socket
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import openai
 import pytest
-from serving import Running, serving, tiny_model
+from serving import Running, busy, opened, serving, tiny_model, until
 
 LONG = {"model": "long", "prompt": "Once", "max_tokens": 4000, "ignore_eos": True, "seed": 1}
-
-
-def opened(server: Running, body: dict[str, Any]) -> socket.socket:
-    """A connection on which a request was sent."""
-    raw = json.dumps(body).encode()
-    head = (
-        f"POST /v1/completions HTTP/1.1\r\nHost: localhost:{server.port}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(raw)}\r\n\r\n"
-    )
-    connection = socket.create_connection(("127.0.0.1", server.port), timeout=20)
-    connection.sendall(head.encode() + raw)
-    return connection
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Wait for something that must come."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.01)
-
-
-def busy(server: Running, model: str = "long") -> int:
-    """Texts that are being written or wait."""
-    runner = server.state.library.find(model).runner
-    return int(runner.running + runner.waiting)
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -62,6 +62,23 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Room:
+    """How many texts are written at a time, and how much may wait for that."""
+
+    slots: int
+    queue: int
+    queue_tokens: int
+
+    def check(self) -> None:
+        """Refuse what no machine has room for."""
+        flags.at_least("--slots", self.slots, least=1)
+        flags.at_most("--slots", self.slots, most=256)
+        flags.at_least("--queue", self.queue, least=0)
+        flags.at_most("--queue", self.queue, most=10_000)
+        flags.at_least("--queue-tokens", self.queue_tokens, least=1)
+
+
+@dataclass(frozen=True)
 class Logs:
     """What is printed about requests."""
 
@@ -79,14 +96,14 @@ class Logs:
 @switch("--no-jobs", help="Offer no file uploads and no fine-tuning.")
 @option("--slots", default=8, help="Texts that are written at the same time.")
 @option("--queue", default=64, help="Requests that may wait; more are refused (429).")
+@option("--queue-tokens", default=65_536, help="Tokens, read and written, that may wait; the same.")
 @switch("--log-text", help="Log prompts and answers, too.")
 @switch("--json", "as_json", help="Print the address and the log as JSON, a line each.")
 @flags.loading(flags.engine, flags.quantize, flags.device, flags.dtype, flags.revision, flags.offline)
 @flags.collect(Place, "place")
+@flags.collect(Room, "room")
 @flags.collect(Logs, "logs")
-def serve(
-    loading: Loading, place: Place, logs: Logs, *, models: tuple[str, ...], slots: int, queue: int
-) -> None:
+def serve(loading: Loading, place: Place, room: Room, logs: Logs, *, models: tuple[str, ...]) -> None:
     """Serve models over HTTP, by the API that OpenAI's clients know.
 
     \b
@@ -99,10 +116,7 @@ def serve(
     finish; a second one ends at once. docs/serving.md lists the endpoints.
     """
     place.check()
-    flags.at_least("--slots", slots, least=1)
-    flags.at_most("--slots", slots, most=256)
-    flags.at_least("--queue", queue, least=0)
-    flags.at_most("--queue", queue, most=10_000)
+    room.check()
     try:
         from glassformer.server.listen import bind, run
         from glassformer.server.settings import Settings
@@ -116,8 +130,9 @@ def serve(
             port=listening.getsockname()[1],
             key=place.key,
             allow_hosts=place.allow_host,
-            slots=slots,
-            queue=queue,
+            slots=room.slots,
+            queue=room.queue,
+            queue_tokens=room.queue_tokens,
             log_text=logs.log_text,
             json_logs=logs.as_json,
             home=machine.home() if place.offers_jobs else None,

@@ -83,6 +83,13 @@ class Writing:
         """How many of its tokens are still to be read."""
         return self.continuation.length - self.read
 
+    def ahead(self, count: int) -> list[int]:
+        """The next tokens that are to be read."""
+        written = self.read - len(self.ask.prompt)
+        if written >= 0:  # nearly always: the whole text is not put together for its last token
+            return self.continuation.tokens[written : written + count]
+        return self.tokens[self.read : self.read + count]
+
     def cancel(self) -> None:
         """Leave the batch at the next step; another thread may call this."""
         self.cancelled = True
@@ -112,8 +119,9 @@ class Batch:
         for writing, logits in self._read():
             try:
                 told += self._tell(writing, logits)
-            except GlassError as error:  # of this text alone: the others go on
-                told.append(StepOutput(writing, error=error))
+            except Exception as error:  # of this text alone, whatever it is: the others go on
+                reason = error if isinstance(error, GlassError) else GlassError(f"a step failed: {error!r}")
+                told.append(StepOutput(writing, error=reason))
                 writing.continuation.stop()
         self._free([one for one in self.running if one.continuation.finished])
         return told
@@ -217,8 +225,7 @@ class Slots(Batch):
                 continue
             whole = count == one.unread
             scored = count if one.ask.score_prompt and not one.continuation.tokens else int(whole)
-            ids = one.tokens[one.read : one.read + count]
-            pieces.append(Piece(one.slot, one.read, ids, scored))
+            pieces.append(Piece(one.slot, one.read, one.ahead(count), scored))
             writers.append(one)
         return pieces, writers
 

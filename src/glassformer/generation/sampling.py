@@ -152,10 +152,14 @@ def keep_top_p(ids: Ids, weights: Row, *, p: float) -> tuple[Ids, Row]:
         left = total - weights[head].sum()
         if left < (1.0 - p) * total:
             ids, weights, rest = ids[head], weights[head], left
-    order = np.argsort(weights, kind="stable")
-    below = rest + np.cumsum(weights[order])
-    kept = np.ones(len(ids), dtype=bool)
-    kept[order[:-1][below[:-1] / total <= 1.0 - p]] = False
+    # Values alone sort many times as fast as their places, which matters where a text keeps others waiting.
+    rising = np.sort(weights)
+    below = rest + np.cumsum(rising)
+    dropped = int(np.count_nonzero(below[:-1] / total <= 1.0 - p))
+    limit = rising[dropped]
+    kept = weights >= limit
+    ties = dropped - int(np.count_nonzero(weights < limit))
+    kept[np.flatnonzero(weights == limit)[:ties]] = False  # of equals, the first ones
     return ids[kept], weights[kept]
 
 

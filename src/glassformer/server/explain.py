@@ -6,9 +6,10 @@ own. So a text is the same with and without `explain`, and the answer says how n
 
 import base64
 import inspect
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from glassformer.answers import QUESTIONS, ask, check
 from glassformer.answers.answer import Answer, Text, plain
-from glassformer.errors import InputError
+from glassformer.errors import GlassError, InputError
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import log_softmax
 from glassformer.server.errors import invalid
@@ -293,14 +294,17 @@ class Explainer:
 
     async def __call__(self, choice: "Choice") -> dict[str, Any]:
         """The object `explain` of a choice."""
-        about, found, seconds = await self.served.lane.run(lambda: self._work(choice))
+        left = threading.Event()
+        try:
+            about, found, seconds, size = await self.served.lane.run(lambda: self._work(choice, left))
+        finally:
+            left.set()
         for name, time_taken in seconds.items():
             self.metrics.count("insides_total", kind=name)
             self.metrics.observe("insides_seconds", time_taken, kind=name)
         if self.asked.timings and choice.running is not None:
             phases = ("queue", "prefill", "decode")
             about["timings"] = {one: getattr(choice.running.timings, one, None) for one in phases}
-        size = len(dumps(found).encode())
         self.metrics.count("insides_bytes_total", size)
         if size <= self.asked.max_bytes:
             return about | found
@@ -311,11 +315,17 @@ class Explainer:
             raise invalid("explain", words)
         return about | {"trace_id": id, "bytes": size, "questions": list(found)}
 
-    def _work(self, choice: "Choice") -> tuple[dict[str, Any], dict[str, Any], dict[str, float]]:
-        """What the lane's thread does: who answered, the answers, and the seconds of each."""
+    def _work(
+        self, choice: "Choice", left: threading.Event
+    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, float], int]:
+        """What the lane's thread does: who answered, the answers, the seconds of each, and their bytes."""
         completion = completion_of(choice, self.engine)
+        net = self.served.model.reading(choice.ask.prompt).net
         found, seconds = {}, {}
-        with nullcontext() if self.inside is None else self.inside():
+        with (
+            until_left(net, left),
+            nullcontext() if self.inside is None else self.inside(),
+        ):
             about: dict[str, Any] = {
                 "engine": self.engine,
                 "replayed_by": TORCH,
@@ -330,4 +340,23 @@ class Explainer:
                 seconds[name] = time.monotonic() - begun
         if self.asked.recipe:
             about["recipe"] = recipe(choice, self.engine, edits=self.edits)
-        return about, found, seconds
+        return about, found, seconds, len(dumps(found).encode())
+
+
+class Abandoned(GlassError):
+    """Nobody waits for the answer any more."""
+
+
+@contextmanager
+def until_left(net: Any, left: threading.Event) -> Iterator[None]:
+    """Inside, the model does not run again after the client has left: a question may run it often."""
+
+    def check(*_: Any) -> None:
+        if left.is_set():
+            raise Abandoned("the client has left")
+
+    hook = net.register_forward_pre_hook(check)
+    try:
+        yield
+    finally:
+        hook.remove()

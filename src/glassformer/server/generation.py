@@ -3,6 +3,7 @@
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from starlette.requests import Request
@@ -16,7 +17,7 @@ from glassformer.server.lane import Inside, LaneRunning
 from glassformer.server.runner import Ask
 from glassformer.server.schemas import Generation, Sampling
 from glassformer.server.served import Served
-from glassformer.server.sse import DONE, EventStream, event
+from glassformer.server.sse import DONE, EventStream, dumps, event
 from glassformer.server.state import State, unless_gone
 from glassformer.server.writing import Form, Part, Writing, choices_for
 
@@ -170,12 +171,17 @@ class Shape:
 
     def made(self, choices: list[dict[str, Any]]) -> bytes:
         """A chunk as an event; usage where it is asked for."""
-        chunk = self.chunk(choices)
         if self.continuous:
-            chunk["usage"] = self.writing.usage()
-        elif self.include_usage:
-            chunk["usage"] = None
-        return event(chunk)
+            return event(self.chunk(choices) | {"usage": self.writing.usage()})
+        head, tail = self._frame
+        return head + dumps(choices).encode("utf-8", "replace") + tail
+
+    @cached_property
+    def _frame(self) -> tuple[bytes, bytes]:
+        """What is before and behind the choices of every event: the same in all of them."""
+        usage = {"usage": None} if self.include_usage else {}
+        head, _, tail = event(self.chunk([]) | usage).rpartition(b'"choices":[]')
+        return head + b'"choices":', tail
 
     async def events(self) -> AsyncIterator[bytes]:
         """All events of a stream; an error after its beginning is one too."""

@@ -51,6 +51,10 @@ class LaneRunning:
         """End it before its next token."""
         self.cancelled.set()
 
+    def fail(self, error: Exception) -> None:
+        """On its event loop: whoever iterates over it gets this error."""
+        self._arrived.put_nowait(error)
+
     def fill(self, tokens: Iterator[Token]) -> None:
         """Deliver tokens, and what went wrong, from the lane's thread."""
         try:
@@ -66,6 +70,7 @@ class Lane:
 
     def __init__(self, *, most: int) -> None:
         self.most, self.jobs = most, 0  # jobs that wait or run
+        self.working = False  # also on a job whose caller has left
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="glass-lane", initializer=_step_back)
 
     def put(self, work: Callable[[], Any]) -> "asyncio.Future[Any]":
@@ -73,9 +78,17 @@ class Lane:
         if self.jobs >= self.most:
             raise QueueFull("too many requests are waiting")
         self.jobs += 1
-        future = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        future = asyncio.get_running_loop().run_in_executor(self._thread, self._work, work)
         future.add_done_callback(self._done)
         return future
+
+    def _work(self, work: Callable[[], Any]) -> Any:
+        """In the lane's thread: one job."""
+        self.working = True
+        try:
+            return work()
+        finally:
+            self.working = False
 
     def _done(self, future: "asyncio.Future[Any]") -> None:
         self.jobs -= 1

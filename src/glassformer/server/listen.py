@@ -3,6 +3,7 @@
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Mapping
 from types import FrameType
@@ -64,3 +65,7 @@ def run(
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
+    if app.state.server.library.working:  # else the interpreter would wait for that thread, however long
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

@@ -74,9 +74,13 @@ class Metrics:
 
     def observe(self, name: str, seconds: float, **labels: str) -> None:
         """Add a value to a histogram."""
+        self.histogram(name, **labels).add(seconds)
+
+    def histogram(self, name: str, **labels: str) -> Histogram:
+        """A histogram, for one that adds to it often."""
         assert HELP[name][0] == "histogram", name
         key = tuple(sorted(labels.items()))
-        self._histograms.setdefault(name, {}).setdefault(key, Histogram()).add(seconds)
+        return self._histograms.setdefault(name, {}).setdefault(key, Histogram())
 
     def value(self, name: str, **labels: str) -> float:
         """A counter as it is now."""
@@ -121,13 +125,15 @@ class Clock:
         self.begun = time.monotonic()
         self.last: float | None = None
         self.tokens = 0
+        self._between = metrics.histogram("inter_token_seconds", model=model)
 
     def token(self) -> None:
         """A token arrived."""
         now = time.monotonic()
-        since = self.begun if self.last is None else self.last
-        name = "time_to_first_token_seconds" if self.last is None else "inter_token_seconds"
-        self.metrics.observe(name, now - since, model=self.model)
+        if self.last is None:
+            self.metrics.observe("time_to_first_token_seconds", now - self.begun, model=self.model)
+        else:
+            self._between.add(now - self.last)
         self.last = now
         self.tokens += 1
 

@@ -70,6 +70,7 @@ class Running:
         self._news = asyncio.Event()
         self._writing: Writing | None = None
         self._cancelled = False
+        self._failed: Exception | None = None
 
     @property
     def prompt_scores(self) -> list[Scored | None]:
@@ -105,20 +106,29 @@ class Running:
         """Its tokens as they come; what is wrong with it is raised. Whoever leaves early cancels it."""
         try:
             while True:
-                while not self._told:
+                while not self._told and self._failed is None:
                     self._news.clear()
                     await self._news.wait()
+                if self._failed is not None:
+                    raise self._failed
                 told = self._told.popleft()
                 if told.error is not None:
                     raise told.error
                 found = told.token or told.end
-                rest = (None, None) if found is None else (found.id, found.logprob, found.top, found.named)
-                yield Token(*rest)._replace(finish=told.finish)
+                if found is None:
+                    yield Token(None, None, finish=told.finish)
+                else:
+                    yield Token(found.id, found.logprob, found.top, found.named, told.finish)
                 if told.finish is not None:
                     return
         finally:
             if not self.clock.ended:
                 self.cancel()
+
+    def fail(self, error: Exception) -> None:
+        """On its event loop: whoever iterates over it gets this error instead of its next token."""
+        self._failed = error
+        self._news.set()
 
     def begin(self, batch: Batch) -> Writing:
         """By the computing thread: take it into the batch."""
@@ -136,9 +146,20 @@ class Running:
 class Runner:
     """A model that writes many texts at once. `start` it inside an event loop, and `close` it."""
 
-    def __init__(self, model: LanguageModel, *, slots: int = 8, queue: int = 32, budget: int = 64) -> None:
-        """`queue` is how many may wait; `budget` how many tokens a step may read."""
-        self.model, self.backend, self.queue = model, model.backend, queue
+    def __init__(
+        self,
+        model: LanguageModel,
+        *,
+        slots: int = 8,
+        queue: int = 32,
+        queue_tokens: int = 65_536,
+        budget: int = 64,
+    ) -> None:
+        """`queue` is how many may wait, `queue_tokens` how long they may be together; `budget` is how many
+        tokens a step may read.
+        """
+        self.model, self.backend = model, model.backend
+        self.queue, self.queue_tokens = queue, queue_tokens
         self.name = self.backend.name
         self.slots = slots if has_slots(self.backend) else 1
         self._budget = budget
@@ -163,6 +184,17 @@ class Runner:
         """How many texts wait for a slot."""
         return len(self._inbox) + len(self._live) - self.running
 
+    @property
+    def waiting_tokens(self) -> int:
+        """How many tokens are to be read and written for the texts that wait."""
+        waiting = [*self._inbox, *(one for one in list(self._live.values()) if one.waits)]
+        return sum(self._size(one.ask) for one in waiting)
+
+    def _size(self, ask: Ask) -> int:
+        """The most tokens of a text."""
+        most = len(ask.prompt) + ask.options.max_new_tokens
+        return most if self.backend.context is None else min(most, self.backend.context)
+
     async def start(self) -> None:
         """Begin to compute."""
         self._thread.start()
@@ -178,6 +210,9 @@ class Runner:
         self.check(ask)
         if self.waiting >= self.queue + self.slots - self.running:
             raise QueueFull(f"{self.queue} requests are waiting already; try again later")
+        waiting = self.waiting_tokens
+        if waiting and waiting + self._size(ask) > self.queue_tokens:  # a text alone may always wait
+            raise QueueFull(f"{waiting:,} tokens are waiting already; try again later")
         known = None if self.model.tokenizer is None else len(self.model.tokenizer)
         asked = replace(ask, ends=ask.ends or self.model.ends, known=known)
         running = Running(asked, asyncio.get_running_loop(), self._wake)

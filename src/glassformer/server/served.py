@@ -40,7 +40,13 @@ class Served:
         """Begin to answer."""
         if isinstance(self.model, LanguageModel):
             how = self.settings
-            self.runner = Runner(self.model, slots=how.slots, queue=how.queue, budget=how.budget)
+            self.runner = Runner(
+                self.model,
+                slots=how.slots,
+                queue=how.queue,
+                queue_tokens=how.queue_tokens,
+                budget=how.budget,
+            )
             await self.runner.start()
             if self.model.tokenizer is not None:
                 assert self.most_bytes != 0  # looked up once, before a request waits for it
@@ -192,6 +198,11 @@ class Library:
     async def remove(self, id: str, grace: float) -> None:
         """Serve a model no longer; texts that it writes are finished, within a time."""
         await self.served.pop(id).close(grace)
+
+    @property
+    def working(self) -> bool:
+        """Whether a lane still computes, which nothing can end but the end of the process."""
+        return any(one.lane.working for one in self.served.values())
 
     async def close(self, grace: float) -> None:
         """Finish what is running, within a time."""

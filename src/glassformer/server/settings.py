@@ -17,6 +17,7 @@ class Settings:
     allow_hosts: tuple[str, ...] = ()  # NAME or NAME:PORT, as a browser or a proxy sends it
     slots: int = 8
     queue: int = 64
+    queue_tokens: int = 65_536  # of texts that wait: those of their prompts, and those that may follow
     budget: int = 256  # tokens that a step reads at most
     log_text: bool = False
     json_logs: bool = False

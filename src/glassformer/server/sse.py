@@ -22,9 +22,13 @@ DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"
 
 
+# Made once: `json.dumps` makes a new one at each call.
+ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
 def dumps(data: Any) -> str:
     """JSON of one line. NaN and Infinity, which JSON does not have, are a mistake here."""
-    return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return ENCODER.encode(data)
 
 
 def event(data: Any, *, name: str | None = None) -> bytes:

@@ -248,35 +248,47 @@ class Writing:
         choice.running = running
         tokens = aiter(running)
         clock = self.metrics.clock(self.served.id)
-        while not choice.finish:
-            token = await self._next(tokens, first=not choice.ids)
-            self._phase = "decode"
-            clock.token()
-            part = choice.push(token)
-            if choice.finish:
-                if token.finish is None:  # a stop string: the runner does not know of it
-                    running.cancel()
-                clock.finish(running, prompt=len(choice.ask.prompt))
-                if self.explain is not None:
-                    self._phase = "insides"
-                    choice.explain = await self.explain(choice)
-                    part.explain = (part.explain or {}) | choice.explain
-            if part:
-                yield part
-
-    async def _next(self, tokens: AsyncIterator[Token], *, first: bool) -> Token:
-        """The next token, if it comes in time."""
-        settings = self.served.settings
-        left = self.deadline - time.monotonic()
+        # One timer for a text, not one for each of its tokens: those would take longer than their JSON.
+        loop, settings = asyncio.get_running_loop(), self.served.settings
+        end = loop.call_later(self.deadline - time.monotonic(), running.fail, self._too_long())
+        turn = loop.call_later(settings.patience, running.fail, self._too_late())
         try:
-            async with asyncio.timeout(min(left, settings.patience) if first else left):
-                return await anext(tokens)
+            while not choice.finish:
+                token = await anext(tokens)
+                turn.cancel()
+                self._phase = "decode"
+                clock.token()
+                part = choice.push(token)
+                if choice.finish:
+                    if token.finish is None:  # a stop string: the runner does not know of it
+                        running.cancel()
+                    clock.finish(running, prompt=len(choice.ask.prompt))
+                    await self._explain(choice, part)
+                if part:
+                    yield part
+        finally:
+            turn.cancel()
+            end.cancel()
+
+    async def _explain(self, choice: Choice, part: Part) -> None:
+        """Answer the questions about a text that is written, if there are any, in the time that is left."""
+        if self.explain is None:
+            return
+        self._phase = "insides"
+        try:
+            async with asyncio.timeout(self.deadline - time.monotonic()):
+                choice.explain = await self.explain(choice)
         except TimeoutError:
-            if first and left > settings.patience:
-                message = f"the request waited longer than {settings.patience:g} seconds for its turn"
-                raise ApiError(503, message, headers={"Retry-After": "5"}) from None
-            message = f"the request took longer than {settings.longest:g} seconds"
-            raise ApiError(503, message, headers={"x-should-retry": "false"}) from None
+            raise self._too_long() from None
+        part.explain = (part.explain or {}) | choice.explain
+
+    def _too_long(self) -> ApiError:
+        message = f"the request took longer than {self.served.settings.longest:g} seconds"
+        return ApiError(503, message, headers={"x-should-retry": "false"})
+
+    def _too_late(self) -> ApiError:
+        message = f"the request waited longer than {self.served.settings.patience:g} seconds for its turn"
+        return ApiError(503, message, headers={"Retry-After": "5"})
 
     async def _place(self, ask: Ask) -> Running | LaneRunning:
         """Wait for a place in the queue: the request as a whole has one already."""
