@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -19,6 +19,9 @@ from glassformer.server.served import Library
 from glassformer.server.settings import Settings
 from glassformer.server.state import ClientGone, State
 from glassformer.tasks.model import Model
+
+if TYPE_CHECKING:
+    from glassformer.server.studio import Studio
 
 ROUTERS = (models, tokens, completions, chat, responses, embeddings, tracing, tasks)
 # What every route may answer beside its result.
@@ -38,13 +41,22 @@ STATUSES = {
 Log = Callable[[dict[str, Any]], None]
 
 
-def make_app(settings: Settings, models: Mapping[str, Model], *, log: Log = lambda about: None) -> FastAPI:
-    """An application that serves models by their names."""
+def make_app(
+    settings: Settings,
+    models: Mapping[str, Model],
+    *,
+    log: Log = lambda about: None,
+    studio: "Studio | None" = None,
+) -> FastAPI:
+    """An application that serves models by their names; with a studio, its pages too."""
     state = State(settings, Library(dict(models), settings))
+    mounted = None if studio is None else studio.mount(state)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await state.library.start()
+        if mounted is not None:
+            mounted.start()
         yield
         await state.library.close(settings.grace)
 
@@ -57,6 +69,8 @@ def make_app(settings: Settings, models: Mapping[str, Model], *, log: Log = lamb
         redirect_slashes=False,
     )
     app.state.server = state
+    if mounted is not None:
+        app.include_router(mounted.routes)  # first: its page is at `/`
     for module in ROUTERS:
         app.include_router(module.router(state))
     app.add_exception_handler(ApiError, _failed)

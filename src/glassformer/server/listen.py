@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Mapping
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -16,6 +16,9 @@ from glassformer.server.app import Log, make_app
 from glassformer.server.protocol import config_of
 from glassformer.server.settings import Settings
 from glassformer.tasks.model import Model
+
+if TYPE_CHECKING:
+    from glassformer.server.studio import Studio
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -52,9 +55,16 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter)
 
 
-def run(settings: Settings, models: Mapping[str, Model], *, listening: socket.socket, log: Log) -> None:
+def run(
+    settings: Settings,
+    models: Mapping[str, Model],
+    *,
+    listening: socket.socket,
+    log: Log,
+    studio: "Studio | None" = None,
+) -> None:
     """Serve until a signal."""
-    app = make_app(settings, models, log=log)
+    app = make_app(settings, models, log=log, studio=studio)
     server: Any = Server(app, settings)
     before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from glassformer.errors import InputError
-from glassformer.server.errors import context_exceeded, invalid, unknown_model
+from glassformer.server.errors import ApiError, context_exceeded, invalid, unknown_model
 from glassformer.server.lane import Lane
 from glassformer.server.runner import Runner
 from glassformer.server.settings import Settings
@@ -164,12 +164,15 @@ class Library:
     """All models of a server, by the names that requests may use. A request never loads one."""
 
     def __init__(self, models: dict[str, Model], settings: Settings) -> None:
+        self.settings = settings
         self.served = {id: Served(id, model, settings) for id, model in models.items()}
 
     def find(self, id: str | None) -> Served:
         """A model by its id; without one, the first."""
-        if id is None:
+        if id is None and self.served:
             return next(iter(self.served.values()))
+        if id is None:
+            raise ApiError(503, "no model is loaded yet; ask again in a moment", headers={"Retry-After": "1"})
         found = self.served.get(id)
         if found is None:
             raise unknown_model(id)
@@ -179,6 +182,12 @@ class Library:
         """Begin to answer."""
         for one in self.served.values():
             await one.start()
+
+    async def add(self, id: str, model: Model) -> None:
+        """One more model, once it answers."""
+        one = Served(id, model, self.settings)
+        await one.start()
+        self.served[id] = one
 
     async def close(self, grace: float) -> None:
         """Finish what is running, within a time."""

@@ -1,0 +1,26 @@
+/** The pages: one file and one line each. A page is loaded when it is opened. */
+import type { Component } from "svelte";
+
+export interface Page {
+  id: string;
+  name: string;
+  /** The key after `g` that opens it. */
+  key: string;
+  group: "Write" | "Look inside" | "Here";
+  /** Whether the text is above it; a page that has none may bring its own. */
+  text: boolean;
+  load: () => Promise<{ default: Component }>;
+}
+
+export const PAGES: Page[] = [
+  { id: "write", name: "Write", key: "w", group: "Write", text: false, load: () => import("./pages/Write.svelte") },
+  { id: "tokens", name: "Tokens", key: "t", group: "Look inside", text: true, load: () => import("./pages/Tokens.svelte") },
+  { id: "attention", name: "Attention", key: "a", group: "Look inside", text: true, load: () => import("./pages/Attention.svelte") },
+  { id: "lens", name: "Lens", key: "l", group: "Look inside", text: true, load: () => import("./pages/Lens.svelte") },
+  { id: "saliency", name: "Saliency", key: "s", group: "Look inside", text: true, load: () => import("./pages/Saliency.svelte") },
+  { id: "neurons", name: "Neurons", key: "n", group: "Look inside", text: true, load: () => import("./pages/Neurons.svelte") },
+  { id: "models", name: "Models", key: "m", group: "Here", text: false, load: () => import("./pages/Models.svelte") },
+];
+
+/** A page by its name in the address; an unknown one is the first. */
+export const pageOf = (id: string): Page => PAGES.find((page) => page.id === id) ?? PAGES[0];
