@@ -28,7 +28,8 @@ def studio(loading: Loading, models: tuple[str, ...], *, port: int, no_open: boo
     glass studio -m gpt2             another model
     glass studio --no-open           print the address, open it yourself
 
-    The page is for this machine alone: the address holds a token that is new with every start. Ctrl-C ends it.
+    The page is for this machine alone: the address holds a token that is new with every start. Ctrl-C ends
+    it.
     """
     if not 0 <= port <= 65535:
         raise InputError(f"--port must be from 0 to 65535, not {port}")

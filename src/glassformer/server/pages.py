@@ -28,7 +28,7 @@ from glassformer.server.settings import Settings
 BUILD = "make studio"
 INDEX = "index.html"
 SESSION = "/studio/session"
-# Svelte makes elements from templates of its own, under a Trusted Types policy of this name; nothing else may.
+# Svelte makes elements from its own templates, under a Trusted Types policy of this name; nothing else may.
 RULES = "; ".join(
     [
         "default-src 'none'",
