@@ -1,5 +1,5 @@
 """While the wheel is made: compile the native engine, if there is a compiler, and take the studio's page
-along, if it was built. Without them the package works on torch, and `glass studio` names the command that builds it.
+along, if it was built. Without them the package works on torch, and `glass studio` names the command to run.
 """
 
 import runpy

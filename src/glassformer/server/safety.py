@@ -273,9 +273,8 @@ def _values(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:
 
 def _cookies(headers: Iterable[tuple[bytes, bytes]], name: str) -> list[str]:
     """The values of a cookie, however often it was sent."""
-    pairs = [
-        pair.strip().partition("=") for value in _values(headers, b"cookie") for pair in value.split(";")
-    ]
+    sent = ";".join(_values(headers, b"cookie")).split(";")
+    pairs = [pair.strip().partition("=") for pair in sent]
     return [value for key, _, value in pairs if key == name]
 
 

@@ -1,4 +1,4 @@
-"""The models that the studio may load: those on this machine, by name, one after the other in the background."""
+"""The models that the studio may load: those on this machine, by name, one after the other."""
 
 import asyncio
 import time

@@ -74,8 +74,8 @@ class Studio:
 
     def settings(self, **given: Any) -> Settings:
         """Settings of its server: everything but the page needs the cookie, or the token as a key."""
-        door = {"key": self.door.token, "session": self.door.session}
-        return Settings(**given, **door, public=pages.public_paths(self.files))
+        public = pages.public_paths(self.files)
+        return Settings(**given, key=self.door.token, session=self.door.session, public=public)
 
     def mount(self, state: State) -> "Mounted":
         """Its part of a server."""
@@ -144,7 +144,7 @@ def router(state: State, shelf: Shelf) -> APIRouter:
         prompt = min(body.prompt, len(ids)) or len(ids)
 
         def work() -> dict[str, Any]:
-            how = {"ids": ids, "prompt": prompt, "options": body.options}
+            how: dict[str, Any] = {"ids": ids, "prompt": prompt, "options": body.options}
             answer = answers.find(served, body.question, **how)
             drawn = answer.view(body.drawing)
             code = snippets.code(served, body.question, answer=answer, **how)
