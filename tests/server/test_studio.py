@@ -231,9 +231,11 @@ def test_models_are_loaded_in_the_background_and_failures_are_told(opened: Opene
     found = opened.get("/studio/models").json()
     statuses = {one["name"]: one for one in found["statuses"]}
     assert statuses["tiny"]["stage"] == "ready"
-    assert statuses["broken"] | {"seconds": 0} == {
-        "name": "broken", "stage": "failed", "error": "broken: the file is cut off", "seconds": 0,
-    }  # fmt: skip
+    assert "generate" in statuses["tiny"]["can"]
+    assert (statuses["broken"]["stage"], statuses["broken"]["error"]) == (
+        "failed",
+        "broken: the file is cut off",
+    )
     assert {one["name"] for one in found["models"]} >= {"tiny", "broken", "storyteller"}
     assert "gpt2" in {one["name"] for one in found["pullable"]}
     refused = opened.post("/studio/reading", {"model": "broken", "text": "x"})

@@ -3,6 +3,7 @@
 import json
 import sys
 import webbrowser
+from pathlib import Path
 from typing import Any
 
 from glassformer.cli import flags
@@ -39,7 +40,8 @@ def studio(loading: Loading, models: tuple[str, ...], *, port: int, no_open: boo
     except ModuleNotFoundError as error:
         raise InputError(f'{error.name} is missing: pip install "glassformer[serve]"') from None
 
-    page = Studio(loading.load, first=models or (DEFAULT_MODEL,))
+    named = _named(models or (DEFAULT_MODEL,))
+    page = Studio(lambda id: loading.load(named.get(id, id)), first=tuple(named))
     with bind("127.0.0.1", port) as listening:
         settings = page.settings(port=listening.getsockname()[1])
         url = f"http://127.0.0.1:{settings.port}/#token={page.door.token}"
@@ -48,6 +50,17 @@ def studio(loading: Loading, models: tuple[str, ...], *, port: int, no_open: boo
         if not no_open:  # the socket listens already: the browser waits until the server answers
             webbrowser.open(url)
         run(settings, {}, listening=listening, log=_problem, studio=page)
+
+
+def _named(models: tuple[str, ...]) -> dict[str, str]:
+    """What the page calls each model -> what was typed: of a folder, its own name, which says enough."""
+    found: dict[str, str] = {}
+    for typed in models:
+        id = Path(typed).resolve().name if Path(typed).is_dir() else typed
+        if id in found:
+            raise InputError(f"--model: there are two models of the name {id!r}")
+        found[id] = typed
+    return found
 
 
 def _problem(about: dict[str, Any]) -> None:

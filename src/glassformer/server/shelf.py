@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from glassformer.answers import ask
 from glassformer.errors import GlassError
 from glassformer.server.errors import ApiError, invalid, unknown_model
+from glassformer.server.tasks import verbs_of
 from glassformer.tasks import library
 
 if TYPE_CHECKING:
@@ -29,12 +30,14 @@ class Status:
     error: str = ""
     begun: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
+    can: list[str] = field(default_factory=list)  # what its handle offers: generate, translate, classify …
 
     def to_dict(self) -> dict[str, Any]:
         """As the page has it."""
         busy = self.stage in ("waiting", "loading", "preparing")
         seconds = time.monotonic() - self.begun if busy else self.seconds
-        return {"name": self.name, "stage": self.stage, "error": self.error, "seconds": round(seconds, 1)}
+        about = {"name": self.name, "stage": self.stage, "error": self.error, "can": self.can}
+        return about | {"seconds": round(seconds, 1)}
 
 
 class Shelf:
@@ -107,6 +110,7 @@ class Shelf:
             try:
                 status.stage = "loading"
                 model = await asyncio.to_thread(self.load, status.name)
+                status.can = verbs_of(model)
                 await models.add(status.name, model)
                 status.stage = "preparing"
                 await models.find(status.name).lane.run(lambda: model.net)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from glassformer.server.explain import OF_NOTHING, OF_TOKENIZER
 
 if TYPE_CHECKING:
-    from glassformer.answers.answer import Answer
     from glassformer.server.served import Served
 
 KEY = "GLASSFORMER_API_KEY"
@@ -30,7 +29,6 @@ def code(
     served: "Served",
     question: str,
     *,
-    answer: "Answer",
     ids: Sequence[int],
     prompt: int,
     options: dict[str, Any],
@@ -45,6 +43,21 @@ def code(
     if shown is not None and prompt == len(ids):
         made["curl"] = _curl(served, question, text=shown, options=options)
     return made
+
+
+def of_translation(
+    served: "Served", text: str, *, to: str | None, question: str, options: dict[str, Any]
+) -> dict[str, str]:
+    """How to ask the same about a translation."""
+    how = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    language = "" if to is None else f", to={to!r}"
+    lines = [
+        "import glassformer as gf",
+        f"model = gf.load({served.id!r})",
+        f"answer = model.translate({text!r}{language}).{question}({how})",
+        f'answer.save("{question}.svg")',
+    ]
+    return {"Python": "\n".join(lines)}
 
 
 def of_model(name: str) -> dict[str, str]:

@@ -18,8 +18,10 @@ from glassformer.server.schemas import Request as Body
 from glassformer.server.settings import Settings
 from glassformer.server.shelf import Load, Shelf
 from glassformer.server.state import State, unless_gone
+from glassformer.server.translations import Translations
 
 if TYPE_CHECKING:
+    from glassformer.answers.answer import Answer
     from glassformer.server.served import Served
 
 NARROWEST, WIDEST = 240, 4000  # of a picture
@@ -54,6 +56,23 @@ class PatternsRequest(TextRequest):
     layer: Annotated[Whole, Field(ge=0)] | None = None
     head: Annotated[Whole, Field(ge=0)] | None = None
     most: Annotated[Whole, Field(ge=4, le=1024)] = 48  # rows and columns of a head
+
+
+class TranslationRequest(Body):
+    """`POST /studio/translation`"""
+
+    model: Name
+    text: Annotated[str, Field(max_length=LONGEST)]
+    to: Annotated[str, Field(max_length=40)] | None = None
+
+
+class TranslationViewRequest(TranslationRequest):
+    """`POST /studio/translation/view`"""
+
+    question: Annotated[str, Field(max_length=40)]
+    options: dict[str, Any] = Field(default_factory=dict)
+    drawing: Annotated[str, Field(max_length=40)] | None = None
+    width: Width = 960
 
 
 class ModelRequest(Body):
@@ -95,29 +114,49 @@ class Mounted(NamedTuple):
 def router(state: State, shelf: Shelf) -> APIRouter:
     """The routes."""
     routes = APIRouter(prefix="/studio", include_in_schema=False)
-    answers = insides.Answers()
     _add_models(routes, state, shelf)
+    find = Finder(state, shelf)
+    answers = insides.Answers()
+    _add_numbers(routes, find, answers)
+    _add_views(routes, find, answers)
+    _add_translations(routes, find)
+    return routes
 
-    async def found(body: TextRequest) -> "tuple[Served, tuple[int, ...]]":
-        shelf.check(body.model)
-        served = state.library.find(body.model)
+
+@dataclass(frozen=True)
+class Finder:
+    """Which model a request is about, and which tokens."""
+
+    state: State
+    shelf: Shelf
+
+    def model(self, name: str) -> "Served":
+        """A model that is loaded."""
+        self.shelf.check(name)
+        return self.state.library.find(name)
+
+    async def text(self, body: TextRequest) -> "tuple[Served, tuple[int, ...]]":
+        """The model and the tokens of a text."""
+        served = self.model(body.model)
         if (body.text is None) == (body.ids is None):
             raise invalid("text", "give either a text or its ids")
         if body.text is not None:
             return served, await served.encode(body.text, param="text")
         return served, served.ids(body.ids or (), param="ids")
 
+
+def _add_numbers(routes: APIRouter, find: Finder, answers: insides.Answers) -> None:
     @routes.post("/reading")
     async def reading(body: TextRequest, request: Request) -> dict[str, Any]:
         """A text token by token: how likely each was, how unsure the model was, and what else was likely."""
-        served, ids = await found(body)
+        served, ids = await find.text(body)
         assert served.writer is not None
         return await unless_gone(request, served.lane.run(lambda: insides.read(served, ids)))
 
     @routes.post("/scores")
     async def scores(body: TextRequest, request: Request) -> Response:
         """The logits of the whole vocabulary after a text: what sliders need to draw again by themselves."""
-        served, ids = await found(body)
+        served, ids = await find.text(body)
         assert served.writer is not None
         numbers = await unless_gone(request, served.lane.run(lambda: insides.scores(served, ids)))
         return Response(numbers, media_type="application/octet-stream")
@@ -125,7 +164,7 @@ def router(state: State, shelf: Shelf) -> APIRouter:
     @routes.post("/patterns")
     async def patterns(body: PatternsRequest, request: Request) -> Response:
         """Attention weights as little-endian float16, pooled to at most `most` rows and columns a head."""
-        served, ids = await found(body)
+        served, ids = await find.text(body)
         how = {name: value for name, value in (("stack", body.stack), ("part", body.part)) if value}
 
         def work() -> Any:
@@ -137,23 +176,54 @@ def router(state: State, shelf: Shelf) -> APIRouter:
         content = np.ascontiguousarray(weights, dtype="<f2").tobytes()
         return Response(content, media_type="application/octet-stream", headers=headers)
 
+
+def _add_views(routes: APIRouter, find: Finder, answers: insides.Answers) -> None:
     @routes.post("/view")
     async def view(body: ViewRequest, request: Request) -> Response:
         """The picture of an answer, laid out for a width, and the code that makes the same."""
-        served, ids = await found(body)
+        served, ids = await find.text(body)
         prompt = min(body.prompt, len(ids)) or len(ids)
 
         def work() -> dict[str, Any]:
             how: dict[str, Any] = {"ids": ids, "prompt": prompt, "options": body.options}
             answer = answers.find(served, body.question, **how)
-            drawn = answer.view(body.drawing)
-            code = snippets.code(served, body.question, answer=answer, **how)
-            layouts = [drawn.to_marks(width=body.width)]
-            return {"view": drawn.spec, "layouts": layouts, "drawings": list(answer.views), "code": code}
+            code = snippets.code(served, body.question, **how)
+            return _picture(answer, code, drawing=body.drawing, width=body.width)
 
         return JSONResponse(await unless_gone(request, served.lane.run(work)))
 
-    return routes
+
+def _add_translations(routes: APIRouter, find: Finder) -> None:
+    made = Translations()
+
+    @routes.post("/translation")
+    async def translation(body: TranslationRequest, request: Request) -> dict[str, Any]:
+        """A translation, and what can be asked about it."""
+        served = find.model(body.model)
+        work = served.lane.run(lambda: made.details(served, body.text, to=body.to))
+        return await unless_gone(request, work)
+
+    @routes.post("/translation/view")
+    async def translation_view(body: TranslationViewRequest, request: Request) -> Response:
+        """The picture of an answer about a translation."""
+        served = find.model(body.model)
+
+        def work() -> dict[str, Any]:
+            how: dict[str, Any] = {"to": body.to, "question": body.question, "options": body.options}
+            answer = made.answer(served, body.text, **how)
+            code = snippets.of_translation(served, body.text, **how)
+            return _picture(answer, code, drawing=body.drawing, width=body.width)
+
+        return JSONResponse(await unless_gone(request, served.lane.run(work)))
+
+
+def _picture(answer: "Answer", code: dict[str, str], *, drawing: str | None, width: int) -> dict[str, Any]:
+    """A view, its layout for a width, the drawings and texts of the answer, and the code that makes it."""
+    drawn = answer.view(drawing)
+    layouts = [drawn.to_marks(width=width)]
+    texts = {name: value for name, value in answer.data().items() if isinstance(value, str)}
+    picture = {"view": drawn.spec, "layouts": layouts, "drawings": list(answer.views)}
+    return picture | {"code": code, "texts": texts}
 
 
 def _of_head(patterns: Any, body: PatternsRequest) -> Any:
@@ -193,10 +263,7 @@ def _add_models(routes: APIRouter, state: State, shelf: Shelf) -> None:
         """Where a model's parameters are, counted from its file; nothing is loaded."""
 
         def work() -> dict[str, Any]:
-            answer = shelf.parameters(body.name)
-            drawn = answer.view()
             code = snippets.of_model(body.name)
-            layouts = [drawn.to_marks(width=body.width)]
-            return {"view": drawn.spec, "layouts": layouts, "drawings": list(answer.views), "code": code}
+            return _picture(shelf.parameters(body.name), code, drawing=None, width=body.width)
 
         return await asyncio.to_thread(work)

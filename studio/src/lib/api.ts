@@ -17,6 +17,7 @@ export interface Reading {
 
 export interface Status {
   name: string;
+  can: string[];
   stage: "waiting" | "loading" | "preparing" | "ready" | "failed";
   error: string;
   seconds: number;
@@ -34,6 +35,7 @@ export interface Picture {
   layouts: any[];
   drawings: string[];
   code: Record<string, string>;
+  texts: Record<string, string>;
 }
 
 /** What went wrong, in a sentence for people. */

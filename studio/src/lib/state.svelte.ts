@@ -43,6 +43,11 @@ class Studio {
   /** Whether the model answers, and whether its insides can be looked at. */
   loaded = $derived(this.status?.stage === "preparing" || this.status?.stage === "ready");
 
+  /** Whether it does what a page needs; while that is unknown, it may. */
+  can(what: string | null): boolean {
+    return what === null || !this.loaded || this.status!.can.includes(what);
+  }
+
   // The address
 
   open(search: string): void {
@@ -117,7 +122,7 @@ class Studio {
 
   async refresh(): Promise<void> {
     this.reader?.abort();
-    if (!this.loaded) return;
+    if (!this.loaded || !this.can("generate")) return;
     const reader = (this.reader = new AbortController());
     this.busy = true;
     try {
