@@ -257,6 +257,73 @@ def test_text_is_never_markup(open_page: Open) -> None:
     assert page.locator("main b, .mirror b").count() == 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_serious(open_page: Open, theme: str) -> None:
+    """Names, contrast and structure of every page, as axe-core checks them."""
+    axe = Path(__file__).parents[2] / "studio" / "node_modules" / "axe-core" / "axe.min.js"
+    if not axe.is_file():
+        pytest.skip("axe-core is not installed: make page")
+    page = open_page(color_scheme=theme, bypass_csp=True)
+    for view in (
+        "write",
+        "tokens",
+        "attention",
+        "lens",
+        "saliency",
+        "neurons",
+        "edits",
+        "translate",
+        "models",
+    ):
+        page.goto(f"{page.url.partition('?')[0]}?view={view}")
+        page.wait_for_selector(".dot.ready")
+        if view not in ("write", "translate"):
+            page.wait_for_selector(".figure:not(.waiting) .host svg")
+        page.add_script_tag(path=axe)
+        found = page.evaluate("axe.run()")["violations"]
+        grave = [one["id"] for one in found if one["impact"] in ("serious", "critical")]
+        assert not grave, view
+
+
+@pytest.mark.slow
+def test_every_token_of_the_vocabulary_is_text(open_page: Open, gate: Gate) -> None:
+    """All strings that the model could write, shown as tokens: none becomes an element."""
+    lm = gate.lm
+    assert lm.tokenizer is not None
+    every = [id for id in range(len(lm.tokenizer)) if "<" in lm.piece(id) or "&" in lm.piece(id)]
+    text = "".join(lm.piece(id) for id in every)[:400] + HOSTILE
+    for view in ("write", "tokens", "attention", "lens", "saliency", "neurons", "edits"):
+        page = open_page(f"?view={view}&text={quote(text)}")
+        if view != "write":
+            page.wait_for_selector(".figure:not(.waiting) .host svg")
+        assert page.locator("main img, main script, main a, main iframe").count() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 720])
+def test_nothing_is_wider_than_a_narrow_screen(open_page: Open, width: int) -> None:
+    """A phone, and 200 % zoom of a laptop."""
+    page = open_page(viewport={"width": width, "height": 800})
+    for view in (
+        "write",
+        "tokens",
+        "attention",
+        "lens",
+        "saliency",
+        "neurons",
+        "edits",
+        "translate",
+        "models",
+    ):
+        page.goto(f"{page.url.partition('?')[0]}?view={view}")
+        page.wait_for_selector(".dot.ready")
+        if view not in ("write", "translate"):
+            page.wait_for_selector(".figure:not(.waiting) .host svg")
+        assert page.locator(".rest").bounding_box()["width"] <= width
+        assert page.locator("main").bounding_box()["width"] <= width
+
+
 def test_without_the_token_nothing_is_told(browser: Any, running: Running) -> None:
     context = browser.new_context()
     page = context.new_page()

@@ -5,13 +5,13 @@ const PLACE: Place = { model: "a/b@c", text: "<b>1 & 2 = ?\n#é 机 👩‍👩�
 
 test("a place goes into an address and comes back", () => {
   expect(readPlace(writePlace(PLACE))).toEqual(PLACE);
-  const bare: Place = { model: "", text: null, view: "", layer: 0, head: 0, token: null };
+  const bare: Place = { model: "", text: null, view: "", layer: null, head: null, token: null };
   expect(writePlace(bare)).toBe("");
   expect(readPlace("")).toEqual(bare);
   expect(readPlace(writePlace({ ...bare, text: "" }))).toEqual({ ...bare, text: "" });
 });
 
 test("what is no number is not taken for one, and a long text stays out", () => {
-  expect(readPlace("?l=-1&h=1e9&t=x")).toMatchObject({ layer: 0, head: 0, token: null });
+  expect(readPlace("?l=-1&h=1e9&t=x")).toMatchObject({ layer: null, head: null, token: null });
   expect(writePlace({ ...PLACE, text: "a".repeat(LONGEST + 1) })).not.toContain("text=");
 });

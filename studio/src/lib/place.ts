@@ -3,8 +3,9 @@ export interface Place {
   model: string;
   text: string | null;
   view: string;
-  layer: number;
-  head: number;
+  /** The head that is looked at; null: whichever a page finds worth it. */
+  layer: number | null;
+  head: number | null;
   /** The token that is looked at; null: the last one. */
   token: number | null;
 }
@@ -20,8 +21,8 @@ export function readPlace(search: string): Place {
     model: given.get("m") ?? "",
     text: given.get("text"),
     view: given.get("view") ?? "",
-    layer: whole(given.get("l")) ?? 0,
-    head: whole(given.get("h")) ?? 0,
+    layer: whole(given.get("l")),
+    head: whole(given.get("h")),
     token: whole(given.get("t")),
   };
 }
@@ -31,8 +32,8 @@ export function writePlace(place: Place): string {
   if (place.model) made.set("m", place.model);
   if (place.text !== null && place.text.length <= LONGEST) made.set("text", place.text);
   if (place.view) made.set("view", place.view);
-  if (place.layer) made.set("l", String(place.layer));
-  if (place.head) made.set("h", String(place.head));
+  if (place.layer !== null) made.set("l", String(place.layer));
+  if (place.head !== null) made.set("h", String(place.head));
   if (place.token !== null) made.set("t", String(place.token));
   const search = made.toString();
   return search ? `?${search}` : "";

@@ -17,6 +17,8 @@ class Studio {
   layer = $state(0);
   head = $state(0);
   token = $state<number | null>(null);
+  /** Whether layer and head were chosen; else a page may choose those worth a look. */
+  picked = $state(false);
 
   reading = $state.raw<Reading | null>(null);
   statuses = $state.raw<Status[]>([]);
@@ -56,7 +58,8 @@ class Studio {
     this.model = place.model || this.first || this.model;
     this.text = place.text ?? EXAMPLE;
     this.view = place.view || "write";
-    [this.layer, this.head, this.token] = [place.layer, place.head, place.token];
+    this.picked = place.layer !== null || place.head !== null;
+    [this.layer, this.head, this.token] = [place.layer ?? 0, place.head ?? 0, place.token];
     if (`${this.model}\n${this.text}` !== before) {
       this.ids = null;
       this.refresh();
@@ -64,7 +67,8 @@ class Studio {
   }
 
   private get place(): Place {
-    const { model, text, view, layer, head, token } = this;
+    const { model, text, view, token } = this;
+    const [layer, head] = this.picked ? [this.layer, this.head] : [null, null];
     return { model, text, view, layer, head, token };
   }
 
@@ -88,6 +92,7 @@ class Studio {
   select(given: { token?: number | null; layer?: number; head?: number }): void {
     const last = (this.reading?.ids.length ?? 1) - 1;
     if (given.token !== undefined) this.token = given.token === null ? null : Math.max(0, Math.min(given.token, last));
+    this.picked ||= given.layer !== undefined || given.head !== undefined;
     if (given.layer !== undefined) this.layer = Math.max(0, given.layer);
     if (given.head !== undefined) this.head = Math.max(0, given.head);
     this.save();
