@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from serving import Running, serving, tiny_model
+from translators import small_translator
 
 from glassformer.answers import ask
 from glassformer.answers.answer import Text
@@ -27,6 +28,7 @@ INDEX = File(b"<!doctype html><p>page</p>" * 40, "text/html", lasting=False)
 SCRIPT = File(b"export {}", "text/javascript", lasting=True)
 FILES = {"/index.html": INDEX, "/assets/a-1.js": SCRIPT}
 TINY = tiny_model()
+TRANSLATOR = small_translator()
 
 
 def loaded(name: str) -> LanguageModel:
@@ -348,3 +350,53 @@ def test_a_question_about_generated_tokens(opened: Opened) -> None:
     refused = opened.post("/studio/view", {**body, "question": "nonsense"})
     assert refused.status_code == 400
     assert "is not a question here" in refused.json()["error"]["message"]
+
+
+# Translations
+
+
+@pytest.fixture(scope="module")
+def translating() -> Iterator[Opened]:
+    studio = Studio(lambda name: TRANSLATOR, first=("small",), files=dict(FILES))
+    with serving({}, studio=studio) as running:
+        found = Opened(running, studio)
+        while found.get("/studio/status").json()["statuses"][0]["stage"] != "ready":
+            time.sleep(0.02)
+        yield found
+
+
+def test_a_translation_and_what_can_be_asked_about_it(translating: Opened) -> None:
+    body = {"model": "small", "text": "the girl", "to": None}
+    found = translating.post("/studio/translation", body).json()
+    expected = TRANSLATOR.translate("the girl", to="fr")
+    assert (found["text"], found["to"], found["languages"]) == (expected.text, "fr", ["en", "fr"])
+    assert found["tokens"] == [TRANSLATOR.piece(id) for id in expected.tokens]
+    assert {"alignment", "journey", "heads"} <= set(found["questions"])
+    assert "unroll" not in found["questions"]
+    asked = {**body, "to": "fr", "question": "alignment", "options": {"layer": 1, "head": 0}, "width": 500}
+    picture = translating.post("/studio/translation/view", asked).json()
+    answer = expected.alignment(layer=1, head=0)
+    assert picture["view"] == json.loads(json.dumps(answer.view().spec))
+    code = picture["code"]["Python"].split("\n")
+    assert code[2] == "answer = model.translate('the girl', to='fr').alignment(layer=1, head=0)"
+
+
+def test_what_a_translator_and_a_writer_cannot_do(translating: Opened, opened: Opened) -> None:
+    body = {"model": "small", "text": "the girl", "to": "fr"}
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"question": "nonsense"}, "is not asked about translations"),
+        ({"question": "alignment", "options": {"layer": -1}}, "options.layer"),
+        ({"question": "alignment", "options": {"layer": True}}, "options.layer"),
+        ({"question": "alignment", "options": {"edits": []}}, "is not an option of alignment"),
+        ({"question": "alignment", "to": "de"}, "must be one of en, fr"),
+        ({"question": "unroll"}, "no recurrent state"),
+        ({"question": "alignment", "text": " "}, "the text is empty"),
+    ]
+    for change, words in wrong:
+        refused = translating.post("/studio/translation/view", {**body, **change})
+        assert refused.status_code == 400, change
+        assert words in refused.json()["error"]["message"]
+    refused = opened.post("/studio/translation", {"model": "tiny", "text": "the girl"})
+    assert "tiny does not translate" in refused.json()["error"]["message"]
+    refused = translating.post("/studio/reading", {"model": "small", "text": "the girl"})
+    assert "does not continue texts" in refused.json()["error"]["message"]
