@@ -23,6 +23,7 @@ export const PAGES: Page[] = [
   { id: "neurons", name: "Neurons", key: "n", group: "Look inside", needs: "generate", text: true, load: () => import("./pages/Neurons.svelte") },
   { id: "edits", name: "Edits", key: "e", group: "Look inside", needs: "generate", text: true, load: () => import("./pages/Edits.svelte") },
   { id: "translate", name: "Translate", key: "r", group: "Use", needs: "translate", text: true, load: () => import("./pages/Translate.svelte") },
+  { id: "tasks", name: "Tasks", key: "k", group: "Use", needs: null, text: true, load: () => import("./pages/Tasks.svelte") },
   { id: "models", name: "Models", key: "m", group: "Use", needs: null, text: false, load: () => import("./pages/Models.svelte") },
 ];
 
