@@ -317,6 +317,38 @@ def test_patterns_are_those_of_the_answer_and_pooled_by_their_largest(opened: Op
         assert opened.post("/studio/patterns", body).json()["error"]["param"] == field
 
 
+def executed(code: str) -> Any:
+    """The answer that copied code finds; the model is loaded already, and nothing is saved or printed."""
+    lines = [line for line in code.split("\n") if not line.startswith(("import", "answer.save", "print"))]
+    seen: dict[str, Any] = {"gf": type("gf", (), {"load": staticmethod(loaded)})}
+    exec("\n".join(lines), seen)
+    return seen["answer"]
+
+
+ASKED: dict[str, dict[str, Any]] = {
+    "attention": {"layer": 1, "head": 2},
+    "heads": {},
+    "rollout": {},
+    "lens": {},
+    "rankings_watch": {"watch": [" a", "e"], "position": 3},
+    "residual": {"position": 2},
+    "tokens": {},
+    "merges": {},
+    "embedding": {},
+    "training_rows": {"window": 3},
+    "promotes": {"layer": 0, "neuron": 5},
+    "robot": {},
+    "edit": {"edits": [{"site": "blocks.0.attn.mix[1]", "do": "zero"}], "max_new_tokens": 3},
+}
+
+
+@pytest.mark.parametrize("question", ASKED)
+def test_copied_python_gives_the_picture_it_was_copied_from(opened: Opened, question: str) -> None:
+    body = {"model": "tiny", "text": TEXT, "question": question, "options": ASKED[question]}
+    found = opened.post("/studio/view", body).json()
+    assert json.loads(json.dumps(executed(found["code"]["Python"]).view().spec)) == found["view"]
+
+
 def test_a_view_is_that_of_the_answer_and_its_code_gives_the_same(opened: Opened) -> None:
     options = {"layer": 1, "head": 0, "position": 3}
     body = {"model": "tiny", "text": TEXT, "question": "steps", "options": options, "width": 500}
@@ -326,10 +358,7 @@ def test_a_view_is_that_of_the_answer_and_its_code_gives_the_same(opened: Opened
     assert found["layouts"] == json.loads(json.dumps([answer.view().to_marks(width=500)]))
     assert opened.door.token not in json.dumps(found)
 
-    seen: dict[str, Any] = {"gf": type("gf", (), {"load": staticmethod(loaded)})}
-    lines = [line for line in found["code"]["Python"].split("\n") if "import glassformer" not in line]
-    exec("\n".join(line for line in lines if "save" not in line and "print" not in line), seen)
-    assert seen["answer"].to_dict() == answer.to_dict()
+    assert executed(found["code"]["Python"]).to_dict() == answer.to_dict()
 
     words = shlex.split(found["code"]["curl"].replace("\\\n", " "))
     asked = json.loads(words[words.index("-d") + 1])

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from glassformer.server.explain import OF_NOTHING, OF_TOKENIZER
+from glassformer.server.explain import OF_MODEL, OF_NOTHING, OF_TOKENIZER
 
 if TYPE_CHECKING:
     from glassformer.server.served import Served
@@ -78,8 +78,11 @@ def _python(
     load = ["import glassformer as gf", f"lm = gf.load({served.id!r})"]
     if question in OF_NOTHING:
         asked = f"answer = ask({question!r}{how})"
+    elif question in OF_MODEL:
+        asked = f"answer = ask({question!r}, lm{how})"
     elif question in OF_TOKENIZER:
-        asked = f"answer = lm.{question}({text!r}{how})"
+        whole = served.model.text_of(ids) if text is None else text
+        asked = f"answer = lm.{question}({whole!r}{how})"
     else:
         given = f"lm.encode({text!r})" if text is not None else repr(list(ids))
         written = f", {prompt}" if prompt < len(ids) else ""
