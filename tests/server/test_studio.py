@@ -19,6 +19,7 @@ from glassformer.answers.answer import Text
 from glassformer.errors import InputError
 from glassformer.generation.sampling import log_softmax
 from glassformer.server import pages
+from glassformer.server.insides import Recent
 from glassformer.server.pages import File
 from glassformer.server.studio import Studio
 from glassformer.tasks.complete import LanguageModel
@@ -188,6 +189,21 @@ def test_paths_and_names_reach_no_file(opened: Opened) -> None:
         assert opened.post("/studio/reading", {"model": name, "text": "x"}).status_code == 404
     for path in ("/assets/%2e%2e/index.html", "/assets/..%2f..%2fx", "/assets", "/static/index.html", "/%00"):
         assert opened.get(path).status_code == 404
+
+
+def test_what_is_kept_is_bounded_in_number_and_in_bytes() -> None:
+    class Held:
+        def __init__(self, size: int) -> None:
+            self.array = np.zeros(size, dtype=np.uint8)
+
+    kept: Recent[Held] = Recent(3, most_bytes=100)
+    for name in "abc":
+        kept.put(name, Held(30))
+    assert kept.get("a") is not None  # and is the last used now
+    kept.put("d", Held(1))
+    assert [name for name in "abcd" if kept.get(name)] == ["a", "c", "d"]
+    kept.put("large", Held(500))
+    assert [name for name in ("a", "c", "d", "large") if kept.get(name)] == ["large"]
 
 
 # The page

@@ -84,13 +84,19 @@ def open_page(browser: Any, running: Running, studio: Studio, gate: Gate) -> Ite
     troubles: list[str] = []
     contexts = []
 
-    def opened(search: str = "", *, loaded: bool = True, **how: Any) -> Any:
+    def opened(search: str = "", *, loaded: bool = True, refused: bool = False, **how: Any) -> Any:
+        """`refused`: the server will refuse something, which browsers note in their console."""
+
+        def note(message: Any) -> None:
+            if message.type != "log" and not (refused and "status of 400" in message.text):
+                troubles.append(message.text)
+
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **how})
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(20_000)
         page.on("pageerror", lambda error: troubles.append(str(error)))
-        page.on("console", lambda message: troubles.append(message.text) if message.type != "log" else None)
+        page.on("console", note)
         page.on("dialog", lambda dialog: (troubles.append(dialog.message), dialog.dismiss()))
         page.on(
             "request",
@@ -326,6 +332,16 @@ def test_nothing_is_wider_than_a_narrow_screen(open_page: Open, width: int) -> N
         settle(page, view)
         assert page.locator("header").first.bounding_box()["width"] <= width
         assert page.locator("main").bounding_box()["width"] <= width
+
+
+def test_errors_for_people(open_page: Open) -> None:
+    """A model that is not here, and a page that the model cannot fill."""
+    page = open_page("?view=translate", refused=True)
+    page.wait_for_selector("h2:has-text('storyteller does not translate')")
+    page.keyboard.press("g")
+    page.keyboard.press("w")
+    page.locator("#text").fill("word " * 600)
+    page.wait_for_selector("[role=alert]:has-text('maximum context length is 512 tokens')")
 
 
 def test_without_the_token_nothing_is_told(browser: Any, running: Running) -> None:

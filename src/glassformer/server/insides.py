@@ -27,14 +27,21 @@ Array = np.ndarray[Any, Any]
 Value = TypeVar("Value")
 TOP = 10  # likeliest tokens after every position
 ANSWERS = 48  # that are kept
+MOST_BYTES = 256 << 20  # of what is kept
 ROWS = 256  # positions whose distributions are in memory at once
 
 
-class Recent(Generic[Value]):
-    """The last values that were computed, by what they depend on."""
+def weight(value: object) -> int:
+    """The bytes of the arrays that a value holds: what counts in memory."""
+    held = vars(value).values() if hasattr(value, "__dict__") else ()
+    return sum(one.nbytes for one in held if isinstance(one, np.ndarray))
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+
+class Recent(Generic[Value]):
+    """The last values that were computed, by what they depend on; bounded in number and in bytes."""
+
+    def __init__(self, most: int, *, most_bytes: int = MOST_BYTES) -> None:
+        self.most, self.most_bytes = most, most_bytes
         self._kept: OrderedDict[Hashable, Value] = OrderedDict()
 
     def get(self, key: Hashable) -> Value | None:
@@ -44,11 +51,14 @@ class Recent(Generic[Value]):
         return self._kept.get(key)
 
     def put(self, key: Hashable, value: Value) -> Value:
-        """Keep a value; the one that was not used for longest goes."""
+        """Keep a value; those that were not used for longest go. The last one stays, however large."""
         self._kept[key] = value
-        while len(self._kept) > self.most:
+        while len(self._kept) > 1 and (len(self._kept) > self.most or self._size() > self.most_bytes):
             self._kept.popitem(last=False)
         return value
+
+    def _size(self) -> int:
+        return sum(map(weight, self._kept.values()))
 
 
 # A text, read once

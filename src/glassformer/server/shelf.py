@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from glassformer.answers import ask
 from glassformer.errors import GlassError
-from glassformer.server.errors import ApiError, invalid, unknown_model
+from glassformer.server.errors import ApiError, invalid
 from glassformer.server.tasks import verbs_of
 from glassformer.tasks import library
 
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 Load = Callable[[str], "Model"]
 Stage = Literal["waiting", "loading", "preparing", "ready", "failed"]
+
+
+def unknown(name: str) -> ApiError:
+    """A model that is not on this machine, as a link from elsewhere may name one."""
+    message = f"there is no model {name[:100]!r} on this machine; the page Models lists those that are"
+    return ApiError(404, message, param="name", code="model_not_found")
 
 
 @dataclass
@@ -76,14 +82,14 @@ class Shelf:
         if status is not None and status.stage != "failed":
             return status
         if name not in {one["name"] for one in self.listed()}:
-            raise unknown_model(name)
+            raise unknown(name)
         return self._begin(name, models)
 
     def parameters(self, name: str) -> "Answer":
         """Where a model's parameters are, counted from its file or, of a published size, without one."""
         known = {one["name"] for one in [*self.listed(), *self.pullable()]}
         if name not in known:
-            raise unknown_model(name)
+            raise unknown(name)
         try:
             return ask("parameters", library.describe(name, offline=True))
         except GlassError as error:

@@ -5,6 +5,7 @@ import type { Sampling } from "./numbers";
 import bundled from "../bundled.json";
 
 export const EXAMPLE = "A robot must obey the orders given it";
+const THEME = "glass-theme";
 const PAUSE = 180; // ms after the last key until a text is read
 
 type Theme = "light" | "dark";
@@ -244,8 +245,16 @@ class Studio {
     await this.watch();
   }
 
+  /** Light or dark, as chosen here; else as the system has it. */
+  toggleTheme(): void {
+    this.theme = this.theme === "dark" ? "light" : "dark";
+    localStorage.setItem(THEME, this.theme);
+  }
+
   async start(): Promise<void> {
-    dark.addEventListener("change", () => (this.theme = dark.matches ? "dark" : "light"));
+    const chosen = localStorage.getItem(THEME);
+    if (chosen === "light" || chosen === "dark") this.theme = chosen;
+    else dark.addEventListener("change", () => (this.theme = dark.matches ? "dark" : "light"));
     addEventListener("popstate", () => this.open(location.search));
     this.model = bundled.model;
     this.reading = bundled as unknown as Reading;
