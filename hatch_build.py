@@ -1,5 +1,5 @@
-"""While the wheel is made: compile the native engine, if there is a compiler. Without one the package works
-on torch.
+"""While the wheel is made: compile the native engine, if there is a compiler, and take the studio's page
+along, if it was built. Without them the package works on torch, and `glass studio` names the command to run.
 """
 
 import runpy
@@ -9,6 +9,7 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ENGINE = Path("src") / "glassformer" / "engine"
+PAGE = Path("src") / "glassformer" / "server" / "static"
 
 
 class EngineHook(BuildHookInterface):
@@ -17,3 +18,5 @@ class EngineHook(BuildHookInterface):
         if runpy.run_path(str(engine / "build.py"))["build"](engine / "built"):
             build_data["pure_python"], build_data["infer_tag"] = False, True
             build_data["artifacts"].append(f"/{ENGINE.as_posix()}/built/*.so")
+        if (Path(self.root) / PAGE / "index.html").is_file():
+            build_data["artifacts"].append(f"/{PAGE.as_posix()}/**")

@@ -18,6 +18,7 @@ from glassformer.models.gpt import GPT, Config
 from glassformer.server.app import make_app
 from glassformer.server.listen import Server
 from glassformer.server.settings import Settings
+from glassformer.server.studio import Studio
 from glassformer.tasks.complete import LanguageModel
 from glassformer.tasks.model import Model
 from glassformer.tokenizers import train_tokenizer
@@ -70,15 +71,17 @@ class Running:
 
 
 @contextmanager
-def serving(models: Mapping[str, Model], *, buffer: int = 0, **settings: Any) -> Iterator[Running]:
+def serving(
+    models: Mapping[str, Model], *, buffer: int = 0, studio: Studio | None = None, **settings: Any
+) -> Iterator[Running]:
     """Serve models until the block ends; `buffer` is what the system may hold of what is sent, in bytes."""
     listening = socket.create_server(("127.0.0.1", 0))
     if buffer:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
     port = listening.getsockname()[1]
     lines: list[dict[str, Any]] = []
-    how = Settings(port=port, **settings)
-    app = make_app(how, models, log=lines.append)
+    how = Settings(port=port, **settings) if studio is None else studio.settings(port=port, **settings)
+    app = make_app(how, models, log=lines.append, studio=studio)
     server = Server(app, how)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()

@@ -23,7 +23,7 @@ from glassformer.cli import run as glass
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 NOT_RUN = re.compile(  # they set up, fetch, or take long; training is tried in tests/cli/test_train.py, `verify` in tests/verification
-    r"^(make |source |git |pip |export |python |torchrun |glass (pull|convert|rm|train|finetune) |glass eval (gpt2|runs)|glass translate -m (runs|Helsinki)|glass verify|glass serve)"
+    r"^(make |source |git |pip |export |python |torchrun |glass (pull|convert|rm|train|finetune) |glass eval (gpt2|runs)|glass translate -m (runs|Helsinki)|glass verify|glass serve|glass studio)"
 )
 
 

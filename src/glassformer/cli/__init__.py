@@ -45,6 +45,7 @@ VERBS = {
         "evaluate",
     ),
     "serve": Verb("serve", "models over HTTP, for OpenAI's clients, with their insides where asked"),
+    "studio": Verb("studio", "a page on this machine: write with a model, and look inside while you do"),
     "models": Verb("models", "the models on this machine"),
     "show": Verb("show", "a model's parameters, counted from its file; its training"),
     "pull": Verb("models", "fetch a model from the hub"),
@@ -58,7 +59,7 @@ GROUPS = {  # the verbs as `glass --help` and docs/cli.md list them
     "Write": ("generate", "translate", "summarize", "classify", "top"),
     "Look inside": ("tokenize", "attention", "lens", "saliency", "neurons", "edit", "diff"),
     "Train": ("train", "finetune", "eval"),
-    "Serve": ("serve",),
+    "Serve": ("serve", "studio"),
     "Models": ("models", "show", "pull", "rm", "convert"),
     "Machine": ("bench", "verify", "env"),
 }
@@ -80,7 +81,7 @@ WELCOME = """\
 Glassformer, the language model you can see through. Try:
   glass generate "Once upon a time"        a story from the model that ships
   glass top "Once upon a"                  the ten likeliest next tokens
-  glass tokenize "unbelievable"            which tokens a text is made of
+  glass studio                             write, and look inside while you write
   glass --help                             all verbs; glass VERB --help explains one"""
 
 

@@ -258,7 +258,7 @@ const SANS = "Inter, 'Segoe UI', Roboto, Helvetica, Arial, 'DejaVu Sans', 'Noto 
 const ROWS = 2000; // of the table, at once
 const MANY = 6000; // marks, of which those that are not meant no longer step back: it would take too long
 const KEYS = "Arrow keys move, Enter pins, Escape clears, t shows the table, s saves the picture.";
-const STYLE = `
+export const STYLE = `
 .gf-view { margin: 0; position: relative; font: 13px/1.4 ${SANS}; color: var(--ink); background: var(--paper); }
 .gf-view svg { display: block; max-width: none; } .gf-view .gf-scroll { overflow-x: auto; }
 .gf-view svg:focus-visible, .gf-view button:focus-visible, .gf-view summary:focus-visible { outline: 2px solid var(--mark); outline-offset: 1px; }
@@ -365,14 +365,17 @@ const field = (value) => (/[",\n\r]/.test(String(value ?? "")) ? `"${String(valu
 
 /**
  * Draw a view into an element and keep it alive: it follows the element's width and the reader's colors.
- * @param {HTMLElement} host @param {Drawing} drawing @param {{theme?: Theme}} [options] @returns {() => void} ends it
+ * `styled`: the page has `STYLE` already, as one must whose rules allow no style elements; `chosen` is called with the
+ * keys of a mark that is pinned.
+ * @param {HTMLElement} host @param {Drawing} drawing
+ * @param {{theme?: Theme, styled?: boolean, chosen?: (keys: string[]) => void}} [options] @returns {() => void} ends it
  */
 export function draw(host, { view, layouts }, options = {}) {
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const frame = document.createElement("figure");
   frame.className = "gf-view";
   const style = document.createElement("style");
-  style.textContent = STYLE;
+  if (!options.styled) style.textContent = STYLE;
   const scroll = document.createElement("div"), tip = document.createElement("div"), spoken = document.createElement("p");
   const bar = document.createElement("div"), twin = document.createElement("details"), help = document.createElement("p");
   scroll.className = "gf-scroll";
@@ -383,7 +386,8 @@ export function draw(host, { view, layouts }, options = {}) {
   help.id = `gf-help${++count}`;
   help.textContent = KEYS;
   bar.className = "gf-bar";
-  frame.append(style, scroll, tip, spoken, help, bar, twin);
+  if (!options.styled) frame.append(style);
+  frame.append(scroll, tip, spoken, help, bar, twin);
   host.replaceChildren(frame);
 
   let pinned = -1, current = -1;
@@ -499,6 +503,7 @@ export function draw(host, { view, layouts }, options = {}) {
     current = -2;
     point(mark);
     frame.dataset.pinned = String(pinned >= 0);
+    if (pinned >= 0) options.chosen?.(marks[mark].keys ?? []);
   }
 
   /** The nearest mark with a description, in a direction. @param {number} dx @param {number} dy */

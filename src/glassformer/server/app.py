@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -37,6 +37,9 @@ from glassformer.server.state import ClientGone, State
 from glassformer.tasks.load import load
 from glassformer.tasks.model import Model
 
+if TYPE_CHECKING:
+    from glassformer.server.studio import Studio
+
 ROUTERS = (models, tokens, completions, chat, responses, embeddings, tracing, tasks, files, fine_tuning)
 # What every route may answer beside its result.
 STATUSES = {
@@ -63,14 +66,18 @@ def make_app(
     *,
     log: Log = lambda about: None,
     load: Load = LOAD,
+    studio: "Studio | None" = None,
 ) -> FastAPI:
-    """An application that serves models by their names; `load` loads what jobs make."""
+    """An application that serves models by their names; `load` loads what jobs make; a studio has pages."""
     state = State(settings, Library(dict(models), settings))
+    mounted = None if studio is None else studio.mount(state)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await state.library.start()
         await _start_jobs(state, load)
+        if mounted is not None:
+            mounted.start()
         yield
         if state.jobs is not None:
             await asyncio.to_thread(state.jobs.close, settings.grace)
@@ -85,6 +92,8 @@ def make_app(
         redirect_slashes=False,
     )
     app.state.server = state
+    if mounted is not None:
+        app.include_router(mounted.routes)  # first: its page is at `/`
     for module in ROUTERS:
         app.include_router(module.router(state))
     app.add_exception_handler(ApiError, _failed)

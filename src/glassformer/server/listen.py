@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from fastapi import FastAPI
@@ -17,6 +17,9 @@ from glassformer.server.app import Load, Log, make_app
 from glassformer.server.protocol import config_of
 from glassformer.server.settings import Settings
 from glassformer.tasks.model import Model
+
+if TYPE_CHECKING:
+    from glassformer.server.studio import Studio
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -54,10 +57,16 @@ class Server(uvicorn.Server):
 
 
 def run(
-    settings: Settings, models: Mapping[str, Model], *, listening: socket.socket, log: Log, load: Load
+    settings: Settings,
+    models: Mapping[str, Model],
+    *,
+    listening: socket.socket,
+    log: Log,
+    load: Load = LOAD,
+    studio: "Studio | None" = None,
 ) -> None:
     """Serve until a signal; `load` loads what jobs make."""
-    app = make_app(settings, models, log=log, load=load)
+    app = make_app(settings, models, log=log, load=load, studio=studio)
     server: Any = Server(app, settings)
     before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
     try:

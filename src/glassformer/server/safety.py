@@ -60,6 +60,7 @@ class Safety:
         self.app, self.settings, self.done, self.is_stopping = app, settings, done, is_stopping
         self.hosts, self.origins = settings.hosts(), settings.origins()
         self.key = None if settings.key is None else _digest(settings.key)
+        self.session = None if settings.session is None else _digest(settings.session)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request and hand it on."""
@@ -75,7 +76,7 @@ class Safety:
         headers = scope["headers"]
         self._check_host(_values(headers, b"host"))
         self._check_origin(scope["method"], headers)
-        if scope["path"] not in PUBLIC:
+        if scope["path"] not in PUBLIC and scope["path"] not in self.settings.public:
             self._check_key(headers)
 
     def _check_host(self, hosts: list[str]) -> None:
@@ -104,6 +105,9 @@ class Safety:
             scheme, _, token = value.partition(" ")
             given.append(token.strip() if scheme.lower() == "bearer" else "")
         right = [hmac.compare_digest(_digest(key), self.key) for key in given]
+        if self.session is not None:
+            cookies = _cookies(headers, self.settings.cookie)
+            right += [hmac.compare_digest(_digest(cookie), self.session) for cookie in cookies]
         if not right or not all(right):
             message = "the API key is missing or wrong; send it as `Authorization: Bearer KEY`"
             headers_sent = {"WWW-Authenticate": "Bearer", "x-should-retry": "false"}
@@ -311,6 +315,13 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 def _values(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> list[str]:
     return [value.decode("latin-1").strip() for key, value in headers if key == name]
+
+
+def _cookies(headers: Iterable[tuple[bytes, bytes]], name: str) -> list[str]:
+    """The values of a cookie, however often it was sent."""
+    sent = ";".join(_values(headers, b"cookie")).split(";")
+    pairs = [pair.strip().partition("=") for pair in sent]
+    return [value for key, _, value in pairs if key == name]
 
 
 def _digest(key: str) -> bytes:

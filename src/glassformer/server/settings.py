@@ -15,6 +15,8 @@ class Settings:
     port: int = 8000
     key: str | None = None
     allow_hosts: tuple[str, ...] = ()  # NAME or NAME:PORT, as a browser or a proxy sends it
+    session: str | None = None  # what the studio's cookie holds, which is as good as the key
+    public: frozenset[str] = frozenset()  # paths that need no key
     slots: int = 8
     queue: int = 64
     queue_tokens: int = 65_536  # of texts that wait: those of their prompts, and those that may follow
@@ -35,6 +37,11 @@ class Settings:
     patience: float = 60.0  # seconds until its first token
     ping: float = 15.0  # seconds without an event, after which a stream says that it is alive
     grace: float = 30.0  # seconds that running requests have when the server is told to stop
+
+    @property
+    def cookie(self) -> str:
+        """The name of the studio's cookie: browsers send those of one port to the others of a host, too."""
+        return f"glass_studio_{self.port}"
 
     def hosts(self) -> frozenset[str]:
         """The values of the header Host that are answered, in lower case."""

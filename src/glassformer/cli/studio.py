@@ -1,0 +1,69 @@
+"""glass studio"""
+
+import json
+import sys
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+from glassformer.cli import flags
+from glassformer.cli.flags import DEFAULT_MODEL, MODEL, Loading, option, switch
+from glassformer.cli.printing import log, out
+from glassformer.errors import InputError
+
+PORT = 8765
+MODELS = f"{MODEL} May be given several times; the page begins with the first. [{DEFAULT_MODEL}]"
+
+
+@flags.verb
+@option("-m", "--model", "models", multiple=True, help=MODELS)
+@option("--port", default=PORT, help="The port to listen on; 0 takes a free one.")
+@switch("--no-open", help="Only print the address; do not open a browser.")
+@switch("--json", "as_json", help="Print the address as JSON.")
+@flags.loading(flags.engine, flags.quantize, flags.device, flags.dtype, flags.revision, flags.offline)
+def studio(loading: Loading, models: tuple[str, ...], *, port: int, no_open: bool, as_json: bool) -> None:
+    """Write with a model and look inside while you write, on a page of this machine.
+
+    \b
+    glass studio                     the storyteller, in your browser
+    glass studio -m gpt2             another model
+    glass studio --no-open           print the address, open it yourself
+
+    The page is for this machine alone: the address holds a token that is new with every start. Ctrl-C ends
+    it.
+    """
+    if not 0 <= port <= 65535:
+        raise InputError(f"--port must be from 0 to 65535, not {port}")
+    try:
+        from glassformer.server.listen import bind, run
+        from glassformer.server.studio import Studio
+    except ModuleNotFoundError as error:
+        raise InputError(f'{error.name} is missing: pip install "glassformer[serve]"') from None
+
+    named = _named(models or (DEFAULT_MODEL,))
+    page = Studio(lambda id: loading.load(named.get(id, id)), first=tuple(named))
+    with bind("127.0.0.1", port) as listening:
+        settings = page.settings(port=listening.getsockname()[1])
+        url = f"http://127.0.0.1:{settings.port}/#token={page.door.token}"
+        out(json.dumps({"url": url}) if as_json else f"The studio is at {url}")
+        sys.stdout.flush()
+        if not no_open:  # the socket listens already: the browser waits until the server answers
+            webbrowser.open(url)
+        run(settings, {}, listening=listening, log=_problem, studio=page)
+
+
+def _named(models: tuple[str, ...]) -> dict[str, str]:
+    """What the page calls each model -> what was typed: of a folder, its own name, which says enough."""
+    found: dict[str, str] = {}
+    for typed in models:
+        id = Path(typed).resolve().name if Path(typed).is_dir() else typed
+        if id in found:
+            raise InputError(f"--model: there are two models of the name {id!r}")
+        found[id] = typed
+    return found
+
+
+def _problem(about: dict[str, Any]) -> None:
+    """A line for every request that failed on the server's side; the others would only be noise."""
+    if about["status"] >= 500 and about["status"] != 503:
+        log(f"{about['method']} {about['path']!r} {about['status']} {about.get('error', '')}")

@@ -1,0 +1,92 @@
+/** The server: every call goes to this page's own origin. */
+
+export interface Reading {
+  model: string;
+  engine: string;
+  context: number | null;
+  vocab: number;
+  ids: number[];
+  texts: string[];
+  ends: number[];
+  logprobs: (number | null)[];
+  ranks: (number | null)[];
+  entropies: number[];
+  tops: [number, number][][];
+  names: Record<string, string>;
+}
+
+export interface Status {
+  name: string;
+  can: string[];
+  stage: "waiting" | "loading" | "preparing" | "ready" | "failed";
+  error: string;
+  seconds: number;
+}
+
+export interface Listing {
+  models: { name: string; where: string; size: number; revision: string }[];
+  pullable: { name: string; size: number }[];
+  statuses: Status[];
+  first: string[];
+}
+
+export interface Picture {
+  view: Record<string, any>;
+  layouts: any[];
+  drawings: string[];
+  code: Record<string, string>;
+  texts: Record<string, string>;
+}
+
+/** What went wrong, in a sentence for people. */
+export class Problem extends Error {
+  constructor(
+    message: string,
+    readonly status: number,
+    readonly code: string | null = null,
+  ) {
+    super(message);
+  }
+}
+
+export const GONE = "The studio's server does not answer. Is `glass studio` still running?";
+
+async function call(path: string, how: RequestInit): Promise<Response> {
+  let answer: Response;
+  try {
+    answer = await fetch(path, { ...how, credentials: "same-origin" });
+  } catch (error) {
+    if ((error as Error).name === "AbortError") throw error;
+    throw new Problem(GONE, 0, "gone");
+  }
+  if (answer.ok) return answer;
+  const told = await answer.json().catch(() => null);
+  throw new Problem(told?.error?.message ?? `The server answered ${answer.status}.`, answer.status, told?.error?.code ?? null);
+}
+
+export const get = async <T>(path: string, signal?: AbortSignal): Promise<T> => (await call(path, { signal })).json();
+
+export function send(path: string, body: unknown, signal?: AbortSignal): Promise<Response> {
+  const headers = { "content-type": "application/json" };
+  return call(path, { method: "POST", headers, body: JSON.stringify(body), signal });
+}
+
+export const post = async <T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> => (await send(path, body, signal)).json();
+
+/** The data of a stream of events, one by one. */
+export async function* events(answer: Response): AsyncGenerator<any> {
+  const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const parts = (rest + value).split("\n\n");
+    rest = parts.pop()!;
+    for (const part of parts) {
+      if (!part.startsWith("data: ") || part === "data: [DONE]") continue;
+      const found = JSON.parse(part.slice(6));
+      if (found.error) throw new Problem(found.error.message, 500, found.error.code);
+      yield found;
+    }
+  }
+}

@@ -1,0 +1,309 @@
+/** What all pages share: the text, the model, the token, layer and head that are looked at; all of it in the address. */
+import { readPlace, writePlace, type Place } from "./place";
+import { events, get, post, Problem, send, type Reading, type Status } from "./api";
+import type { Sampling } from "./numbers";
+import bundled from "../bundled.json";
+
+export const EXAMPLE = "A robot must obey the orders given it";
+const THEME = "glass-theme";
+const PAUSE = 180; // ms after the last key until a text is read
+
+type Theme = "light" | "dark";
+const dark = matchMedia("(prefers-color-scheme: dark)");
+
+class Studio {
+  model = $state("");
+  text = $state(EXAMPLE);
+  view = $state("write");
+  layer = $state(0);
+  head = $state(0);
+  token = $state<number | null>(null);
+  /** Whether layer and head were chosen; else a page may choose those worth a look. */
+  picked = $state(false);
+
+  reading = $state.raw<Reading | null>(null);
+  statuses = $state.raw<Status[]>([]);
+  first = $state("");
+  busy = $state(false);
+  writing = $state(false);
+  problem = $state<Problem | null>(null);
+  locked = $state(false);
+  theme = $state<Theme>(dark.matches ? "dark" : "light");
+  sampling = $state<Sampling>({ temperature: 0.8, topK: 40, topP: 0.95, minP: 0 });
+  length = $state(24);
+
+  /** Ids of the text, when it was put together of tokens: typed, it is the server that finds them. */
+  private ids: number[] | null = null;
+  private reader: AbortController | null = null;
+  private writer: AbortController | null = null;
+  private timer = 0;
+
+  /** Whether the reading is the text's, and not an earlier one's. */
+  fresh = $derived(this.reading !== null && this.reading.model === this.model && joined(this.reading) === this.text);
+  /** The token that is looked at. */
+  at = $derived(Math.min(this.token ?? Infinity, (this.reading?.ids.length ?? 1) - 1));
+  status = $derived(this.statuses.find((one) => one.name === this.model) ?? null);
+  /** Whether the model answers, and whether its insides can be looked at. */
+  loaded = $derived(this.status?.stage === "preparing" || this.status?.stage === "ready");
+
+  /** Whether it does what a page needs; while that is unknown, it may. */
+  can(what: string | null): boolean {
+    return what === null || !this.loaded || this.status!.can.includes(what);
+  }
+
+  // The address
+
+  open(search: string): void {
+    const place = readPlace(search);
+    const before = `${this.model}\n${this.text}`;
+    this.model = place.model || this.first || this.model;
+    this.text = place.text ?? EXAMPLE;
+    this.view = place.view || "write";
+    this.picked = place.layer !== null || place.head !== null;
+    [this.layer, this.head, this.token] = [place.layer ?? 0, place.head ?? 0, place.token];
+    if (`${this.model}\n${this.text}` !== before) {
+      this.ids = null;
+      this.refresh();
+    }
+  }
+
+  private get place(): Place {
+    const { model, text, view, token } = this;
+    const [layer, head] = this.picked ? [this.layer, this.head] : [null, null];
+    return { model, text, view, layer, head, token };
+  }
+
+  link(): string {
+    return location.origin + location.pathname + writePlace(this.place);
+  }
+
+  private save(push = false): void {
+    const address = location.pathname + writePlace(this.place);
+    if (address === location.pathname + location.search) return;
+    if (push) history.pushState(null, "", address);
+    else history.replaceState(null, "", address);
+  }
+
+  go(view: string): void {
+    if (view === this.view) return;
+    this.view = view;
+    this.save(true);
+  }
+
+  select(given: { token?: number | null; layer?: number; head?: number }): void {
+    const last = (this.reading?.ids.length ?? 1) - 1;
+    if (given.token !== undefined) this.token = given.token === null ? null : Math.max(0, Math.min(given.token, last));
+    this.picked ||= given.layer !== undefined || given.head !== undefined;
+    if (given.layer !== undefined) this.layer = Math.max(0, given.layer);
+    if (given.head !== undefined) this.head = Math.max(0, given.head);
+    this.save();
+  }
+
+  // The text
+
+  type(text: string): void {
+    this.text = text;
+    this.ids = null;
+    this.token = null;
+    clearTimeout(this.timer);
+    this.timer = window.setTimeout(() => this.refresh(), PAUSE);
+  }
+
+  /** Set the text token by token: what was chosen is what is read, however its characters would be divided. */
+  put(ids: number[], texts: string[], push = true): void {
+    this.ids = ids;
+    this.text = texts.join("");
+    this.token = null;
+    const known = this.reading;
+    if (known) this.reading = extended(known, ids, texts);
+    this.save(push);
+    this.refresh();
+  }
+
+  /** What a request about the text holds. */
+  about(): { model: string; ids?: number[]; text?: string } {
+    if (this.fresh && this.text !== "") return { model: this.model, ids: this.reading!.ids };
+    return { model: this.model, ...(this.ids ? { ids: this.ids } : { text: this.text }) };
+  }
+
+  async refresh(): Promise<void> {
+    this.reader?.abort();
+    if (!this.loaded || !this.can("generate")) return;
+    const reader = (this.reader = new AbortController());
+    this.busy = true;
+    try {
+      const body = { model: this.model, ...(this.ids ? { ids: this.ids } : { text: this.text }) };
+      const reading = await post<Reading>("/studio/reading", body, reader.signal);
+      this.reading = this.text === "" ? started(reading) : reading;
+      this.problem = null;
+      this.save();
+    } catch (error) {
+      this.fail(error);
+    } finally {
+      if (this.reader === reader) this.busy = false;
+    }
+  }
+
+  // Writing on
+
+  async write(count = this.length): Promise<void> {
+    if (this.writing || !this.loaded) return;
+    if (!this.fresh) await this.refresh();
+    const before = this.reading;
+    if (!before || !this.fresh) return;
+    const writer = (this.writer = new AbortController());
+    this.writing = true;
+    this.token = null;
+    let { ids, texts } = before, logprobs = before.logprobs;
+    let frame = 0;
+    const show = () => {
+      frame = 0;
+      this.ids = ids;
+      this.text = texts.join("");
+      this.reading = { ...extended(before, ids, texts), logprobs };
+    };
+    try {
+      const { temperature, topK, topP, minP } = this.sampling;
+      const how = { temperature, top_k: topK || -1, top_p: topP, min_p: minP, max_tokens: count };
+      const seed = Math.floor(Math.random() * 2 ** 31);
+      const form = { stream: true, return_token_ids: true, logprobs: 0, seed };
+      const answer = await send("/v1/completions", { model: this.model, prompt: before.ids, ...how, ...form }, writer.signal);
+      for await (const { choices: [part] } of events(answer)) {
+        if (!part?.token_ids?.length) continue;
+        const fresh: number[] = part.token_ids;
+        ids = [...ids, ...fresh];
+        texts = [...texts, ...fresh.map((_, n) => (n === fresh.length - 1 ? part.text : ""))];
+        logprobs = [...logprobs, ...fresh.map((_, n) => part.logprobs?.token_logprobs?.[n] ?? null)];
+        frame ||= requestAnimationFrame(show); // one picture a frame, however fast tokens come
+      }
+    } catch (error) {
+      this.fail(error);
+    } finally {
+      cancelAnimationFrame(frame);
+      show();
+      this.writing = false;
+      this.writer = null;
+      this.save(true);
+      this.refresh();
+    }
+  }
+
+  stop(): void {
+    this.writer?.abort();
+  }
+
+  // The server
+
+  fail(error: unknown): void {
+    if ((error as Error).name === "AbortError") return;
+    this.problem = error instanceof Problem ? error : new Problem(String(error), 500);
+    if (this.problem.status === 401) this.locked = true;
+    if (this.problem.code === "gone") this.watch();
+  }
+
+  private watching = false;
+
+  /** Follow the models until none is on its way; after a lost connection, until it is back. */
+  async watch(): Promise<void> {
+    if (this.watching) return;
+    this.watching = true;
+    for (;;) {
+      const before = this.loaded;
+      try {
+        const { statuses } = await get<{ statuses: Status[] }>("/studio/status");
+        this.statuses = statuses;
+        if (this.problem?.code === "gone") this.problem = null;
+      } catch (error) {
+        const problem = error as Problem;
+        this.problem = problem;
+        if (problem.status === 401) {
+          this.locked = true;
+          break;
+        }
+      }
+      if (this.loaded && !(before && this.fresh)) this.refresh();
+      const moving = this.statuses.some((one) => !["ready", "failed"].includes(one.stage));
+      if (!moving && !this.problem) break;
+      await new Promise((done) => setTimeout(done, this.problem ? 2000 : 300));
+    }
+    this.watching = false;
+  }
+
+  /** Look at another model; it is loaded if it is not yet. */
+  async use(name: string): Promise<void> {
+    this.model = name;
+    this.ids = null;
+    this.token = null;
+    this.save(true);
+    try {
+      await post("/studio/models/load", { name });
+    } catch (error) {
+      this.fail(error);
+      return;
+    }
+    this.problem = null;
+    await this.watch();
+  }
+
+  /** Light or dark, as chosen here; else as the system has it. */
+  toggleTheme(): void {
+    this.theme = this.theme === "dark" ? "light" : "dark";
+    localStorage.setItem(THEME, this.theme);
+  }
+
+  async start(): Promise<void> {
+    const chosen = localStorage.getItem(THEME);
+    if (chosen === "light" || chosen === "dark") this.theme = chosen;
+    else dark.addEventListener("change", () => (this.theme = dark.matches ? "dark" : "light"));
+    addEventListener("popstate", () => this.open(location.search));
+    this.model = bundled.model;
+    this.reading = bundled as unknown as Reading;
+    this.open(location.search);
+    try {
+      const token = new URLSearchParams(location.hash.slice(1)).get("token");
+      if (token) {
+        await send("/studio/session", { token });
+        history.replaceState(null, "", location.pathname + location.search); // the token leaves the address
+      }
+      const { first } = await get<{ first: string[] }>("/studio/models");
+      this.first = first[0];
+      if (!readPlace(location.search).model) this.model = this.first;
+      const known = this.model !== this.first;
+      this.watch();
+      if (known) await this.use(this.model);
+    } catch (error) {
+      this.fail(error);
+    }
+  }
+}
+
+const joined = (reading: Reading): string => reading.texts.join("");
+
+/** The reading of an empty text: what begins a document is not shown as part of it. */
+const started = (reading: Reading): Reading => ({ ...reading, texts: reading.texts.map(() => ""), ends: reading.ends.map(() => 0) });
+
+/** What is known of a text from that of another with the same beginning, until the server has read it. */
+function extended(known: Reading, ids: number[], texts: string[]): Reading {
+  let same = 0;
+  while (same < ids.length && known.ids[same] === ids[same]) same++;
+  const names = { ...known.names };
+  ids.forEach((id, at) => (names[id] ??= texts[at]));
+  let end = 0;
+  const logprobs = ids.map((id, at) => {
+    if (at < same) return known.logprobs[at];
+    return at === same && same > 0 ? (known.tops[same - 1]?.find(([one]) => one === id)?.[1] ?? null) : null;
+  });
+  return {
+    ...known,
+    ids,
+    texts,
+    names,
+    logprobs,
+    ends: texts.map((text) => (end += text.length)),
+    ranks: ids.map((_, at) => (at < same ? known.ranks[at] : null)),
+    entropies: known.entropies.slice(0, same),
+    tops: known.tops.slice(0, same),
+  };
+}
+
+export const studio = new Studio();
