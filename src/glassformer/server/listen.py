@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from glassformer.errors import InputError
-from glassformer.server.app import Load, Log, make_app
+from glassformer.server.app import LOAD, Load, Log, make_app
 from glassformer.server.protocol import config_of
 from glassformer.server.settings import Settings
 from glassformer.tasks.model import Model
