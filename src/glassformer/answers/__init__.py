@@ -26,6 +26,7 @@ LACKS = {
     "recurrent": "has no recurrent state",
     "draws": "draws no pictures",
     "labels": "labels no texts",
+    "composes": "writes no music",
     "extracts": "does not answer at the end of a text",
     "layers": "has no stack of layers with a residual stream",
     "neurons": "has no neurons of feed-forward layers",

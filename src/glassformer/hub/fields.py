@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -49,3 +50,16 @@ def make_config(config: type[Any], values: Mapping[str, Any], *, path: Path) -> 
         return config(**values)
     except InputError as error:
         raise CheckpointError(f"{path}: {error}") from None
+
+
+def read_fields(config: type[Any], theirs: Mapping[str, Any], *, path: Path) -> Any:
+    """A configuration of ours from a `config.json` of our own form: its keys are the fields."""
+    values = {}
+    for one in fields(config):
+        value = theirs.get(one.name)
+        if type(value) is not type(one.default):
+            wanted = type(one.default).__name__
+            shown = "missing" if value is None else f"{str(value)[:40]!r}, which is no {wanted}"
+            raise CheckpointError(f"{path}: {one.name} is {shown}")
+        values[one.name] = value
+    return make_config(config, values, path=path)

@@ -1,12 +1,11 @@
 """Recurrent sequence-to-sequence models in files. No other library has them: the form is our own."""
 
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from glassformer.errors import CheckpointError
 from glassformer.hub.families import Family
-from glassformer.hub.fields import make_config
+from glassformer.hub.fields import read_fields
 from glassformer.hub.mapping import Names
 from glassformer.hub.marian import token_ids
 from glassformer.models.seq2seq import Config, Seq2Seq
@@ -22,18 +21,7 @@ OURS += ["tokens.weight", "source_tokens.weight", "decoder.attn.weight"]
 
 def read_config(theirs: dict[str, Any], path: Path) -> Config:
     """Our Config from a `config.json`: its keys are the fields."""
-    values = {}
-    for one in fields(Config):
-        value = theirs.get(one.name)
-        if type(value) is not type(one.default):
-            shown = (
-                "missing"
-                if value is None
-                else f"{str(value)[:40]!r}, which is no {type(one.default).__name__}"
-            )
-            raise CheckpointError(f"{path}: {one.name} is {shown}")
-        values[one.name] = value
-    config: Config = make_config(Config, values, path=path)
+    config: Config = read_fields(Config, theirs, path=path)
     return config
 
 
