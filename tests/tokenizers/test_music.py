@@ -10,7 +10,7 @@ import pytest
 
 from glassformer.errors import CheckpointError, InputError
 from glassformer.hub.vocabulary import load_tokenizer
-from glassformer.tokenizers.music import Chorale, Grid, Performance, music_tokenizer, to_grid
+from glassformer.tokenizers.music import Chorale, Grid, Performance, Plan, music_tokenizer, to_grid
 from glassformer.tokenizers.score import Note, Score, name_of
 
 DATA = Path(os.environ.get("GLASSFORMER_DATA", "no data"))
@@ -101,7 +101,7 @@ def test_a_grid_comes_back(ahead: int) -> None:
     assert len(ids) == 16 + ahead
     assert events.grid(ids) == GRID
     assert events.encode(events.decode(ids)) == ids
-    melody = [step[0] for step in GRID]
+    melody = Plan({(0, at): step[0] for at, step in enumerate(GRID)}, len(GRID))
     for number, id in enumerate([*ids, events.end]):
         assert id in events.allowed(ids[:number])
         given = events.allowed(ids[:number], melody)

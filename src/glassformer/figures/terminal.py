@@ -11,7 +11,7 @@ from rich.style import Style
 from rich.text import Text
 
 from glassformer.figures import color
-from glassformer.figures.labels import axis_titles, cells, cut, quantity, readable, ten, wrap
+from glassformer.figures.labels import axis_titles, cells, cut, pitch_name, quantity, readable, ten, wrap
 from glassformer.figures.marks import Spec
 from glassformer.figures.packing import Array, Rows, numbers, unpacked
 from glassformer.figures.strips import is_filled
@@ -476,6 +476,32 @@ def _middle(text: str, room: int) -> str:
     return " " * left + shown + " " * (room - cells(shown) - left)
 
 
+def roll(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
+    """A line a pitch, a column some time; a note begins with a full block. Arcs are for pictures alone."""
+    notes = view["notes"]
+    if not notes:
+        return
+    columns = max(8, width - 5)
+    end = max(note[1] for note in notes) or 1.0
+    places = {pitch: [" "] * columns for pitch in sorted({int(note[2]) for note in notes}, reverse=True)}
+    for start, stop, pitch, _ in notes:
+        first = min(columns - 1, int(columns * start / end))
+        last = min(columns, max(first + 1, round(columns * stop / end)))
+        places[int(pitch)][first:last] = ["█", *"▬" * (last - first - 1)]
+    for pitch, line in places.items():
+        yield Text(f"{pitch_name(pitch):<4} {''.join(line)}".rstrip())
+    yield Text(f"{'':<5}0 s {f'{end:.1f} s':>{columns - 4}}", style="dim")
+
+
+def slots(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
+    """An event a line: its name, and its place among all slots."""
+    total = max(1, sum(count for _, count in view["groups"]))
+    room = max(8, width - 22)
+    for name, slot in zip(view["names"], view["columns"], strict=True):
+        place = min(room - 1, int(room * slot / total))
+        yield Text(f"{cut(name, 20):<20}  {'·' * place}█{'·' * (room - place - 1)}")
+
+
 def panels(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     """One below the other; many little ones are for pictures alone."""
     for one in view["panels"]:
@@ -503,5 +529,7 @@ KINDS: dict[str, Drawing] = {
     "boxes": boxes,
     "tree": tree,
     "unrolled": unrolled,
+    "roll": roll,
+    "slots": slots,
     "panels": panels,
 }

@@ -12,7 +12,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 from glassformer.errors import InputError
@@ -30,6 +30,13 @@ class Heard(NamedTuple):
 
     score: Score
     owners: list[int]
+
+
+class Plan(NamedTuple):
+    """What is fixed of a chorale before it is written: pitches by voice and step, and how long it is."""
+
+    cells: Mapping[tuple[int, int], int]
+    length: int | None = None  # steps; None: its melody decides
 
 
 class Music:
@@ -103,7 +110,11 @@ class Music:
         """The score of ids; what makes no sense as music is passed over."""
         raise NotImplementedError
 
-    def allowed(self, before: Sequence[int]) -> Sequence[int] | None:
+    def seconds(self, id: int) -> float:
+        """How long an event lasts before the next one."""
+        raise NotImplementedError
+
+    def allowed(self, before: Sequence[int], plan: Plan | None = None) -> Sequence[int] | None:
         """The ids that may follow the events so far; None where all may."""
         return None
 
@@ -160,6 +171,12 @@ class Performance(Music):
                 words.append(loudness)
             words.append(f"NOTE_{'ON' if down else 'OFF'}<{pitch}>")
         return [self._ids[word] for word in words]
+
+    def seconds(self, id: int) -> float:
+        """Time passes by shifts alone."""
+        event = EVENT.fullmatch(self._word(id))
+        shifts = event is not None and event[1] == "TIME_SHIFT"
+        return int(event[2]) / 1000 if event is not None and shifts else 0.0
 
     def hear(self, ids: Sequence[int]) -> Heard:
         """Keys that nobody lifts sound until the last event, a grid step at least."""
@@ -307,24 +324,30 @@ class Chorale(Music):
             owners.append(cells.get((voice, step), -1))
         return _in_order(notes, owners, quarter=ANDANTE)
 
-    def allowed(self, before: Sequence[int], melody: Sequence[int] | None = None) -> Sequence[int]:
+    def seconds(self, id: int) -> float:
+        """A step ends with its bass."""
+        is_bass = 3 * RANGE <= id < 4 * RANGE
+        return ANDANTE / PER_QUARTER if is_bass else 0.0
+
+    def allowed(self, before: Sequence[int], plan: Plan | None = None) -> Sequence[int]:
         """The ids that may follow: those of the voice whose turn it is, and the end where a piece may end.
 
-        With a `melody`, pitches of the soprano, its turn leaves no choice.
+        Where the plan has a pitch, it leaves no choice.
         """
+        plan = plan or Plan({})
         voice, step = self.place(len(before))
+        if (voice, step) in plan.cells:
+            return [self.id_of(voice, plan.cells[voice, step])]
         if voice:
             return range(voice * RANGE, (voice + 1) * RANGE)
-        length = self._melody_length(before) if melody is None else len(melody)
-        turn = step - self.ahead  # of the other voices
+
+        length = self._melody_length(before) if plan.length is None else plan.length
         if length is None:  # the melody goes on, or ends here; without a look ahead, all ends with it
             ends = [self._ids[OVER] if self.ahead else self.end] if step else []
             return [*range(RANGE), *ends]
-        if turn >= length:
+        if step - self.ahead >= length:  # it is the other voices' turn no more
             return [self.end]
-        if step >= length:
-            return [self._ids[OVER]]
-        return range(RANGE) if melody is None else [self.id_of(0, melody[step])]
+        return [self._ids[OVER]] if step >= length else range(RANGE)
 
     def _melody_length(self, before: Sequence[int]) -> int | None:
         """The steps of a melody that has ended; None while it goes on."""
