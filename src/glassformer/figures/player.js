@@ -104,6 +104,6 @@ for (const [number, name] of (series ?? []).entries()) {
   const one = document.createElement("span"), box = document.createElement("i");
   box.style.background = palettes[dark() ? "dark" : "light"][`s${number % 8}`];
   one.append(box, name);
-  names.append(one);
+  names.append(one, " ");
 }
 paint();

@@ -195,11 +195,13 @@ class Composer(LanguageModel):
         """How events are chosen: as is said, as the model's makers recommend, or as usual."""
         seed = int.from_bytes(os.urandom(4)) if given.get("seed") is None else given["seed"]
         most = min(1_000_000, int(DENSEST * max(seconds, SECONDS)) + 4096)
+        several = next(
+            (name for name in ("num_beams", "num_return_sequences") if given.get(name, 1) != 1), ""
+        )
+        if several:
+            raise InputError(f"{several}: music is drawn event by event, one piece at a time")
         usual = USUAL | self.settings | {"max_new_tokens": most}
-        chosen = check_options(usual | given | {"seed": seed})
-        if chosen.num_beams > 1 or chosen.num_return_sequences > 1:
-            raise InputError("music is drawn event by event: num_beams and num_return_sequences must be 1")
-        return chosen
+        return check_options(usual | given | {"seed": seed})
 
     def _order(self, prime: Source | None, melody: Source | None) -> "Order":
         """What is given, and what is fixed."""
