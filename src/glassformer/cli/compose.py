@@ -133,9 +133,8 @@ def _composed(model: Any, prime: Path | None, melody: Path | None, options: dict
             **options,
         )
     if piece.tokens:
-        log(
-            f"{piece.seconds - piece.given:.1f} seconds of music in {piece.took:.1f} seconds, seed {piece.seed}"
-        )
+        new = piece.seconds - piece.given
+        log(f"{new:.1f} seconds of music in {piece.took:.1f} seconds, seed {piece.seed}")
     return piece
 
 

@@ -1,8 +1,7 @@
-"""A piano roll: notes as bars over time, the higher the higher up; and arcs from one note to others."""
+"""A piano roll: notes as bars over time, high pitches above low ones; and arcs from one note to others."""
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from glassformer.figures import color
 from glassformer.figures.labels import pitch_name, quantity
@@ -14,7 +13,6 @@ LONGEST = 130.0  # and how long at most
 ROW, ARCED = 6.0, 70.0  # height of a pitch; room for arcs above
 THIN, THICK, APART = 0.8, 5.0, 2.5  # arcs of no weight and of the most; how far those of two heads are apart
 HIGHER = 5.0  # and how much higher each
-SLOT, COLUMN = 1.0, 12.0  # height of a slot, and width of a column of them
 
 
 @dataclass(frozen=True)
@@ -78,13 +76,14 @@ def _system(sheet: Sheet, staff: Staff, system: int, end: float) -> None:
     start = system * staff.system
     left, right = staff.x(start, system), staff.x(end, system)
     for pitch in range(staff.low, staff.high + 1):
-        y = staff.y(pitch, system)
-        if pitch % 12 == 0:
-            sheet.line([[left, y + ROW], [right, y + ROW]], "line")
-            sheet.note(LEFT - 4, y + ROW, text=pitch_name(pitch), anchor="end")
+        if pitch % 12:
+            continue
+        below = staff.y(pitch, system) + ROW
+        sheet.line([[left, below], [right, below]], "line")
+        sheet.note(LEFT - 4, below, text=pitch_name(pitch), anchor="end")
     bottom = staff.y(staff.low, system) + ROW
     sheet.line([[left, bottom], [right, bottom]], "soft")
-    step = next((one for one in (1, 2, 5, 10, 30, 60, 300) if one * staff.second >= 34), 600)
+    step = _step(staff)
     time = math.ceil(start / step) * step
     while time <= end + 1e-9:
         x = staff.x(time, system)
@@ -93,53 +92,86 @@ def _system(sheet: Sheet, staff: Staff, system: int, end: float) -> None:
         time += step
 
 
+def _step(staff: Staff) -> float:
+    """Seconds between two times that are written, so that their texts have room."""
+    for step in (1, 2, 5, 10, 30, 60, 300):
+        if step * staff.second >= 34:
+            return step
+    return 600
+
+
 def _note(sheet: Sheet, view: Spec, staff: Staff, *, number: int, note: list[float]) -> None:
     """One bar, in two parts where a system ends in between."""
-    start, end, pitch, voice = note[0], note[1], int(note[2]), int(note[3])
-    values = view.get("values")
-    value = None if values is None else values[number]
-    fill: color.Color = color.series(voice)
-    if values is not None:
-        fill = "line" if value is None else shade(view["scale"], value)
-    elif start < view.get("given", 0.0) - 1e-9:
-        fill = "soft"
-    chosen = view.get("chosen") == number
-    tip = f"{number} {pitch_name(pitch)}, {start:.2f} to {end:.2f} s"
-    if value is not None:
-        tip += f": {quantity(value, view.get('unit'))}"
-    more: Spec = {"fill": "ink" if chosen else fill, "tip": tip, "keys": [f"t{number}"]}
-    if values is not None:
+    start, end = note[:2]
+    pitch = int(note[2])
+    more: Spec = {
+        "fill": _fill(view, number, note),
+        "tip": _tip(view, number, note),
+        "keys": [f"t{number}"],
+    }
+    if "values" in view:
         more["stroke"] = "soft"
+
     first = int(start / staff.system + 1e-9)
-    last = max(first, math.ceil(end / staff.system - 1e-9) - 1)
-    for system in range(first, last + 1):
-        left = staff.x(max(start, system * staff.system), system)
-        right = staff.x(min(end, (system + 1) * staff.system), system)
-        sheet.rect(left, staff.y(pitch, system) + 0.5, size=(max(1.5, right - left - 0.8), ROW - 1), **more)
+    last = math.ceil(end / staff.system - 1e-9) - 1
+    for system in range(first, max(first, last) + 1):
+        begins = max(start, system * staff.system)
+        ends = min(end, (system + 1) * staff.system)
+        left, right = staff.x(begins, system), staff.x(ends, system)
+        top = staff.y(pitch, system) + 0.5
+        long = max(1.5, right - left - 0.8)
+        sheet.rect(left, top, size=(long, ROW - 1), **more)
+
+
+def _fill(view: Spec, number: int, note: list[float]) -> color.Color:
+    """The color of a note: of its value where notes have values, else of its voice."""
+    if view.get("chosen") == number:
+        return "ink"
+    if "values" in view:
+        value = view["values"][number]
+        return "line" if value is None else shade(view["scale"], value)
+    is_given = note[0] < view.get("given", 0.0) - 1e-9
+    return "soft" if is_given else color.series(int(note[3]))
+
+
+def _tip(view: Spec, number: int, note: list[float]) -> str:
+    """What a note is, in words."""
+    start, end = note[:2]
+    tip = f"{number} {pitch_name(int(note[2]))}, {start:.2f} to {end:.2f} s"
+    value = view["values"][number] if "values" in view else None
+    if value is None:
+        return tip
+    return f"{tip}: {quantity(value, view.get('unit'))}"
 
 
 def _arc(sheet: Sheet, view: Spec, staff: Staff, *, arc: list[float], most: float) -> None:
     """From a note to one that it attends to: the color is the head's, the width is the weight."""
-    source, target, head, weight = int(arc[0]), int(arc[1]), int(arc[2]), arc[3]
-    ends = []
-    for number in (source, target):
-        start, end, pitch, _ = view["notes"][number]
-        middle = (start + min(end, start + 0.3)) / 2
-        aside = APART * (head - (len(view["series"]) - 1) / 2)  # arcs of two heads are not one
-        ends.append((staff.x(middle, 0) + aside, staff.y(int(pitch), 0)))
-    (x, y), (other, higher) = ends
-    lift = 14 + abs(x - other) * 0.3 + HIGHER * head
-    lift = min(lift, ARCED, min(y, higher) * 1.3)  # a curve reaches three quarters of the way to its handles
-    tip = f"{view['series'][head]}: note {source} → note {target}, {quantity(weight, view.get('unit'))}"
+    source, target, head = map(int, arc[:3])
+    weight = arc[3]
+    aside = APART * (head - (len(view["series"]) - 1) / 2)  # arcs of two heads are not one
+    from_x, from_y = _head_of(view["notes"][source], staff)
+    to_x, to_y = _head_of(view["notes"][target], staff)
+
+    lift = 14 + abs(from_x - to_x) * 0.3 + HIGHER * head
+    room = min(from_y, to_y) * 1.3  # a curve reaches three quarters of the way to its handles
+    name = view["series"][head]
+    share = quantity(weight, view.get("unit"))
     sheet.arc(
-        ends[0],
-        ends[1],
-        lift=lift,
+        (from_x + aside, from_y),
+        (to_x + aside, to_y),
+        lift=min(lift, ARCED, room),
         stroke=color.series(head),
         width=THIN + (THICK - THIN) * weight / (most or 1.0),
-        tip=tip,
+        tip=f"{name}: note {source} → note {target}, {share}",
         keys=[f"t{source}", f"t{target}"],
     )
+
+
+def _head_of(note: list[float], staff: Staff) -> tuple[float, float]:
+    """Where arcs meet a note: above its beginning."""
+    start, end = note[:2]
+    middle = (start + min(end, start + 0.3)) / 2
+    return staff.x(middle, 0), staff.y(int(note[2]), 0)
 
 
 def _names(sheet: Sheet, names: list[str], room: float) -> None:
@@ -152,40 +184,3 @@ def _names(sheet: Sheet, names: list[str], room: float) -> None:
         sheet.rect(x, y, size=(10, 10), fill=color.series(number))
         sheet.note(x + 14, y + 9, text=name)
         x += wide + 12
-
-
-def slots(view: Spec, room: float) -> Sheet:
-    """Events as one-hot columns: each is all slots of the vocabulary, of which one is filled."""
-    sheet, groups = Sheet(), view["groups"]
-    left = max((width_of(name, SMALL) for name, _ in groups), default=0.0) + 10
-    tall = sum(count for _, count in groups) * SLOT
-    shown = view["columns"][: max(1, int((room - left) / COLUMN))]
-    y = 0.0
-    for number, (name, count) in enumerate(groups):
-        high = count * SLOT
-        if high >= SMALL:
-            sheet.note(left - 6, y + high / 2 + 4, text=name, anchor="end", fill=color.series(number))
-        for at in range(len(shown)):
-            sheet.rect(left + at * COLUMN, y, size=(COLUMN - 3, high), stroke="line")
-        y += high
-    for at, slot in enumerate(shown):
-        x, name = left + at * COLUMN, view["names"][at]
-        group = _group_of(slot, groups)
-        where = max(0.0, slot * SLOT - 1)
-        tip = f"{at} {name}: slot {slot}"
-        sheet.rect(x, where, size=(COLUMN - 3, 3), fill=color.series(group), tip=tip, keys=[f"t{at}"])
-        deep = tall + 6 + width_of(name, SMALL)
-        sheet.text(x + 7, deep, text=name, size=SMALL, turn=True, fill="soft", mono=True)
-        sheet.reach(x + COLUMN, deep + 2)
-    if len(shown) < len(view["columns"]):
-        sheet.note(left, sheet.height + 12, text=f"the first {len(shown)} of {len(view['columns'])} columns")
-    return sheet
-
-
-def _group_of(slot: int, groups: list[list[Any]]) -> int:
-    """The group that a slot is in."""
-    for number, (_, count) in enumerate(groups):
-        if slot < count:
-            return number
-        slot -= count
-    return len(groups)
