@@ -134,7 +134,7 @@ def _composed(model: Any, prime: Path | None, melody: Path | None, options: dict
         )
     if piece.tokens:
         new = piece.seconds - piece.given
-        log(f"{new:.1f} seconds of music in {piece.took:.1f} seconds, seed {piece.seed}")
+        log(f"… {new:.1f} seconds of music in {piece.took:.1f} seconds, seed {piece.seed}")
     return piece
 
 
