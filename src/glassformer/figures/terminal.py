@@ -486,11 +486,16 @@ def roll(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     places = {pitch: [" "] * columns for pitch in sorted({int(note[2]) for note in notes}, reverse=True)}
     for start, stop, pitch, _ in notes:
         first = min(columns - 1, int(columns * start / end))
-        last = min(columns, max(first + 1, round(columns * stop / end)))
-        places[int(pitch)][first:last] = ["█", *"▬" * (last - first - 1)]
+        last = round(columns * stop / end)
+        last = min(columns, max(first + 1, last))
+        held = "▬" * (last - first - 1)
+        places[int(pitch)][first:last] = ["█", *held]
     for pitch, line in places.items():
-        yield Text(f"{pitch_name(pitch):<4} {''.join(line)}".rstrip())
-    yield Text(f"{'':<5}0 s {f'{end:.1f} s':>{columns - 4}}", style="dim")
+        name = f"{pitch_name(pitch):<4} "
+        drawn = "".join(line)
+        yield Text((name + drawn).rstrip())
+    last_time = f"{end:.1f} s"
+    yield Text(f"     0 s {last_time:>{columns - 4}}", style="dim")
 
 
 def slots(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
@@ -499,7 +504,10 @@ def slots(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     room = max(8, width - 22)
     for name, slot in zip(view["names"], view["columns"], strict=True):
         place = min(room - 1, int(room * slot / total))
-        yield Text(f"{cut(name, 20):<20}  {'·' * place}█{'·' * (room - place - 1)}")
+        before = "·" * place
+        after = "·" * (room - place - 1)
+        shown = cut(name, 20)
+        yield Text(f"{shown:<20}  {before}█{after}")
 
 
 def panels(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
