@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+from composers import small_composer, tune
 from translators import small_translator
 
 from glassformer.answers import QUESTIONS, ask
@@ -32,6 +33,7 @@ def every(lm: LanguageModel, text: str, folder: Path, *, swept: Swept = GIRL_AND
         *_of_model(lm, text, swept),
         *_of_files(folder),
         *_of_translation(lm.name, text),
+        *_of_music(lm.name),
     ]
     by_kind = {one.kind: one for one in found}
     assert set(by_kind) == set(QUESTIONS)
@@ -92,6 +94,14 @@ def _of_files(folder: Path) -> list[Answer]:
         ask("parameters", library.describe("storyteller")),
         ask("curve", [metrics]),
     ]
+
+
+def _of_music(name: str) -> list[Answer]:
+    """Asked of a piece: music has no text, and only its name may be anything."""
+    model = small_composer()
+    model.name = name
+    out = model.harmonize(tune(), seed=5)
+    return [out.roll(), out.events(), out.arcs(9), out.note_saliency(9)]
 
 
 def _of_translation(name: str, text: str) -> list[Answer]:

@@ -25,6 +25,17 @@ def with_gaps() -> list[dict[str, Any]]:
         {"kind": "tree", "nodes": [{"parent": None, "label": "", "value": None, "note": ""}], "scale": scale},
         {"kind": "unrolled", "steps": []},
         {"kind": "unrolled", "steps": [{"input": None, "state": "", "output": None}]},
+        {"kind": "roll", "notes": []},
+        {
+            "kind": "roll",
+            "notes": [[0, 0, 60, 0]],
+            "values": [None],
+            "scale": scale,
+            "arcs": [[0, 0, 0, 1]],
+            "series": [""],
+        },
+        {"kind": "slots", "groups": [], "columns": [], "names": []},
+        {"kind": "slots", "groups": [["a", 1]], "columns": [0, 7], "names": ["", "b"]},
         {"kind": "panels", "panels": []},
         {"kind": "matrix", "rows": ["a"], "columns": ["b"], "values": [[None]], "scale": scale, "void": "–"},
     ]

@@ -1,4 +1,4 @@
-"""The Transformer and the recurrent sequence-to-sequence model once more, in plain NumPy and float64.
+"""The Transformer, the recurrent sequence-to-sequence model and the Music Transformer once more, in NumPy and float64.
 
 An oracle for tests. It shares no code with the package, and it never sees padding: every row of a batch is
 computed alone. Weights are (out, in), under the names of the model's own parameters.
@@ -267,6 +267,60 @@ WHOLE = (
 )  # not met once a step, though inside of a network
 
 
+# The Music Transformer.
+
+
+def music(config: Any, state: Mapping[str, Any], ids: Iterable[int]) -> Sites:
+    """One row: every value on the way. Distances are looked up pair by pair, in the paper's naive form."""
+    weights, ids = Weights(state), list(ids)
+    x = weights["tokens.weight"][ids]
+    if config.positions == "learned":
+        x = x + weights["positions.weight"][: len(ids)]
+    if config.positions == "sinusoids":
+        x = x + np.float32(0.02) * waves(len(ids), config.width, "alternating").astype(np.float32)
+    seen: Sites = {"embed": x}
+    for layer in range(config.layers):
+        name = f"blocks.{layer}"
+        seen[f"{name}.in"] = x
+        x = x + _relative_attention(config, weights, f"{name}.attn", weights.norm(x, f"{name}.norm1"), seen)
+        seen[f"{name}.mid"] = x
+        up = weights.linear(weights.norm(x, f"{name}.norm2"), f"{name}.mlp.up")
+        seen[f"{name}.mlp.neurons"] = (
+            0.5 * up * (1 + np.tanh(math.sqrt(2 / math.pi) * (up + 0.044715 * up**3)))
+        )
+        seen[f"{name}.mlp.out"] = weights.linear(seen[f"{name}.mlp.neurons"], f"{name}.mlp.down")
+        x = seen[f"{name}.out"] = x + seen[f"{name}.mlp.out"]
+    seen["final"] = weights.norm(x, "norm")
+    seen["logits"] = seen["final"] @ weights["tokens.weight" if config.tied else "head.weight"].T
+    return seen
+
+
+def _relative_attention(config: Any, weights: Weights, name: str, x: Array, seen: Sites) -> Array:
+    """Scores q·k, and q·e of the distance where there are distances."""
+    length, width = len(x), config.width // config.heads
+    q, k, v = weights.linear(x, f"{name}.qkv").reshape(length, 3, config.heads, width).transpose(1, 2, 0, 3)
+    seen |= {f"{name}.q": q, f"{name}.k": k, f"{name}.v": v}
+    scores = np.full((config.heads, length, length), -np.inf)
+    added = np.full_like(scores, np.nan)
+    for i in range(length):
+        for j in range(i + 1):
+            for head in range(config.heads):
+                score = float(q[head, i] @ k[head, j])
+                if config.positions == "relative":
+                    table = weights[f"{name}.distances"][head]
+                    near = i - j < len(table)
+                    added[head, i, j] = float(q[head, i] @ table[len(table) - 1 - (i - j)]) if near else 0.0
+                    score += added[head, i, j]
+                scores[head, i, j] = score / math.sqrt(width)
+    if config.positions == "relative":
+        seen[f"{name}.distance"] = added
+    seen[f"{name}.scores"], seen[f"{name}.pattern"] = scores, softmax(scores)
+    seen[f"{name}.mix"] = seen[f"{name}.pattern"] @ v
+    merged = seen[f"{name}.mix"].transpose(1, 0, 2).reshape(length, -1)
+    seen[f"{name}.out"] = weights.linear(merged, f"{name}.proj")
+    return seen[f"{name}.out"]
+
+
 def largest_difference(seen: Mapping[str, Any], right: Sites, row: int) -> dict[str, float]:
     """Of every site, how far a row of a batch is from the same row alone; padding is left out.
 
@@ -283,6 +337,10 @@ def largest_difference(seen: Mapping[str, Any], right: Sites, row: int) -> dict[
         if "back" in site:
             cut[0] = slice(len(mine) - len(value), None)
         mine, finite = mine[tuple(cut)], np.isfinite(value)
+        if site.endswith(".distance"):
+            mine = np.where(
+                finite, mine, np.nan
+            )  # what lies ahead has no distance, and numbers that mean nothing
         if np.array_equal(finite, np.isfinite(mine)):
             scale = max(1.0, float(np.abs(value[finite]).max()))
             found[site] = float(np.abs(mine[finite] - value[finite]).max()) / scale

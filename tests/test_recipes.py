@@ -11,9 +11,13 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+import torch
+from composers import small_composer
 
 import glassformer as gf
+from glassformer.hub.folder import save_folder
 from glassformer.hub.vocabulary import load_tokenizer
+from glassformer.tokenizers.music import Chorale
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 STORY = (
@@ -73,6 +77,77 @@ def test_stories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     vocabulary = load_tokenizer(tmp_path / "one" / "vocabulary")
     assert vocabulary is not None
     assert len(vocabulary) == 270
+
+
+def chorales(data: Path) -> None:
+    """A few pieces in the form of the collection: chords that wander, never below the bass's lowest."""
+    pieces = [
+        [[67 + (at + n) % 5, 62, 57 + at % 3, 45 + (n * at) % 7] for at in range(24 + 4 * n)]
+        for n in range(5)
+    ]
+    (data / "jsb_chorales").mkdir(parents=True)
+    with gzip.open(data / "jsb_chorales" / "jsb-16th-voices.json.gz", "wt") as file:
+        json.dump({"train": pieces[:3], "valid": pieces[3:4], "test": pieces[4:]}, file)
+
+
+def test_chorales(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Both layouts, in every key within the voices' ranges; the measures run, and see copies."""
+    chorales(tmp_path)
+    monkeypatch.syspath_prepend(RECIPES)
+    run("chorales", monkeypatch, tmp_path, tmp_path / "out")
+    for ahead in (0, 16):
+        folder = tmp_path / "out" / f"ahead-{ahead}"
+        lines = {
+            file.stem: [json.loads(line)["text"] for line in file.read_text().splitlines()]
+            for file in folder.glob("*.jsonl")
+        }
+        assert [len(lines[name]) for name in ("train", "valid", "test")] == [3, 1, 1]
+        assert set(lines["train"]) <= set(lines["transposed"])
+        assert (
+            lines["train"][0].split()[:ahead]
+            == [word for word in lines["train"][0].split() if word[0] == "S"][:ahead]
+        )
+    model = small_composer(Chorale(2), context=64)
+    save_folder(tmp_path / "m", model.net, tokenizer=model.events)
+    capsys.readouterr()
+    run("chorale_scores", monkeypatch, tmp_path, tmp_path / "m")
+    cells = capsys.readouterr().out.splitlines()[-1].split(" | ")
+    piece = program("chorales").read_chorales(tmp_path)["test"][0]
+    # By hand, where the piece fits into one window: 4 · 40 + 2 words do not, so of its first 15 steps.
+    scores = program("chorale_scores")
+    found = list(scores.nats(model, piece[:15]))
+    ids = [model.events.end, *Chorale(2).lay(piece[:15])]
+    logits = torch.from_numpy(model.logits(ids[:-1])).log_softmax(-1)
+    right = [-float(logits[at, id]) for at, id in enumerate(ids[1:])]
+    kept = [loss for id, loss in zip(ids[1:], right, strict=True) if model.events.decode([id]) != "S."]
+    assert [loss for _, loss in found] == pytest.approx(kept, abs=1e-4)
+    assert len(list(scores.nats(model, piece))) == 4 * len(piece)
+    assert 1 < float(cells[3]) < 20
+
+
+def test_the_figures_of_a_card() -> None:
+    """Each sees what it counts, and nothing in a piece without it."""
+    sys.path.insert(0, str(RECIPES))
+    card = program("composer_card")
+    sys.path.remove(str(RECIPES))
+    plain = [[72, 67, 64, 48]] * 4 + [[71, 67, 62, 55]] * 4 + [[72, 64, 60, 48]] * 8
+    known = card.Known([plain, [[80, 70, 60, 40], [60, 55, 50, 36]] * 9])
+    found = card.measure(plain, known)
+    assert (found.out_of_range, found.crossings, found.fifths, found.repetition) == (0, 0, 0, 0)
+    assert found.copied == pytest.approx(15 / 4)
+    up = [[pitch + 3 for pitch in step] for step in plain]
+    assert card.measure(up, known).copied == found.copied  # in another key it is the same
+    other = [[74, 65, 62, 50]] * 2 + up[3:9]
+    assert card.measure(other, known).copied == pytest.approx(5 / 4)
+    assert card.parallel([72, 67, 60, 48], [74, 69, 62, 50]) == 5  # three octaves, two fifths
+    assert card.parallel([72, 67, 64, 48], [71, 67, 62, 55]) == 0
+    crossed = [[60, 67, 55, 48], [72, 67, 55, 48]]
+    assert card.measure(crossed, known).crossings == 0.5
+    assert card.measure([[90, 67, 55, 48]] * 2, known).out_of_range == 0.25
+    assert card.measure(plain + plain, known).repetition == 0.5
+    assert card.measure(plain, known).density == pytest.approx((3 + 2 + 3 + 3) / 4 / 4)
 
 
 def test_curve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ Edits = Mapping[str, Edit] | Sequence[tuple[str, Edit]]  # done in their order
 # Where the head or neuron axis of an indexable site sits, counted from the right: (…, H, T, K), (…, H, T, S),
 # (…, T, N). Counted so, a site that was met many times, and has one axis more at the left, needs no rule of
 # its own.
-AXES = {"q": -3, "k": -3, "v": -3, "scores": -3, "pattern": -3, "mix": -3, "neurons": -1}
+AXES = {"q": -3, "k": -3, "v": -3, "scores": -3, "pattern": -3, "mix": -3, "distance": -3, "neurons": -1}
 SUBLAYERS = ("attn", "mlp", "cross")
 
 P = ParamSpec("P")

@@ -24,6 +24,8 @@ from glassformer.data.sources import (
 )
 from glassformer.errors import InputError
 from glassformer.tokenizers import train, train_tokenizer
+from glassformer.tokenizers.midi import write_midi
+from glassformer.tokenizers.score import Note, Score
 
 TEXT = "Fünf Ähren,\r\n  two spaces\tand a tab – 日本語 👍🏽\n\n'tis <|endoftext|> no end\n"
 SHORT = "Ähren, Ähren und Ähren\n"
@@ -459,3 +461,23 @@ def test_the_last_word_of_a_file_stays_in_its_document(tmp_path: Path) -> None:
     put(tmp_path / "a.txt", text)
     put(tmp_path / "b.jsonl", lines({"prompt": "two and ", "completion": "three"}))
     assert list(read_corpus([tmp_path])) == [text, "two and three"]
+
+
+def test_music_is_read_as_words(tmp_path: Path) -> None:
+    """A MIDI file is one document; a folder is of music if it holds more music than text."""
+    events = "SET_VELOCITY<80> NOTE_ON<60> TIME_SHIFT<500> NOTE_OFF<60>"
+    content = write_midi(Score.of([Note(0, 0.5, 60)]))
+    for name in ("a.mid", "deep/b.MIDI"):
+        put(tmp_path / name, content)
+    put(tmp_path / "readme.txt", "about it")
+    seen: list[bytes] = []
+    assert list(read_pieces(tmp_path / "a.mid", watch=seen.append)) == [Piece(events)]
+    assert seen == [content]
+    assert [file.name for file in find_files(tmp_path)] == ["a.mid", "b.MIDI"]
+    assert list(read_texts(tmp_path)) == [events, events]
+    for name in ("more.txt", "still more.txt"):
+        put(tmp_path / name, "a text")
+    assert {file.suffix for file in find_files(tmp_path)} == {".txt"}
+    put(tmp_path / "a.mid", content[:-4])
+    with pytest.raises(InputError, match=r"a\.mid: is a damaged MIDI file"):
+        list(read_pieces(tmp_path / "a.mid"))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from glassformer.answers.answer import Answer
 
 CAUSAL, ATTENDS, WRITES = frozenset({"causal"}), frozenset({"attends"}), frozenset({"writes"})
+COMPOSES = frozenset({"composes"})
 SOURCE, RECURRENT = frozenset({"source"}), frozenset({"recurrent"})
 LAYERS, NEURONS = frozenset({"layers"}), frozenset({"neurons"})  # which a handle derives from the stacks
 
@@ -26,6 +27,7 @@ LACKS = {
     "recurrent": "has no recurrent state",
     "draws": "draws no pictures",
     "labels": "labels no texts",
+    "composes": "writes no music",
     "extracts": "does not answer at the end of a text",
     "layers": "has no stack of layers with a residual stream",
     "neurons": "has no neurons of feed-forward layers",
@@ -88,6 +90,10 @@ QUESTIONS: dict[str, Question] = {
     "head_ablation": Question("ablation", "the score of a model without each of its heads", ATTENDS),
     "diff": Question("diff", "two models on one text, token by token", CAUSAL | LAYERS),
     "cache": Question("cache", "what each step computes and finds in the KV cache", WRITES | ATTENDS),
+    "roll": Question("music", "the notes of a piece as a piano roll", COMPOSES),
+    "events": Question("music", "the events that a piece is written in, and their one-hot columns", COMPOSES),
+    "arcs": Question("music", "which notes each head attends to from one note", COMPOSES | ATTENDS),
+    "note_saliency": Question("music", "which notes before it made a note likely", COMPOSES | CAUSAL),
     "parameters": Question("model", "where a model's parameters are"),
     "curve": Question("training", "the loss of a training over its tokens"),
     "training_rows": Question("training", "the rows of features and label that a text becomes"),

@@ -26,6 +26,7 @@ VERBS = {
     "generate": Verb("generate", "continue a prompt, or generate without one"),
     "translate": Verb("translate", "translate a text, or a file line by line"),
     "summarize": Verb("summarize", "summarize a text"),
+    "compose": Verb("compose", "music: a new piece, more of one, or the voices to a melody"),
     "classify": Verb("classify", "which class a text is of, or a file of them, and how probable that is"),
     "top": Verb("top", QUESTIONS["top"].help),
     "tokenize": Verb("tokenize", "the tokens of a text, and the merges that make them"),
@@ -56,7 +57,7 @@ VERBS = {
     "env": Verb("env", "what this machine is and can do"),
 }
 GROUPS = {  # the verbs as `glass --help` and docs/cli.md list them
-    "Write": ("generate", "translate", "summarize", "classify", "top"),
+    "Write": ("generate", "translate", "summarize", "compose", "classify", "top"),
     "Look inside": ("tokenize", "attention", "lens", "saliency", "neurons", "edit", "diff"),
     "Train": ("train", "finetune", "eval"),
     "Serve": ("serve", "studio"),

@@ -1,4 +1,4 @@
-"""Files to documents: plain text and lines of JSON, packed by gzip or zstd or not, and folders of these.
+"""Files to documents: plain text, lines of JSON, packed by gzip or zstd or not, MIDI, and folders of these.
 
 Everything is read as a stream: a file of gigabytes is never in memory.
 """
@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from glassformer.errors import InputError
+from glassformer.files import read_bytes
+from glassformer.tokenizers.midi import LARGEST, read_midi
+from glassformer.tokenizers.midi import SUFFIXES as MIDI
+from glassformer.tokenizers.music import Performance
 from glassformer.tokenizers.train import text_pieces
 
 KINDS = (".txt", ".md", ".jsonl")
@@ -43,7 +47,7 @@ class Piece(NamedTuple):
 
 
 def find_files(path: Path) -> list[Path]:
-    """The files of a source: itself, or every file of text in a folder, in the order of the names."""
+    """The files of a source: itself, or every file of text, or of music, in a folder, by name."""
     if path.is_file():
         return [path]
     if path.parts[:1] in (("http:",), ("https:",)):
@@ -53,10 +57,13 @@ def find_files(path: Path) -> list[Path]:
         raise InputError(f"{path}: neither a regular file nor a folder")
     if not path.is_dir():
         raise InputError(f"{path}: there is no such file or folder of text")
-    inside = (file for file in path.rglob("*") if file.name.endswith(SUFFIXES) and file.is_file())
-    found = sorted(
-        file for file in inside if not any(part.startswith(".") for part in file.relative_to(path).parts)
-    )
+    inside = (file for file in path.rglob("*") if file.name.lower().endswith((*SUFFIXES, *MIDI)))
+    files = [file for file in inside if file.is_file()]
+    seen = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+    # A folder of music may have a text beside it, and a folder of texts a tune: what there is more of counts.
+    texts = sorted(file for file in seen if not is_midi(file))
+    tunes = sorted(file for file in seen if is_midi(file))
+    found = tunes if len(tunes) > len(texts) else texts
     if not found:
         raise InputError(f"{path}: the folder holds no text ({', '.join(KINDS)}, also packed as .gz or .zst)")
     return found
@@ -65,10 +72,28 @@ def find_files(path: Path) -> list[Path]:
 def read_pieces(
     path: Path, *, field: str = "text", watch: Callable[[bytes], object] | None = None
 ) -> Iterator[Piece]:
-    """The documents of one file. `watch` is handed the raw bytes of the file as they are read."""
+    """The documents of one file. `watch` is handed the raw bytes of the file as they are read.
+
+    A MIDI file is one document: what is played, in the words of `Performance`.
+    """
+    if is_midi(path):
+        yield _read_midi(path, watch)
+        return
     with _opened(path, watch) as file:
         lines = path.name.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl")
         yield from _read_lines(file, path, field) if lines else _read_text(file, path)
+
+
+def is_midi(path: Path) -> bool:
+    """Whether a file is music, by its name."""
+    return path.name.lower().endswith(MIDI)
+
+
+def _read_midi(path: Path, watch: Callable[[bytes], object] | None) -> Piece:
+    if watch is not None:
+        watch(read_bytes(path, LARGEST, kind=InputError))
+    events = Performance()
+    return Piece(events.decode(events.events(read_midi(path))))
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ class Steps:
 
     query: Array  # (K,)
     keys: Array  # (S, K)
-    dots: Array  # (S,) 1 q·k
+    dots: Array  # (S,) 1 q·k, and what the distance adds where attention is relative
     scaled: Array  # (S,) 2 ÷ √K
     masked: Array  # (S,) 3 −∞ where the query may not see
     weights: Array  # (S,) 4 softmax
@@ -31,10 +31,15 @@ class Steps:
     mix: Array  # (K,) and their sum
 
 
-def steps_of(query: Array, *, keys: Array, values: Array, visible: Array) -> Steps:
-    """The five steps, in float64, of a query (K,) on keys and values (S, K) of which some are `visible`."""
+def steps_of(
+    query: Array, *, keys: Array, values: Array, visible: Array, distance: Array | None = None
+) -> Steps:
+    """The five steps, in float64, of a query (K,) on keys and values (S, K) of which some are `visible`.
+
+    `distance` (S,) is what relative attention adds to q·k.
+    """
     query, keys, values = (np.asarray(array, dtype=np.float64) for array in (query, keys, values))
-    dots = keys @ query
+    dots = keys @ query + (0.0 if distance is None else np.where(visible, distance, 0.0))
     scaled = dots / np.sqrt(len(query))
     masked = np.where(visible, scaled, -np.inf)
 
@@ -54,10 +59,12 @@ def query_steps(
     position = reading.check_position(position, stack=stack)
 
     visible = masks(reading, layers=[layer], stack=stack, part=part)[0, position]  # (S,)
-    sites = [reading.stack(stack).site(layer, f"{part}.{name}") for name in "qkv"]
-    seen = reading.run(*sites)
-    q, k, v = (numbers(seen[site][0, head]) for site in sites)
-    return steps_of(q[position], keys=k, values=v, visible=visible)
+    here = reading.stack(stack).site(layer, part)
+    seen = reading.run(f"{here}.*")
+    q, k, v = (numbers(seen[f"{here}.{name}"][0, head]) for name in "qkv")
+    relative = seen.get(f"{here}.distance")
+    distance = None if relative is None else numbers(relative[0, head, position])
+    return steps_of(q[position], keys=k, values=v, visible=visible, distance=distance)
 
 
 def softmax_table(scores: Sequence[Sequence[float]], width: int = 0) -> dict[str, Array]:

@@ -7,6 +7,7 @@ from typing import Any
 
 LONGEST = 200  # characters of a token in a label
 MARKS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"}
+PITCHES = ("C", "C♯", "D", "E♭", "E", "F", "F♯", "G", "A♭", "A", "B♭", "B")
 HALF = 0.5 + 1e-9  # rounds halves up, also those that a float holds as a little less: 0.5005 × 1000
 SMALLEST = 1e-307  # a number below it is shown as 0: floats of that size have few digits themselves
 WIDE = (  # two columns: East Asian scripts and emoji
@@ -26,6 +27,11 @@ def visible(piece: str) -> str:
 def visible_start(piece: str) -> str:
     """A token as `visible` has it, but no longer than a label needs: one may have a million characters."""
     return visible(piece) if len(piece) <= LONGEST else visible(piece[:LONGEST]) + "…"
+
+
+def pitch_name(pitch: int) -> str:
+    """A MIDI pitch as musicians write it: 60 is C4."""
+    return f"{PITCHES[pitch % 12]}{pitch // 12 - 1}"
 
 
 def quoted(piece: str) -> str:

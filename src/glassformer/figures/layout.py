@@ -8,6 +8,8 @@ from glassformer.figures.grids import matrix
 from glassformer.figures.labels import quantity, wrap
 from glassformer.figures.marks import SMALL, Mark, Sheet, Spec, shade, width_of
 from glassformer.figures.packing import short
+from glassformer.figures.roll import roll
+from glassformer.figures.slots import slots
 from glassformer.figures.strips import arcs, bars, boxes, tokens
 from glassformer.figures.trees import tree
 from glassformer.figures.unrolled import unrolled
@@ -181,5 +183,7 @@ KINDS: dict[str, Callable[[Spec, float], Sheet]] = {
     "boxes": boxes,
     "tree": tree,
     "unrolled": unrolled,
+    "roll": roll,
+    "slots": slots,
     "panels": panels,
 }

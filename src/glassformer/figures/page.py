@@ -24,12 +24,12 @@ def page(view: Spec, theme: str | None = None) -> str:
 <meta name="color-scheme" content="{theme or "light dark"}">
 <meta http-equiv="Content-Security-Policy" content="{RULES}">
 <title>{escape(view["title"])}</title>
-<style>{_style(theme)}</style>
+<style>{style(theme)}</style>
 </head>
 <body>
 <main id="view"></main>
 <noscript>{still}</noscript>
-<script type="application/json" id="data">{_inline({"view": view, "layouts": layouts(view)})}</script>
+<script type="application/json" id="data">{inline({"view": view, "layouts": layouts(view)})}</script>
 <script type="module">
 {script()}
 draw(document.getElementById("view"), JSON.parse(document.getElementById("data").textContent), {options});
@@ -39,7 +39,7 @@ draw(document.getElementById("view"), JSON.parse(document.getElementById("data")
 """
 
 
-def _style(theme: str | None) -> str:
+def style(theme: str | None) -> str:
     """The paper of the whole window, also below a short picture; without a theme, that of the reader."""
     paper = {name: f"html {{ background: {colors['paper']}; }}" for name, colors in THEMES.items()}
     window = "html { min-height: 100%; } body { margin: 0; }"
@@ -48,7 +48,7 @@ def _style(theme: str | None) -> str:
     return f"{window} {paper['light']} @media (prefers-color-scheme: dark) {{ {paper['dark']} }}"
 
 
-def _inline(data: Spec) -> str:
+def inline(data: Spec) -> str:
     """JSON for a page: no text in it can end the script element that contains it."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     for char in "<>&\u2028\u2029":

@@ -60,6 +60,11 @@ def curves(
     return {"kind": "lines", "x": list(x), "series": made, **more}
 
 
+def roll(notes: Sequence[Sequence[float]], **more: Any) -> Spec:
+    """Notes over time: start, end, pitch and voice of each."""
+    return {"kind": "roll", "notes": [[round(float(x), 4) for x in note[:4]] for note in notes], **more}
+
+
 def plain(values: Any) -> list[float | None]:
     """A row of numbers as a view holds them."""
     return [

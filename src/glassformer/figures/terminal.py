@@ -11,7 +11,7 @@ from rich.style import Style
 from rich.text import Text
 
 from glassformer.figures import color
-from glassformer.figures.labels import axis_titles, cells, cut, quantity, readable, ten, wrap
+from glassformer.figures.labels import axis_titles, cells, cut, pitch_name, quantity, readable, ten, wrap
 from glassformer.figures.marks import Spec
 from glassformer.figures.packing import Array, Rows, numbers, unpacked
 from glassformer.figures.strips import is_filled
@@ -476,6 +476,40 @@ def _middle(text: str, room: int) -> str:
     return " " * left + shown + " " * (room - cells(shown) - left)
 
 
+def roll(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
+    """A line a pitch, a column some time; a note begins with a full block. Arcs are for pictures alone."""
+    notes = view["notes"]
+    if not notes:
+        return
+    columns = max(8, width - 5)
+    end = max(note[1] for note in notes) or 1.0
+    places = {pitch: [" "] * columns for pitch in sorted({int(note[2]) for note in notes}, reverse=True)}
+    for start, stop, pitch, _ in notes:
+        first = min(columns - 1, int(columns * start / end))
+        last = round(columns * stop / end)
+        last = min(columns, max(first + 1, last))
+        held = "▬" * (last - first - 1)
+        places[int(pitch)][first:last] = ["█", *held]
+    for pitch, line in places.items():
+        name = f"{pitch_name(pitch):<4} "
+        drawn = "".join(line)
+        yield Text((name + drawn).rstrip())
+    last_time = f"{end:.1f} s"
+    yield Text(f"     0 s {last_time:>{columns - 4}}", style="dim")
+
+
+def slots(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
+    """An event a line: its name, and its place among all slots."""
+    total = max(1, sum(count for _, count in view["groups"]))
+    room = max(8, width - 22)
+    for name, slot in zip(view["names"], view["columns"], strict=True):
+        place = min(room - 1, int(room * slot / total))
+        before = "·" * place
+        after = "·" * (room - place - 1)
+        shown = cut(name, 20)
+        yield Text(f"{shown:<20}  {before}█{after}")
+
+
 def panels(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     """One below the other; many little ones are for pictures alone."""
     for one in view["panels"]:
@@ -503,5 +537,7 @@ KINDS: dict[str, Drawing] = {
     "boxes": boxes,
     "tree": tree,
     "unrolled": unrolled,
+    "roll": roll,
+    "slots": slots,
     "panels": panels,
 }

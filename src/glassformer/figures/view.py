@@ -74,6 +74,12 @@ class View:
 
         return page(self.spec, None if theme is None else _theme(theme))
 
+    def to_player(self, *, theme: str | None = None) -> str:
+        """One page that plays the notes of a roll."""
+        from glassformer.figures.player import player
+
+        return player(self.spec, None if theme is None else _theme(theme))
+
     def to_png(self, *, width: float = ROOM, theme: str = "light", scale: float = SCALE) -> bytes:
         """Pixels, `scale` for each unit of the drawing."""
         drawing = self.to_svg(width=width, theme=theme)
@@ -155,8 +161,12 @@ def drawn_numbers(spec: Spec) -> Any:
     """What `View.to_numpy` gives."""
     if spec["kind"] == "panels":
         return [drawn_numbers(one) for one in spec["panels"]]
-    if "series" in spec:
+    if spec["kind"] != "roll" and "series" in spec:
         return {one["name"]: np.array(one["values"], dtype=float) for one in spec["series"]}
+    if spec["kind"] == "roll":
+        return np.array(spec["notes"], dtype=float)
+    if spec["kind"] == "slots":
+        return np.array(spec["columns"], dtype=float)
     if spec["kind"] == "matrix":
         return unpacked(spec["values"])
     return np.array(spec.get("values", spec.get("edges", [])), dtype=float)

@@ -36,6 +36,7 @@ FAMILIES = {
     "gpt2": Entry("gpt2", "glassformer.hub.gpt2"),
     "gpt1": Entry("openai-gpt", "glassformer.hub.gpt1"),
     "gpt3": Entry("glass-gpt3", "glassformer.hub.gpt3"),
+    "music": Entry("glass-music", "glassformer.hub.music"),
     "transformer": Entry("marian", "glassformer.hub.marian"),
     "gpt2-encoder-decoder": Entry("glass-gpt2-encoder-decoder", "glassformer.hub.encoder_decoder"),
     "seq2seq": Entry("glass-seq2seq", "glassformer.hub.seq2seq"),

@@ -44,28 +44,25 @@ def read_choice(
     return choices[value]
 
 
-def read_own_fields(config: type[Any], given: Mapping[str, Any], *, path: Path) -> dict[str, Any]:
-    """The fields of one of our configurations, from a file of a form of our own, which has them all."""
-    values: dict[str, Any] = {}
-    for one in fields(config):
-        value = given.get(one.name)
-        if (
-            type(one.default) is tuple
-            and isinstance(value, list)
-            and all(type(name) is str for name in value)
-        ):
-            value = tuple(value)
-        if type(value) is not type(one.default):
-            wanted = type(one.default).__name__
-            shown = "missing" if value is None else f"{str(value)[:40]!r}, which is no {wanted}"
-            raise CheckpointError(f"{path}: {one.name} is {shown}")
-        values[one.name] = value
-    return values
-
-
 def make_config(config: type[Any], values: Mapping[str, Any], *, path: Path) -> Any:
     """A configuration of ours; what it refuses is reported with the file's name."""
     try:
         return config(**values)
     except InputError as error:
         raise CheckpointError(f"{path}: {error}") from None
+
+
+def read_fields(config: type[Any], theirs: Mapping[str, Any], *, path: Path) -> Any:
+    """A configuration of ours from a `config.json` of our own form: its keys are the fields."""
+    values: dict[str, Any] = {}
+    for one in fields(config):
+        value = theirs.get(one.name)
+        names = isinstance(value, list) and all(type(name) is str for name in value)
+        if names and type(one.default) is tuple:
+            value = tuple(value)
+        if type(value) is not type(one.default):
+            wanted = type(one.default).__name__
+            shown = "missing" if value is None else f"{str(value)[:40]!r}, which is no {wanted}"
+            raise CheckpointError(f"{path}: {one.name} is {shown}")
+        values[one.name] = value
+    return make_config(config, values, path=path)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from glassformer.hub.families import Family
-from glassformer.hub.fields import make_config, read_own_fields
+from glassformer.hub.fields import read_fields
 from glassformer.hub.mapping import Names
 from glassformer.models.rnn import RNN, Config
 from glassformer.tokenizers import Tokenizer
@@ -17,7 +17,7 @@ OURS = [f"{layer}.{leaf}" for layer in [*LAYERS, "head"] for leaf in ("weight", 
 
 def read_config(theirs: dict[str, Any], path: Path) -> Config:
     """Our Config from a `config.json`: its keys are the fields, and `labels` is a list of names."""
-    config: Config = make_config(Config, read_own_fields(Config, theirs, path=path), path=path)
+    config: Config = read_fields(Config, theirs, path=path)
     return config
 
 

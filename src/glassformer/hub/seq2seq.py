@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from glassformer.hub.families import Family
-from glassformer.hub.fields import make_config, read_own_fields
+from glassformer.hub.fields import read_fields
 from glassformer.hub.mapping import Names
 from glassformer.hub.marian import token_ids
 from glassformer.models.seq2seq import Config, Seq2Seq
@@ -21,7 +21,7 @@ OURS += ["tokens.weight", "source_tokens.weight", "decoder.attn.weight"]
 
 def read_config(theirs: dict[str, Any], path: Path) -> Config:
     """Our Config from a `config.json`: its keys are the fields."""
-    config: Config = make_config(Config, read_own_fields(Config, theirs, path=path), path=path)
+    config: Config = read_fields(Config, theirs, path=path)
     return config
 
 

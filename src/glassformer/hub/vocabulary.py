@@ -16,6 +16,8 @@ from typing import Any
 from glassformer.errors import CheckpointError, InputError
 from glassformer.files import MEGABYTE, read_bytes, read_json, read_text
 from glassformer.tokenizers.bpe import ByteBPE, Merge
+from glassformer.tokenizers.music import MODEL as MUSIC
+from glassformer.tokenizers.music import Music, read_music
 from glassformer.tokenizers.sentence_pieces import SentencePieces
 from glassformer.tokenizers.tokenizer import Tokenizer, with_source
 from glassformer.tokenizers.word_bpe import END_OF_WORD, UNKNOWN, WordBPE, is_word_vocabulary
@@ -114,6 +116,8 @@ def tokenizer_config(tokenizer: Tokenizer, context: int | None) -> dict[str, obj
             "model_max_length": context,
             "separate_vocabs": separate,
         }
+    if isinstance(tokenizer, Music):
+        return {"model_max_length": context, "eos_token": tokenizer.end_token}
     is_word = isinstance(tokenizer, WordBPE)
     config: dict[str, object] = {
         "tokenizer_class": "OpenAIGPTTokenizer" if is_word else "GPT2Tokenizer",
@@ -190,7 +194,10 @@ def _read_pair(vocab_path: Path, merges_path: Path, check: bool) -> Tokenizer:
 
 def _read_tokenizer_json(path: Path, check: bool) -> Tokenizer:
     whole = read_json(path, LIMIT)
-    model, cut = _part(whole, "model", path), _part(whole, "pre_tokenizer", path)
+    model = _part(whole, "model", path)
+    if model.get("type") == MUSIC:
+        return read_music(model)
+    cut = _part(whole, "pre_tokenizer", path)
     is_word = model.get("end_of_word_suffix") == END_OF_WORD
     _check_form(whole, is_word, path)
     if not isinstance(model.get("merges"), list) or not isinstance(whole.get("added_tokens", []), list):

@@ -148,12 +148,16 @@ class GPT(Net):
         super().__init__()
         self.config = config
         self.tokens = nn.Embedding(config.vocab, config.width)
-        self.positions = nn.Embedding(config.context, config.width)
+        self.positions = self.make_positions(config)
         self.blocks = nn.ModuleList(self.make_block(config, layer) for layer in range(config.layers))
         self.norm = self.make_norm(config)
         self.head = self.make_head(config)
         self.drop = nn.Dropout(config.dropout)
         self.tie()
+
+    def make_positions(self, config: Config) -> nn.Module:
+        """What gives a position its vector."""
+        return nn.Embedding(config.context, config.width)
 
     def make_block(self, config: Config, layer: int) -> nn.Module:
         """The block of one layer."""

@@ -121,6 +121,11 @@ def fused_unless_edited(
 def explicit_pattern(site: Tapped, q: Tensor, k: Tensor, mask: Tensor | None) -> Tensor:
     """The attention pattern in the article's steps: score, scale, mask the future, softmax."""
     scores = q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5  # (B, H, T, S)
+    return pattern_of(site, scores, mask)
+
+
+def pattern_of(site: Tapped, scores: Tensor, mask: Tensor | None) -> Tensor:
+    """The attention pattern that scores (B, H, T, S) make: mask the future, softmax."""
     if mask is not None:
         scores = scores.masked_fill(~mask, -torch.inf)
     scores = site.tap("scores", scores)

@@ -18,6 +18,7 @@ class Net(Stepping, Tapped):
     #   causal     predicts the next token               encodes    gives a vector for every token of a text
     #   attends    has attention patterns to look at     recurrent  has a hidden state instead of positions
     #   draws      makes pictures                        labels     gives labels to a text or to its words
+    #   composes   writes music, in the words of its vocabulary
     #   extracts   answers at the last token of one text or several: a class, a number, the best of answers
     capabilities: ClassVar[frozenset[str]]
 

@@ -36,27 +36,27 @@ class LanguageModeling(TrainingJob):
     """Train a decoder on text: a job (see tasks/jobs.py)."""
 
     corpora: list[Corpus]
+    validation: list[Corpus]  # what is evaluated on in place of held-out parts of them
 
     @classmethod
     def prepare(cls, recipe: Recipe, out: Path, *, offline: bool, progress: Progress) -> "LanguageModeling":
         """Find or learn the vocabulary, and tokenize the text."""
         tokenizer = _tokenizer(recipe, out, offline=offline, progress=progress)
         text = _section(recipe)
-        corpora = [
-            prepare(
-                Path(source),
-                tokenizer,
-                held_out=text.held_out,
-                field=text.field,
-                progress=partial(progress, f"tokenizing {Path(source).name}"),
-            )
-            for source in text.data
-        ]
-        return cls(recipe, tokenizer, offline, corpora)
+
+        def prepared(source: str, held_out: float) -> Corpus:
+            shown = partial(progress, f"tokenizing {Path(source).name}")
+            return prepare(Path(source), tokenizer, held_out=held_out, field=text.field, progress=shown)
+
+        corpora = [prepared(source, 0.0 if text.validation else text.held_out) for source in text.data]
+        validation = [prepared(source, 0.0) for source in text.validation]
+        return cls(recipe, tokenizer, offline, corpora, validation)
 
     def describe_data(self) -> list[str]:
         """What it is trained on: a line for each source."""
-        return [_describe(corpus) for corpus in self.corpora]
+        return [_describe(corpus) for corpus in self.corpora] + [
+            f"{_describe(corpus)}; evaluated on" for corpus in self.validation
+        ]
 
     @property
     def objective(self) -> Objective:
@@ -95,7 +95,8 @@ class LanguageModeling(TrainingJob):
         return partial(in_order, held_out, context=self._window(net), batch=rows, tokens=tokens)
 
     def _held_out_rows(self) -> list[Any]:
-        rows = [corpus.held_out for corpus in self.corpora]
+        parts = [corpus.held_out for corpus in self.corpora]
+        rows = [corpus.train for corpus in self.validation] or parts
         return [row for row in rows if row is not None and len(row) > 1]  # a single token has no next one
 
     def _window(self, net: "Net") -> int:
@@ -106,7 +107,8 @@ class LanguageModeling(TrainingJob):
 
     def identity(self) -> dict[str, Any]:
         """The hash of all tokens, and of how they are divided."""
-        return {"text (sha256)": hash_json([corpus.digest for corpus in self.corpora])}
+        digests = [corpus.digest for corpus in [*self.corpora, *self.validation]]
+        return {"text (sha256)": hash_json(digests)}
 
     def sizes(self) -> tuple[int, int]:
         """Tokens to learn from, and tokens held out."""

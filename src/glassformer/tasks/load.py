@@ -32,11 +32,12 @@ HANDLES = {
     frozenset({"writes"}): "glassformer.tasks.complete.LanguageModel",
     frozenset({"writes", "translates"}): "glassformer.tasks.decoder_translate.DecoderTranslator",
     frozenset({"writes", "source"}): "glassformer.tasks.translate.Translator",
+    frozenset({"writes", "composes"}): "glassformer.tasks.compose.Composer",
     frozenset({"labels"}): "glassformer.tasks.label.Labeler",
     frozenset({"labels", "extracts"}): "glassformer.tasks.classify.TextClassifier",
 }
 # Others say how a model computes, or are offered by every language model.
-PURPOSES = frozenset({"writes", "translates", "source", "encodes", "labels", "extracts", "draws"})
+PURPOSES = frozenset({"writes", "translates", "source", "encodes", "labels", "extracts", "draws", "composes"})
 LARGE = 300_000_000  # bytes of a model whose quantization takes long enough for a message
 
 
@@ -77,7 +78,7 @@ def load(
             return _native_handle(str(name), folder, *found, offline=offline)
         if engine == "native":
             raise InputError(f"{name}: {reason}; use --engine torch")
-        if loaded.family.objective == "next_token":  # no encoder-decoder is expected to run natively
+        if loaded.model.capabilities & PURPOSES == {"writes"}:  # of others nobody expects it
             warn(f"{name}: {reason}; torch is used instead")
     settings, ends = _generation(base)
     handle = handle_for(loaded.model.capabilities, loaded.tokenizer)

@@ -56,6 +56,7 @@ class Text:
         "Text, .jsonl (a `text`, or `prompt` and `completion` a line), both also .gz or .zst, or folders;"
         " may be given several times.",
     )
+    validation: Strings = option((), "Texts to evaluate on, in the same form; none: some are held out.")
     weights: Numbers = option((), "How much of each in the mix; none: by their size.")
     field: str = option("text", "The key under which a line of JSON has its text.")
     held_out: float = option(

@@ -1,0 +1,56 @@
+"""A page that plays a piano roll while it moves: Web Audio and one canvas, nothing fetched."""
+
+import json
+from html import escape
+from importlib import resources
+
+from glassformer.figures.color import PALETTES
+from glassformer.figures.layout import figure
+from glassformer.figures.marks import Spec
+from glassformer.figures.page import RULES, inline, style
+from glassformer.figures.svg import svg
+
+
+def player(view: Spec, theme: str | None = None) -> str:
+    """HTML that plays the notes of a roll."""
+    keys = ("notes", "velocities", "series", "given")
+    data = {key: view[key] for key in keys if key in view} | {"palettes": PALETTES, "theme": theme}
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="{theme or "light dark"}">
+<meta http-equiv="Content-Security-Policy" content="{RULES}">
+<title>{escape(view["title"])}</title>
+<style>{style(theme)}
+{_part("css")}</style>
+</head>
+<body>
+<main>
+<h1>{escape(view["title"])}</h1>
+<p><button id="play" type="button">Play</button>
+<input id="place" type="range" min="0" max="1000" value="0" aria-label="place in the piece">
+<output id="time"></output></p>
+<canvas id="roll" role="img" aria-label="{escape(view["sentence"])}"></canvas>
+<p id="names"></p>
+<p class="soft">{escape(view["caption"])}</p>
+</main>
+<noscript>{svg(figure(view), view, theme=theme or "light")}</noscript>
+<script type="application/json" id="data">{inline(data)}</script>
+<script type="module">
+{_part("js")}</script>
+</body>
+</html>
+"""
+
+
+def _part(suffix: str) -> str:
+    return resources.files("glassformer.figures").joinpath(f"player.{suffix}").read_text(encoding="utf-8")
+
+
+def parsed(page: str) -> Spec:
+    """The notes that a page plays, for those who check it."""
+    start = page.index('id="data">') + len('id="data">')
+    found: Spec = json.loads(page[start : page.index("</script>", start)])
+    return found
