@@ -57,9 +57,8 @@ def read_fields(config: type[Any], theirs: Mapping[str, Any], *, path: Path) -> 
     values: dict[str, Any] = {}
     for one in fields(config):
         value = theirs.get(one.name)
-        names = isinstance(value, list) and all(type(name) is str for name in value)
-        if names and type(one.default) is tuple:
-            value = tuple(value)
+        if type(one.default) is tuple and isinstance(value, list):
+            value = tuple(value) if all(type(name) is str for name in value) else value
         if type(value) is not type(one.default):
             wanted = type(one.default).__name__
             shown = "missing" if value is None else f"{str(value)[:40]!r}, which is no {wanted}"
