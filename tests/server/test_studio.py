@@ -261,6 +261,23 @@ def test_models_are_loaded_in_the_background_and_failures_are_told(opened: Opene
     assert "the file is cut off" in refused.json()["error"]["message"]
 
 
+def test_a_folder_has_a_name_of_its_own(tmp_path: Path) -> None:
+    """It is loaded and counted by what was typed, and called by its name."""
+    TINY.save(tmp_path / "mine")
+    typed = str(tmp_path / "mine")
+    asked: list[str] = []
+    studio = Studio(
+        lambda name: (asked.append(name), TINY)[1], first=("mine",), names={"mine": typed}, files=dict(FILES)
+    )
+    with serving({}, studio=studio) as running:
+        found = Opened(running, studio)
+        while found.get("/studio/status").json()["statuses"][0]["stage"] != "ready":
+            time.sleep(0.02)
+        picture = found.post("/studio/models/parameters", {"name": "mine"}).json()
+        assert f"{TINY.net.config.parameters:,}" in picture["view"]["title"]
+        assert asked == [typed]
+
+
 def test_parameters_of_a_model_and_of_a_published_size(opened: Opened) -> None:
     for name, count in (("storyteller", "5,918,720"), ("gpt2", "124,439,808")):
         found = opened.post("/studio/models/parameters", {"name": name, "width": 600}).json()

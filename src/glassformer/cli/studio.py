@@ -41,7 +41,7 @@ def studio(loading: Loading, models: tuple[str, ...], *, port: int, no_open: boo
         raise InputError(f'{error.name} is missing: pip install "glassformer[serve]"') from None
 
     named = _named(models or (DEFAULT_MODEL,))
-    page = Studio(lambda id: loading.load(named.get(id, id)), first=tuple(named))
+    page = Studio(loading.load, first=tuple(named), names=named)
     with bind("127.0.0.1", port) as listening:
         settings = page.settings(port=listening.getsockname()[1])
         url = f"http://127.0.0.1:{settings.port}/#token={page.door.token}"

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -49,9 +49,12 @@ class Status:
 class Shelf:
     """Which models there are, and what becomes of those that were asked for."""
 
-    def __init__(self, load: Load, *, first: tuple[str, ...]) -> None:
-        """`first` are loaded at the start, whatever they are: the person at the command line named them."""
-        self.load, self.first = load, first
+    def __init__(self, load: Load, *, first: tuple[str, ...], names: Mapping[str, str]) -> None:
+        """`first` are loaded at the start, whatever they are: the person at the command line named them.
+
+        `names` has what was typed for those whose name here is another, as that of a folder.
+        """
+        self.load, self.first, self.names = load, first, names
         self.statuses: dict[str, Status] = {name: Status(name) for name in first}
         self._work = asyncio.Lock()  # one at a time: two would need the memory of both at once
         self._tasks: set[asyncio.Task[None]] = set()
@@ -91,7 +94,7 @@ class Shelf:
         if name not in known:
             raise unknown(name)
         try:
-            return ask("parameters", library.describe(name, offline=True))
+            return ask("parameters", library.describe(self.names.get(name, name), offline=True))
         except GlassError as error:
             raise invalid("model", str(error)) from None
 
@@ -115,7 +118,7 @@ class Shelf:
         async with self._work:
             try:
                 status.stage = "loading"
-                model = await asyncio.to_thread(self.load, status.name)
+                model = await asyncio.to_thread(self.load, self.names.get(status.name, status.name))
                 status.can = verbs_of(model)
                 await models.add(status.name, model)
                 status.stage = "preparing"

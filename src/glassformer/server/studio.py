@@ -88,6 +88,7 @@ class Studio:
 
     load: Load
     first: tuple[str, ...]
+    names: dict[str, str] = field(default_factory=dict)  # what was typed, by what the page calls it
     door: pages.Door = field(default_factory=pages.Door)
     files: dict[str, pages.File] = field(default_factory=pages.built_files)
 
@@ -98,7 +99,7 @@ class Studio:
 
     def mount(self, state: State) -> "Mounted":
         """Its part of a server."""
-        shelf = Shelf(self.load, first=self.first)
+        shelf = Shelf(self.load, first=self.first, names=self.names)
         routes = pages.router(state.settings, self.door, files=self.files)
         routes.include_router(router(state, shelf))
         return Mounted(routes, lambda: shelf.start(state.library))
