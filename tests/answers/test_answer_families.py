@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from every import Swept, every
 from small import TEXT
-from test_contract import MODELS, make
+from test_contract import MODELS, TEXTS, make
 
 from glassformer.answers import QUESTIONS
 from glassformer.answers.answer import Answer, Text
@@ -21,11 +21,13 @@ NEEDED = frozenset().union(*(question.needs for question in QUESTIONS.values()))
     "neurons",
     "source",
     "recurrent",
+    "composes",
 }
 
 
-# Those that continue a text: a model that reads a source is asked in a test of its own.
-KINDS = [kind for kind in MODELS if "source" not in make(kind).capabilities >= NEEDED]
+# Those that continue a text: a model that reads a source, or music, is asked in a test of its own.
+WRITES = [kind for kind in MODELS if kind not in TEXTS]
+KINDS = [kind for kind in WRITES if "source" not in make(kind).capabilities >= NEEDED]
 
 
 @pytest.fixture(scope="module", params=KINDS)

@@ -186,7 +186,7 @@ BAD = [
         ["convert", "/etc/hostname"],
         "glass: /etc/hostname: not a checkpoint: neither torch's archive nor a pickle\n",
     ),
-    (["translate", "hello"], "-m/--model is missing (A shipped name"),
+    (["classify", "hello"], "-m/--model is missing (A shipped name"),
     (
         ["generate", "-o", "/nowhere/x.svg", "x"],
         "-o /nowhere/x.svg: cannot be written (there is no folder /nowhere)",

@@ -100,8 +100,8 @@ MUTANTS = [
     # Masks: taken for causal, or blind to the band.
     (
         "attention",
-        "visible=visible)",
-        "visible=np.arange(len(k)) <= position)",
+        "visible=visible, distance",
+        "visible=np.arange(len(k)) <= position, distance",
         FAMILY,
         "test_the_five_steps",
     ),

@@ -115,8 +115,12 @@ MUTANTS = [
     ("models/gpt.py", "x + self.drop(self.mlp(self.norm2(x)))", "self.mlp(self.norm2(x))"),
     ("models/gpt.py", "self.mlp(self.norm2(x))", "self.mlp(self.norm1(x))"),
     ("models/gpt.py", 'self.tap("final", self.norm(x[:, -1:] if last else x))', 'self.tap("final", x)'),
-    ("models/gpt.py", "self.tokens(ids) + self.positions(self.where(ids, cache))", "self.tokens(ids)"),
-    ("models/gpt.py", "start = cache.length if cache is not None else 0", "start = 1"),
+    (
+        "models/gpt.py",
+        "self.tokens(ids) + self.positions(places(ids, cache, context=self.config.context))",
+        "self.tokens(ids)",
+    ),
+    ("nn/positions.py", "start = 0 if cache is None else cache.length", "start = 1"),
     ("models/gpt.py", "self.head.weight = self.tokens.weight", "pass"),
     ("nn/feedforward.py", "self.activation(self.up(x))", "self.up(x)"),
 ]  # fmt: skip

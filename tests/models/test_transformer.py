@@ -78,7 +78,7 @@ MODEL, ATTENTION, WAVES = "models/transformer.py", "nn/attention.py", "nn/positi
 MUTANTS: list[tuple[str, str, str, dict[str, Any]]] = [
     (MODEL, "self.scale * tokens(ids) + self.positions(ids, cache)", "self.scale * tokens(ids)", {}),
     (MODEL, "return math.sqrt(self.config.width) if", "return self.config.width if", {}),
-    (MODEL, "start = 0 if cache is None else cache.length", "start = 1", {}),
+    ("nn/positions.py", "start = 0 if cache is None else cache.length", "start = 1", {}),
     (MODEL, "self.norm1(x + self.drop(self.attn(x, k, v, mask))))\n        return", "self.norm1(self.attn(x, k, v, mask)))\n        return", {}),
     (MODEL, "self.norm2(x + self.drop(self.mlp(x)))", "x + self.norm2(self.mlp(x))", {}),
     (MODEL, "self.norm3(x + self.drop(self.mlp(x)))", "self.norm2(x + self.drop(self.mlp(x)))", {}),
