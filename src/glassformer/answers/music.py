@@ -128,7 +128,7 @@ class Roll(Notes):
     kind = "roll"
 
     seconds: float
-    given: float  # seconds at the beginning that nobody composed
+    given: float  # seconds of the prime, at the beginning
 
     def make_table(self) -> Table:
         """Every note."""

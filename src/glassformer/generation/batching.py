@@ -114,17 +114,17 @@ class Batch:
 
     def step(self) -> list[StepOutput]:
         """One step of all texts in the batch; what there is to tell about each."""
-        told = self._drop_cancelled()
+        outputs = self._drop_cancelled()
         self._admit()
         for writing, logits in self._read():
             try:
-                told += self._tell(writing, logits)
+                outputs += self._tell(writing, logits)
             except Exception as error:  # of this text alone, whatever it is: the others go on
                 reason = error if isinstance(error, GlassError) else GlassError(f"a step failed: {error!r}")
-                told.append(StepOutput(writing, error=reason))
+                outputs.append(StepOutput(writing, error=reason))
                 writing.continuation.stop()
         self._free([one for one in self.running if one.continuation.finished])
-        return told
+        return outputs
 
     def fail(self, error: GlassError) -> list[StepOutput]:
         """Let go of all texts in the batch, after a step that failed; those who wait may still be served."""

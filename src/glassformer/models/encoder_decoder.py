@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from glassformer.errors import InputError, check_at_least, counted
-from glassformer.models import gpt
+from glassformer.models import gpt, transformer
 from glassformer.models.transformer import Attention, Cache, Memory
 from glassformer.nn.attention import cache_mask
 from glassformer.nn.net import Net
@@ -94,19 +94,12 @@ class DecoderBlock(gpt.Block):
         return self.tap("out", x + self.drop(self.mlp(self.norm2(x))))
 
 
-class Decoder(Tapped):
+class Decoder(transformer.Decoder):
     """The blocks that write the target."""
 
-    def __init__(self, config: Config) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(DecoderBlock(config, layer) for layer in range(config.decoder_layers))
-
-    def forward(self, x: Tensor, memory: Memory, mask: Tensor | None, cache: Cache | None) -> Tensor:
-        """(B, T, D) -> (B, T, D)."""
-        x = self.tap("embed", x)
-        for block in self.blocks:
-            x = block(x, memory, mask, cache)
-        return x
+    def make_block(self, config: Config, layer: int) -> nn.Module:
+        """The block of one layer."""
+        return DecoderBlock(config, layer)
 
 
 class EncoderDecoder(Net):

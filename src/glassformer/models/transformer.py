@@ -234,9 +234,14 @@ class Encoder(Tapped):
 class Decoder(Tapped):
     """The blocks that write the target."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Any) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(DecoderBlock(config, layer) for layer in range(config.decoder_layers))
+        layers = range(config.decoder_layers)
+        self.blocks = nn.ModuleList(self.make_block(config, layer) for layer in layers)
+
+    def make_block(self, config: Any, layer: int) -> nn.Module:
+        """The block of one layer."""
+        return DecoderBlock(config, layer)
 
     def forward(self, x: Tensor, memory: Memory, mask: Tensor | None, cache: Cache | None) -> Tensor:
         """(B, T, D) -> (B, T, D)."""

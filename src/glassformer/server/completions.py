@@ -35,7 +35,7 @@ class Completions(Shape):
         self.n, self.each = n, each
         self.scored = writing.choices[0].form.scored
         self.ids = bool(body.return_token_ids)
-        self.told: set[int] = set()  # choices whose prompt ids were sent
+        self.sent: set[int] = set()  # choices whose prompt ids were sent
         self.about = {
             "id": f"cmpl-{secrets.token_hex(12)}",
             "object": "text_completion",
@@ -76,8 +76,8 @@ class Completions(Shape):
         }
         if self.ids:
             found["token_ids"] = part.ids
-            if part.index not in self.told:
-                self.told.add(part.index)
+            if part.index not in self.sent:
+                self.sent.add(part.index)
                 found["prompt_token_ids"] = list(self.writing.choices[part.index].ask.prompt)
         return [found if part.explain is None else found | {"explain": part.explain}]
 

@@ -110,12 +110,12 @@ def context_exceeded(tokens: int, context: int) -> ApiError:
 
 
 def stopping() -> ApiError:
-    """The server was told to stop, and finishes what it began."""
+    """The server is stopping, and finishes what is running."""
     return ApiError(503, "the server is stopping; ask again in a moment", headers={"Retry-After": "2"})
 
 
 def api_error(error: Exception) -> ApiError:
-    """Any error as one of the API; what nobody foresaw is a 500 that tells nothing of the inside."""
+    """Any error as one of the API; an unexpected one is a 500 without details."""
     if isinstance(error, ApiError):
         return error
     if isinstance(error, QueueFull):

@@ -1,7 +1,7 @@
 """What happened to a job, as lines of JSON in its folder: the job's process and the server both write there.
 
 The file is the only record. A status is what follows from its lines, so nothing is lost that was written,
-whoever is killed; a line that a kill has cut off is skipped.
+whichever process is killed; a line that a kill has cut off is skipped.
 """
 
 import json

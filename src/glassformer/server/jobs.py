@@ -244,11 +244,11 @@ class Jobs:
         with self._change:
             self._check_room()
         id = f"{'ftjob' if kind == 'finetune' else 'job'}-{secrets.token_hex(12)}"
-        told = {"kind": kind, "created": time.time(), "device": self.device, **about}
-        told["result"] = _result_id(kind, about, id)
+        record = {"kind": kind, "created": time.time(), "device": self.device, **about}
+        record["result"] = _result_id(kind, about, id)
         with replace_folder(self.folder / id) as fresh:  # without the lock: a file may be large
             fill(fresh)
-            replace_file(fresh / "job.json", json.dumps(told, ensure_ascii=False))
+            replace_file(fresh / "job.json", json.dumps(record, ensure_ascii=False))
             EventLog(fresh / "events.jsonl").append("created", "The job was created")
         with self._change:
             job = self._jobs[id] = Job(self.folder / id)
@@ -259,8 +259,8 @@ class Jobs:
         self, model: str, base: str, *, fill: Fill, hyperparameters: dict[str, Any], **about: Any
     ) -> Job:
         """Fine-tune `base` (a name or a folder), which is served as `model`; `fill` writes data.jsonl."""
-        told = {"model": model, "base": base, "hyperparameters": hyperparameters, **about}
-        return self.create("finetune", told, fill=fill)
+        record = {"model": model, "base": base, "hyperparameters": hyperparameters, **about}
+        return self.create("finetune", record, fill=fill)
 
     def train(self, recipe: Recipe, *, name: str, offline: bool = True) -> Job:
         """Train by a recipe; the model is served as `trained:NAME:…`."""

@@ -133,14 +133,14 @@ def written(model: "LanguageModel", backend: "Backend", *, ask: Ask, running: La
     while True:
         if running.cancelled.is_set():
             writing.cancel()
-        for told in batch.step():
-            if told.error is not None:
-                raise told.error
+        for output in batch.step():
+            if output.error is not None:
+                raise output.error
             running.prompt_scores = [None, *writing.prompt_scores]
-            found = told.token or told.end
+            found = output.token or output.end
             if found is None:
-                yield Token(None, None, finish=told.finish)
+                yield Token(None, None, finish=output.finish)
             else:
-                yield Token(found.id, found.logprob, found.top, found.named, told.finish)
-            if told.finish is not None:
+                yield Token(found.id, found.logprob, found.top, found.named, output.finish)
+            if output.finish is not None:
                 return

@@ -38,19 +38,19 @@ class Server(uvicorn.Server):
     def __init__(self, app: FastAPI, settings: Settings) -> None:
         super().__init__(config_of(app, settings))
         self.state, self.settings = app.state.server, settings
-        self._told: float | None = None  # when it was told to stop
+        self._stop_asked: float | None = None  # when a signal came
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal: finish. The second: end."""
-        if self._told is not None:
+        if self._stop_asked is not None:
             os._exit(128 + sig)
-        self._told = time.monotonic()
+        self._stop_asked = time.monotonic()
         self.state.stopping = True
 
     async def on_tick(self, counter: int) -> bool:
-        """Whether to end: told to, and nothing runs any more, or it takes too long."""
-        if self._told is not None:
-            late = time.monotonic() - self._told > self.settings.grace
+        """Whether to end: a signal came, and nothing runs any more, or it takes too long."""
+        if self._stop_asked is not None:
+            late = time.monotonic() - self._stop_asked > self.settings.grace
             if late or not self.server_state.tasks:
                 return True
         return await super().on_tick(counter)

@@ -1,6 +1,6 @@
 """One thread that computes, and the asynchronous side that asks it: texts go in, their tokens come out.
 
-The thread owns the batch. Others leave what they ask for in an inbox, and are told of tokens on their own
+The thread owns the batch. Others leave what they ask for in an inbox, and get tokens on their own
 event loop, once for all texts of a step.
 """
 
@@ -66,7 +66,7 @@ class Running:
     def __init__(self, ask: Ask, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
         self.ask, self.loop, self.clock = ask, loop, _Clock()
         self._wake = wake
-        self._told: deque[StepOutput] = deque()
+        self._outputs: deque[StepOutput] = deque()
         self._news = asyncio.Event()
         self._writing: Writing | None = None
         self._cancelled = False
@@ -106,20 +106,20 @@ class Running:
         """Its tokens as they come; what is wrong with it is raised. Whoever leaves early cancels it."""
         try:
             while True:
-                while not self._told and self._failed is None:
+                while not self._outputs and self._failed is None:
                     self._news.clear()
                     await self._news.wait()
                 if self._failed is not None:
                     raise self._failed
-                told = self._told.popleft()
-                if told.error is not None:
-                    raise told.error
-                found = told.token or told.end
+                output = self._outputs.popleft()
+                if output.error is not None:
+                    raise output.error
+                found = output.token or output.end
                 if found is None:
-                    yield Token(None, None, finish=told.finish)
+                    yield Token(None, None, finish=output.finish)
                 else:
-                    yield Token(found.id, found.logprob, found.top, found.named, told.finish)
-                if told.finish is not None:
+                    yield Token(found.id, found.logprob, found.top, found.named, output.finish)
+                if output.finish is not None:
                     return
         finally:
             if not self.clock.ended:
@@ -137,9 +137,9 @@ class Running:
             self._writing.cancel()
         return self._writing
 
-    def hear(self, told: StepOutput) -> None:
+    def hear(self, output: StepOutput) -> None:
         """On its event loop: something new about it."""
-        self._told.append(told)
+        self._outputs.append(output)
         self._news.set()
 
 
@@ -255,21 +255,21 @@ class Runner:
 
     def _step(self, batch: Batch) -> list[StepOutput]:
         try:
-            told = batch.step()
-        except Exception as error:  # whatever it is: the server lives, and whoever waits is told
+            output = batch.step()
+        except Exception as error:  # whatever it is: the server lives, and whoever waits is output
             reason = error if isinstance(error, GlassError) else GlassError(f"a step failed: {error}")
-            told = batch.fail(reason)
+            output = batch.fail(reason)
         now = time.monotonic()
         for writing in batch.running:
             clock = self._live[writing].clock
             clock.admitted = clock.admitted or now
-        return told
+        return output
 
-    def _spread(self, told: list[StepOutput]) -> None:
+    def _spread(self, output: list[StepOutput]) -> None:
         """Tell every text its news, with one call for each event loop."""
         now = time.monotonic()
         loops: dict[asyncio.AbstractEventLoop, list[tuple[Running, StepOutput]]] = {}
-        for one in told:
+        for one in output:
             running = self._live[one.of]
             clock = running.clock
             clock.admitted = clock.admitted or now
@@ -284,5 +284,5 @@ class Runner:
 
 
 def _hear(news: list[tuple[Running, StepOutput]]) -> None:
-    for running, told in news:
-        running.hear(told)
+    for running, output in news:
+        running.hear(output)

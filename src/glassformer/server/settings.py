@@ -36,7 +36,7 @@ class Settings:
     longest: float = 300.0  # seconds of a request
     patience: float = 60.0  # seconds until its first token
     ping: float = 15.0  # seconds without an event, after which a stream says that it is alive
-    grace: float = 30.0  # seconds that running requests have when the server is told to stop
+    grace: float = 30.0  # seconds that running requests have when the server stops
 
     @property
     def cookie(self) -> str:

@@ -83,17 +83,17 @@ def _claimed(folder: Path, *, log: EventLog, stop: Callable[[], bool]) -> Iterat
 
 def _listen() -> Callable[[], bool]:
     """Whether to stop: standard input has ended, or SIGTERM came."""
-    told = threading.Event()
+    asked = threading.Event()
 
     def wait() -> None:
         with contextlib.suppress(OSError):
             while os.read(0, 1024):
                 pass
-        told.set()
+        asked.set()
 
     threading.Thread(target=wait, daemon=True).start()
-    signal.signal(signal.SIGTERM, lambda number, frame: told.set())
-    return told.is_set
+    signal.signal(signal.SIGTERM, lambda number, frame: asked.set())
+    return asked.is_set
 
 
 def _step_back() -> None:

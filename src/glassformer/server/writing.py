@@ -68,8 +68,8 @@ class Choice:
         self._offset = 0  # characters before the next token
         self._waiting: list[Entry] = []  # of tokens whose text is held back
         self._begun = False
-        self._untold = 0  # how many ids were told so far
-        self._live: list[list[dict[str, Any]]] = []  # the likeliest tokens at each place, not yet told
+        self._sent = 0  # how many ids were sent so far
+        self._live: list[list[dict[str, Any]]] = []  # the likeliest tokens at each place, not yet sent
 
     @property
     def mean_logprob(self) -> float:
@@ -90,9 +90,9 @@ class Choice:
 
         entries = self._certain()
         self.entries += entries
-        part = Part(self.index, text, entries, self.ids[self._untold :], finish or None)
+        part = Part(self.index, text, entries, self.ids[self._sent :], finish or None)
         if part:
-            self._untold = len(self.ids)
+            self._sent = len(self.ids)
             if self._live:
                 part.explain, self._live = {"top": self._live}, []
         return part
