@@ -4,8 +4,11 @@
 
 The three test sets of Multi30k are pooled. Intervals hold 95 %: of BLEU by drawing sentences again (1,000 times),
 of shares by Wilson's formula. Words are linked by a lexicon that is learned from the training pairs (IBM model
-1): a link is a German word whose likeliest English word is in the reference. The file also has the runs' own
-figures; docs/multi30k.py makes a page of it.
+1): a link is a German word whose likeliest English word is in the reference.
+
+The file has one entry a run, NAME-SEED, with the run's own figures too, and is written after each of them. A run
+that has an entry is not measured again, so that runs of several machines come together in one file;
+docs/multi30k.py makes a page of it.
 """
 
 import argparse
@@ -18,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from multi30k import TESTS, VARIANTS, loaded, read, table
+from multi30k import SHORT, TESTS, loaded, read
 
 import glassformer as gf
 from glassformer.data.pairs import Pair
@@ -32,7 +35,6 @@ POSITIONS = 5  # equal parts of a source
 SURE, OFTEN = 0.4, 5  # the least probability of a link, and how often its German word must occur
 FAR = 0.2  # of a sentence's length: what lies further from the diagonal is off it
 DRAWN = 1000
-DRIFT = ("additive-before", "scheduled", "parallel", "professor", "last", "transformer")
 WORD = re.compile(r"\w+")
 
 
@@ -44,35 +46,33 @@ def main() -> None:
     asked = parser.parse_args()
     pairs = [pair for test in TESTS for pair in read(asked.data, test)]
     lexicon = Lexicon(read(asked.data, "train"))
-    found = {name: written(asked.runs / f"{name}-1") for name in VARIANTS}
-    found = {name: lines for name, lines in found.items() if lines}
+    known = json.loads(asked.output.read_text(encoding="utf-8"))["runs"] if asked.output.is_file() else {}
 
-    claims = {
-        "table": table(asked.runs),
-        "pairs": len(pairs),
-        "links": sum(len(lexicon.links(pair)) for pair in pairs),
-        "lengths": {name: by_length(lines, pairs) for name, lines in found.items()},
-        "recall": {name: by_position(lines, pairs, lexicon) for name, lines in found.items()},
-        "diagonal": {
-            name: off_diagonal(loaded(asked.runs / f"{name}-1"), pairs, lexicon)
-            for name in found
-            if VARIANTS[name].changes.get("reads") not in ("last", "mean")
-        },
-        "drift": {name: drift(loaded(asked.runs / f"{name}-1"), pairs) for name in DRIFT if name in found},
-    }
-    if "short-transformer" in found:
-        claims["longer"] = {
-            name: longer_than_trained(lines, pairs, asked.runs) for name, lines in found.items()
-        }
-    replace_file(asked.output, json.dumps(claims, indent=1, ensure_ascii=False) + "\n")
+    for figures in sorted(asked.runs.glob("*/figures.json")):
+        folder = figures.parent
+        if folder.name in known:
+            continue
+        known[folder.name] = json.loads(figures.read_text()) | measured(folder, pairs, lexicon)
+        links = sum(len(lexicon.links(pair)) for pair in pairs)
+        found = {"pairs": len(pairs), "links": links, "runs": known}
+        replace_file(asked.output, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        print(f"{folder.name} is measured", flush=True)
 
 
-def written(folder: Path) -> list[str]:
-    """What a run wrote for the three test sets; nothing, if it is not there."""
+def measured(folder: Path, pairs: Sequence[Pair], lexicon: "Lexicon") -> dict[str, Any]:
+    """All claims on one run."""
     files = [folder / f"{test}.txt" for test in TESTS]
-    if not all(file.is_file() for file in files):
-        return []
-    return [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    lines = [line for file in files for line in file.read_text(encoding="utf-8").splitlines()]
+    model = loaded(folder)
+    found: dict[str, Any] = {
+        "lengths": by_length(lines, pairs),
+        "recall": by_position(lines, pairs, lexicon),
+    }
+    if "source" not in model.net.capabilities:  # a decoder alone reads both texts in one row
+        return found
+    if looks_at(model) is not None:
+        found["diagonal"] = off_diagonal(model, pairs, lexicon)
+    return found | {"drift": drift(model, pairs), "longer": longer_than_trained(model, lines, pairs)}
 
 
 def by_length(lines: Sequence[str], pairs: Sequence[Pair]) -> list[dict[str, Any]]:
@@ -84,11 +84,13 @@ def by_length(lines: Sequence[str], pairs: Sequence[Pair]) -> list[dict[str, Any
     ]  # fmt: skip
 
 
-def longer_than_trained(lines: Sequence[str], pairs: Sequence[Pair], runs: Path) -> dict[str, Any]:
-    """BLEU on sentences that the runs on short sentences have not seen the like of, and on the others."""
-    model, limit = loaded(runs / "short-transformer-1"), VARIANTS["short-transformer"].changes["longest"]
+def longer_than_trained(model: Translator, lines: Sequence[str], pairs: Sequence[Pair]) -> dict[str, Any]:
+    """BLEU on pairs longer than any that the runs on short sentences have seen, and on the others.
+
+    All encoder-decoders of these recipes learn the same vocabularies, so that they agree on which those are.
+    """
     long = [
-        max(len(model.encode_source(pair.source)), len(model.encode_target(pair.target))) > limit
+        max(len(model.encode_source(pair.source)), len(model.encode_target(pair.target))) > SHORT
         for pair in pairs
     ]
     return {
@@ -216,15 +218,21 @@ def off_diagonal(model: Translator, pairs: Sequence[Pair], lexicon: Lexicon) -> 
     }
 
 
+def looks_at(model: Translator) -> str | None:
+    """The site of the attention from target to source; None where there is none."""
+    if "recurrent" not in model.net.capabilities:
+        return "decoder.blocks.*.cross.pattern"
+    return "decoder.attn.pattern" if model.net.config.reads == "attention" else None
+
+
 def looks(model: Translator, pair: Pair, links: Sequence[tuple[int, int]]) -> Iterator[int]:
     """For every link, the place of the source word that is looked at most when its target word begins."""
-    net = model.net
-    recurrent = "recurrent" in net.capabilities
-    site = "decoder.attn.pattern" if recurrent else "decoder.blocks.*.cross.pattern"
+    net, site = model.net, looks_at(model)
+    assert site is not None
     source, target = model.encode_source(pair.source), model.encode_target(pair.target)
     with gf.trace(net, site) as seen:
         net(torch.tensor([source]), torch.tensor([target[:-1]]))
-    if recurrent:
+    if "recurrent" in net.capabilities:
         weights = seen[site].reshape(len(target) - 1, -1)
     else:
         weights = torch.stack([one[0].mean(0) for one in seen.values()])[-1]  # the last block, all heads

@@ -9,7 +9,6 @@ three test sets. What is there already is not trained again, and a run that was 
 
 import argparse
 import json
-import statistics
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from glassformer.tasks.translate import Translator
 
 HERE = Path(__file__).parent
 TESTS = ("test_2016_flickr", "test_2017_flickr", "test_2017_mscoco")
+SHORT = 16  # tokens of a side, tags and ends included: the longest of the runs on short sentences
 SHOWN = 500  # validation pairs that are translated, greedily, as the training goes on
 
 
@@ -62,9 +62,9 @@ VARIANTS = {
     "parallel": Variant("… with parallel scheduled sampling", {"forcing": "parallel", "true_end": 0.5}),
     "professor": Variant("… with professor forcing", {"forcing": "professor", "professor_weight": 0.1}),
     # Trained on short sentences alone: what becomes of sentences longer than any that they have seen?
-    "short-additive-before": Variant("attention, trained on short sentences", {"longest": 16}),
+    "short-additive-before": Variant("attention, trained on short sentences", {"longest": SHORT}),
     "short-transformer": Variant(
-        "Transformer, trained on short sentences", {"longest": 16}, 1, "multi30k-transformer"
+        "Transformer, trained on short sentences", {"longest": SHORT}, 1, "multi30k-transformer"
     ),
 }
 
@@ -163,28 +163,6 @@ def translations(model: Translator, pairs: list[Pair], **options: Any) -> list[s
 
 def bleu(written: list[str], targets: list[str]) -> float:
     return round(float(scorer("bleu", lowercase=True).corpus_score(written, [targets]).score), 2)
-
-
-def table(out: Path) -> list[dict[str, Any]]:
-    """One line a variant: BLEU of every seed, their mean and spread, and what the training took."""
-    rows = []
-    for name, variant in VARIANTS.items():
-        files = sorted(out.glob(f"{name}-?/figures.json"))
-        runs = [json.loads(file.read_text()) for file in files]
-        if not runs:
-            continue
-        scores = [one["bleu"]["test_2016_flickr"] for one in runs]
-        rows.append(
-            {
-                "name": name,
-                "about": variant.about,
-                "bleu": scores,
-                "mean": round(statistics.mean(scores), 2),
-                "deviation": round(statistics.stdev(scores), 2) if len(scores) > 1 else None,
-                "runs": runs,
-            }
-        )
-    return rows
 
 
 if __name__ == "__main__":
