@@ -41,8 +41,8 @@ def main() -> None:
         heading(),
         table(seeds),
         time(seeds),
-        lengths(first, found["pairs"]),
-        recall(first, found["links"]),
+        lengths(first),
+        recall(first),
         diagonal(first),
         longer(first),
         drift(first),
@@ -127,8 +127,9 @@ def reached(run: Run, goal: float) -> str:
     return f"{points[0]['seconds'] / 60:.1f} min, step {points[0]['step']:,}" if points else "never"
 
 
-def lengths(runs: dict[str, Run], pairs: int) -> Iterator[str]:
+def lengths(runs: dict[str, Run]) -> Iterator[str]:
     known = [name for name in SIDE_BY_SIDE if name in runs]
+    pairs = sum(one["sentences"] for one in runs[known[0]]["lengths"])
     yield f"## The bottleneck: BLEU by the length of the source\n\nThe three test sets together, {pairs:,} pairs.\n"
     yield from rows("words", "pairs", *(f"`{name}`" for name in known))
     for number, one in enumerate(runs[known[0]]["lengths"]):
@@ -143,7 +144,8 @@ def score(one: dict[str, Any]) -> str:
     return f"{one['bleu']:.1f} ± {one['interval']:.1f}"
 
 
-def recall(runs: dict[str, Run], links: int) -> Iterator[str]:
+def recall(runs: dict[str, Run]) -> Iterator[str]:
+    links = sum(part["of"] for part in next(iter(runs.values()))["recall"])
     yield "## What is lost on the way: recall of source words by their place\n"
     yield (
         f"Of {links:,} German words whose translation is in the reference, how many are translated so; by fifths"

@@ -12,7 +12,6 @@ docs/multi30k.py makes a page of it.
 """
 
 import argparse
-import json
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -21,11 +20,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from gathered import finished, known, write
 from multi30k import SHORT, TESTS, loaded, read
 
 import glassformer as gf
 from glassformer.data.pairs import Pair
-from glassformer.durable import replace_file
 from glassformer.tasks.evaluate_pairs import scorer, target_loss
 from glassformer.tasks.translate import Translator
 from glassformer.tokenizers.tokenizer import source_tokenizer
@@ -46,16 +45,12 @@ def main() -> None:
     asked = parser.parse_args()
     pairs = [pair for test in TESTS for pair in read(asked.data, test)]
     lexicon = Lexicon(read(asked.data, "train"))
-    known = json.loads(asked.output.read_text(encoding="utf-8"))["runs"] if asked.output.is_file() else {}
-
-    for figures in sorted(asked.runs.glob("*/figures.json")):
-        folder = figures.parent
-        if folder.name in known:
+    entries = known(asked.output)
+    for folder, figures in finished(asked.runs):
+        if folder.name in entries:
             continue
-        known[folder.name] = json.loads(figures.read_text()) | measured(folder, pairs, lexicon)
-        links = sum(len(lexicon.links(pair)) for pair in pairs)
-        found = {"pairs": len(pairs), "links": links, "runs": known}
-        replace_file(asked.output, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+        entries[folder.name] = figures | measured(folder, pairs, lexicon)
+        write(asked.output, entries)
         print(f"{folder.name} is measured", flush=True)
 
 
@@ -121,9 +116,9 @@ class Lexicon:
         words = [[sorted(set(split(half))) for half in pair] for pair in pairs]
         numbers: list[dict[str, int]] = [{}, {}]
         for both in words:
-            for known, half in zip(numbers, both, strict=True):
+            for taken, half in zip(numbers, both, strict=True):
                 for word in half:
-                    known.setdefault(word, len(known))
+                    taken.setdefault(word, len(taken))
         sources, targets, places = [], [], []
         place = 0
         for source, target in words:

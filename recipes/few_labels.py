@@ -2,7 +2,7 @@
 
     python recipes/few_labels.py runs/summaries runs/few-labels [--only decoder …] [--shares 1 10] [--seeds 1 2 3]
     python recipes/few_labels.py runs/summaries runs/few-labels --set wiki-lead --shares 100 --seeds 1
-    python recipes/few_labels.py runs/summaries runs/few-labels --table docs
+    python recipes/few_labels.py runs/summaries runs/few-labels --write docs/few-labels.json
 
 The first folder is what recipes/summaries.py writes. Every run is a folder SET-WAY-SHARE-SEED: the model, and
 figures.json (loss of the validation summaries, ROUGE of the test, seconds of a core). What is there already is
@@ -16,16 +16,15 @@ zero-shot         the storyteller as it is, behind "TL;DR:"
 """
 
 import argparse
-import itertools
 import json
 import random
-import statistics
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from gathered import gather
 
 import glassformer as gf
 from glassformer.data.pairs import Pair, read_pairs
@@ -80,10 +79,10 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=WAYS, default=list(WAYS), help="these ways")
     parser.add_argument("--shares", type=int, nargs="+", choices=SHARES, default=list(SHARES))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
-    parser.add_argument("--table", type=Path, help="train nothing: write few-labels.json into this folder")
+    parser.add_argument("--write", type=Path, help="train nothing: add the figures of all runs to this file")
     asked = parser.parse_args()
-    if asked.table is not None:
-        replace_file(asked.table / "few-labels.json", json.dumps(found(asked.out), indent=1) + "\n")
+    if asked.write is not None:
+        gather(asked.out, asked.write)
         return
     torch.set_num_threads(1)
     for name, share, seed in planned(asked):
@@ -160,23 +159,6 @@ def shortened(model: Any, pairs: list[Pair], room: int) -> Iterator[Pair]:
     for pair in pairs:
         source, target = (tokenizer.encode(half) for half in pair)
         yield Pair(tokenizer.decode(source[: CONTEXT - room - 4]), tokenizer.decode(target[: room - 4]))
-
-
-def found(runs: Path) -> list[dict[str, Any]]:
-    """A row for every data set, way and share: means over the seeds, and the values themselves."""
-    rows = []
-    for data, (name, way), share in itertools.product(TARGETS, WAYS.items(), (0, *SHARES)):
-        files = sorted(runs.glob(f"{data}-{name}-{share}-*/figures.json"))
-        figures = [json.loads(file.read_text()) for file in files]
-        if not figures:
-            continue
-        scores = {key: [one["rouge"][key] for one in figures] for key in figures[0]["rouge"]}
-        about = {"set": data, "way": name, "about": way.about, "share": share}
-        facts = {"parameters": figures[0]["parameters"], "seconds": [one["seconds"] for one in figures]}
-        losses = [one["loss"] for one in figures if "loss" in one]
-        mean = {key: round(statistics.mean(values), 2) for key, values in scores.items()}
-        rows.append(about | facts | {"loss": losses, "rouge": scores, "mean": mean})
-    return rows
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """What pre-training is worth: a decoder with a head, from the storyteller and from scratch, and TF-IDF beside it.
 
     python recipes/transfer.py DATA runs/transfer [--only sst2 …] [--ways pretrained …] [--seeds 1 2 3]
-    python recipes/transfer.py DATA runs/transfer --table docs
+    python recipes/transfer.py DATA runs/transfer --write docs/transfer.json
 
 DATA holds sst2 and glue. Every run is a folder TASK-WAY-SEED: the model, and figures.json (the task's own
 metric on the examples that nothing was chosen by, seconds, the held-out loss as the training went on). What is
@@ -17,7 +17,6 @@ tfidf        words and pairs of words, weighted, and logistic regression (ridge 
 
 import argparse
 import json
-import statistics
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from gathered import gather
 from scipy import sparse
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -113,10 +113,10 @@ def main() -> None:
         metavar="KEY=VALUE",
         help="other keys of the recipe; adapt: steps of ulmfit's language model",
     )
-    parser.add_argument("--table", type=Path, help="train nothing; write transfer.json into this folder")
+    parser.add_argument("--write", type=Path, help="train nothing: add the figures of all runs to this file")
     asked = parser.parse_args()
-    if asked.table:
-        replace_file(asked.table / "transfer.json", json.dumps(table(asked.out), indent=1) + "\n")
+    if asked.write is not None:
+        gather(asked.out, asked.write)
         return
     torch.set_num_threads(asked.threads)
     changes = {key: json.loads(value) for key, value in (one.split("=", 1) for one in asked.set)}
@@ -251,30 +251,6 @@ def _features(words: Any, examples: Sequence[Example]) -> Any:
     shared = one.multiply(other)
     alike = sparse.csr_matrix(np.asarray(shared.sum(1)))
     return sparse.hstack([abs(one - other), shared, alike]).tocsr()
-
-
-def table(out: Path) -> list[dict[str, Any]]:
-    """One line for each task and way: the metric of every seed, mean and spread, and what it took."""
-    rows = []
-    for name, task in TASKS.items():
-        for way in WAYS:
-            runs = [json.loads(file.read_text()) for file in sorted(out.glob(f"{name}-{way}-*/figures.json"))]
-            if not runs:
-                continue
-            found = [one["figures"][task.metric] for one in runs]
-            rows.append(
-                {
-                    "task": name,
-                    "about": task.about,
-                    "way": way,
-                    "metric": task.metric,
-                    "scores": found,
-                    "mean": round(statistics.mean(found), 4),
-                    "deviation": round(statistics.stdev(found), 4) if len(found) > 1 else None,
-                    "runs": runs,
-                }
-            )
-    return rows
 
 
 if __name__ == "__main__":

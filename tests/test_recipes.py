@@ -201,3 +201,22 @@ def test_card(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
         first = str(lm.generate(prompt, **how)).strip().split("\n")[0].rstrip()
         assert len(first) > len(prompt)
         assert first in text
+
+
+def test_figures_of_several_machines_come_together(tmp_path: Path) -> None:
+    """A run that is here replaces its entry; entries of others stay; a run that is not done has none."""
+    gathered = program("gathered")
+    for name, score in {"last-1": 20.6, "last-2": 20.1}.items():
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "figures.json").write_text(json.dumps({"bleu": score}))
+    (tmp_path / "runs" / "last-3").mkdir()
+    file = tmp_path / "figures.json"
+    gathered.write(file, {"mean-1": {"bleu": 28.2}, "last-1": {"bleu": 0.0}})
+    gathered.gather(tmp_path / "runs", file)
+    assert gathered.known(file) == {
+        "last-1": {"bleu": 20.6},
+        "last-2": {"bleu": 20.1},
+        "mean-1": {"bleu": 28.2},
+    }
+    assert list(gathered.known(file)) == ["last-1", "last-2", "mean-1"]
+    assert gathered.known(tmp_path / "none.json") == {}
