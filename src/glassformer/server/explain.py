@@ -69,6 +69,7 @@ MOST = {  # the largest values of options whose work grows with them
     "num_beams": 16,
     "max_new_tokens": 256,
     "window": 1024,
+    "first": 4096,
 }
 MOST_CHARACTERS = 100_000  # of texts that a question searches
 TORCH = "torch float32"
