@@ -79,6 +79,8 @@ def make_app(
         if mounted is not None:
             mounted.start()
         yield
+        if mounted is not None:
+            await asyncio.to_thread(mounted.close)
         if state.jobs is not None:
             await asyncio.to_thread(state.jobs.close, settings.grace)
         await state.library.close(settings.grace)
