@@ -5,15 +5,18 @@ import json
 import re
 import shlex
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from fake_hub import serving_hub
 from serving import Running, serving, tiny_model
+from small import small_net
 from translators import small_translator
 
+import glassformer as gf
 from glassformer.answers import ask
 from glassformer.answers.answer import Text
 from glassformer.errors import InputError
@@ -22,7 +25,9 @@ from glassformer.server import pages
 from glassformer.server.insides import Recent
 from glassformer.server.pages import File
 from glassformer.server.studio import Studio
+from glassformer.tasks.classify import TextClassifier
 from glassformer.tasks.complete import LanguageModel
+from glassformer.tokenizers import train_tokenizer
 
 TEXT = "Once upon a time, there was a girl"
 INDEX = File(b"<!doctype html><p>page</p>" * 40, "text/html", lasting=False)
@@ -359,6 +364,10 @@ def executed(code: str) -> Any:
 
 
 ASKED: dict[str, dict[str, Any]] = {
+    "top": {"k": 5, "temperature": 0.8, "top_k": 3, "top_p": 0.9},
+    "neurons": {"layers": 1, "first": 16},
+    "factors": {"count": 2},
+    "examples": {"layer": 0, "neuron": 5, "texts": ["Once upon", "a girl"], "k": 2},
     "attention": {"layer": 1, "head": 2},
     "heads": {},
     "rollout": {},
@@ -462,3 +471,157 @@ def test_what_a_translator_and_a_writer_cannot_do(translating: Opened, opened: O
     assert "tiny does not translate" in refused.json()["error"]["message"]
     refused = translating.post("/studio/reading", {"model": "small", "text": "the girl"})
     assert "does not continue texts" in refused.json()["error"]["message"]
+
+
+# Models of the hub
+
+
+def until(found: Callable[[], Any], seconds: float = 60) -> Any:
+    """What a function gives, once it gives something."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = found()
+        if value:
+            return value
+        time.sleep(0.05)
+    raise AssertionError("it did not come")
+
+
+def test_a_model_is_pulled_with_its_progress(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It waits at half, is cancelled, begun again and found whole; nonsense is refused in a sentence."""
+    with serving_hub(tmp_path) as (hub, environment):
+        for name in ("HF_ENDPOINT", "HF_HOME", "HF_HUB_DISABLE_XET"):
+            monkeypatch.setenv(name, environment[name])
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        studio = Studio(loaded, first=("tiny",), files=dict(FILES), home=tmp_path / "home")
+        with serving({}, studio=studio) as running:
+            found = Opened(running, studio)
+
+            def pull() -> dict[str, Any]:
+                (one,) = found.get("/studio/status").json()["pulls"]
+                assert one["stage"] != "failed", one["error"]
+                return dict(one)
+
+            hub.gate.clear()
+            begun = found.post("/studio/pulls", {"name": "owner/tiny"}).json()
+            assert found.post("/studio/pulls", {"name": "owner/tiny"}).json()["id"] == begun["id"]
+            size = len(hub.files["model.safetensors"])
+            half = until(lambda: pull() if pull()["done"] > 0 else None)
+            assert half["stage"] == "running"
+            assert half["done"] < size
+            assert half["total"] == sum(map(len, hub.files.values()))
+            ended = found.post("/studio/pulls/cancel", {"id": begun["id"]}).json()
+            assert ended["stage"] == "cancelled"
+            hub.gate.set()
+
+            found.post("/studio/pulls", {"name": "owner/tiny"})
+            whole = until(lambda: pull() if pull()["stage"] == "succeeded" else None)
+            assert whole["done"] == whole["total"] >= size
+            weights = tmp_path.glob("hf/hub/models--owner--tiny/snapshots/*/model.safetensors")
+            assert next(weights).read_bytes() == hub.files["model.safetensors"]
+
+            found.post("/studio/pulls", {"name": "owner/none"})
+            lost = until(
+                lambda: [
+                    one for one in found.get("/studio/status").json()["pulls"] if one["stage"] == "failed"
+                ]
+            )
+            assert "was asked for at" in lost[0]["error"]
+            assert "Traceback" not in lost[0]["error"]
+            for name in ("../etc", "/etc/passwd", "http://x/y", "a b", "", "x" * 150):
+                refused = found.post("/studio/pulls", {"name": name})
+                assert refused.status_code == 400, name
+            for id in ("../x", "job-0", "job-" + "0" * 24):
+                assert found.post("/studio/pulls/cancel", {"id": id}).status_code == 404
+
+
+def test_without_a_home_nothing_is_pulled(opened: Opened) -> None:
+    assert opened.post("/studio/pulls", {"name": "owner/tiny"}).status_code == 403
+    assert opened.get("/studio/models").json()["pulls_offered"] is False
+
+
+def test_models_say_what_they_can_before_they_are_loaded(opened: Opened) -> None:
+    can = {one["name"]: one["can"] for one in opened.get("/studio/models").json()["models"]}
+    assert "generate" in can["storyteller"]
+    assert "translate" not in can["storyteller"]
+    assert "translate" in can["translator"]
+    assert "generate" not in can["seq2seq"]
+
+
+def test_parameters_have_the_articles_tally_beside_them(opened: Opened) -> None:
+    """That of GPT-2 small, counted without a file, is the sum of the article's own table."""
+    found = opened.post("/studio/models/parameters", {"name": "gpt2"}).json()
+    table = found["view"]["table"]
+    sums = {name: sum(row[at] for row in table["rows"]) for at, name in enumerate(table["columns"]) if at > 3}
+    assert sums == {"parameters": 124_439_808, "in the article": 124_410_624}
+    assert found["feed_forward"] == [["blocks", 7_087_872, 4_722_432]]
+    other = opened.post("/studio/models/parameters", {"name": "translator"}).json()
+    assert "in the article" not in other["view"]["table"]["columns"]
+    assert [stack for stack, *_ in other["feed_forward"]] == ["encoder", "decoder"]
+
+
+# Tokenizers side by side
+
+
+def test_a_text_in_the_tokens_of_other_models(opened: Opened) -> None:
+    text = "Un élève 👩‍👩‍👧 <b>"
+    for name in ("storyteller", "translator"):
+        found = opened.post("/studio/tokens", {"name": name, "text": text}).json()
+        answer: Any = gf.load(name).tokens(text)
+        assert found["view"]["table"]["rows"] == json.loads(json.dumps(answer.view().spec))["table"]["rows"]
+        assert found["count"] == len(answer.ids)
+        assert shlex.split(found["code"]["Command line"])[-1] == text
+    assert opened.post("/studio/tokens", {"name": "/etc", "text": text}).status_code == 404
+    assert opened.post("/studio/tokens", {"name": "storyteller", "text": ""}).status_code == 400
+
+
+# Stacks of a translator
+
+
+def test_patterns_of_every_stack_of_a_translation(translating: Opened) -> None:
+    body = {"model": "small", "text": "the girl", "to": "fr"}
+    stacks = translating.post("/studio/translation", body).json()["stacks"]
+    assert [one["name"] for one in stacks] == ["encoder", "decoder", "cross"]
+    made = TRANSLATOR.translate("the girl", to="fr")
+    for one in stacks:
+        place = {"stack": one["stack"], "part": one["part"]}
+        answer: Any = made.heads(**{name: value for name, value in place.items() if value})
+        assert (one["rows"], one["columns"]) == (answer.tokens, answer.sources)
+        found = translating.post("/studio/translation/patterns", {**body, **place, "most": 64})
+        shape = tuple(map(int, found.headers["x-shape"].split(",")))
+        assert shape == answer.patterns.shape
+        assert np.allclose(np.frombuffer(found.content, "<f2").reshape(shape), answer.patterns, atol=1e-3)
+        steps = {"layer": 1, "head": 0, "position": 1, **place}
+        asked = {**body, "question": "steps", "options": steps, "drawing": "folders"}
+        picture = translating.post("/studio/translation/view", asked).json()
+        expected = made.steps(1, 0, position=1, **place)
+        assert picture["view"] == json.loads(json.dumps(expected.view("folders").spec))
+
+
+# Classes
+
+
+def test_the_saliency_of_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = train_tokenizer([TEXT * 20], 300)
+    net = small_net("gpt2-classifier", vocab=len(tokenizer), pad=0, labels=("good", "bad"), context=64)
+    model = TextClassifier(net, tokenizer, name="critic")
+    studio = Studio(lambda name: cast("Any", model), first=("critic",), files=dict(FILES))
+    with serving({}, studio=studio) as running:
+        found = Opened(running, studio)
+        until(lambda: found.get("/studio/status").json()["statuses"][0]["stage"] == "ready")
+        said = found.post("/v1/tasks/classify", {"model": "critic", "text": TEXT}).json()["result"]
+        assert said["probabilities"] == pytest.approx(model.classify(TEXT).probabilities)
+        for label in (None, "bad"):
+            body = {"model": "critic", "text": TEXT, "label": label, "method": "gradient"}
+            picture = found.post("/studio/classes", body).json()
+            answer = model.classify(TEXT).saliency(label, method="gradient")
+            assert picture["view"] == json.loads(json.dumps(answer.view().spec))
+        refused = found.post("/studio/classes", {"model": "critic", "text": TEXT, "label": "odd"})
+        assert "is none of the head's" in refused.json()["error"]["message"]
+
+
+def test_a_writer_has_no_classes_and_no_tag(opened: Opened) -> None:
+    refused = opened.post("/studio/classes", {"model": "tiny", "text": TEXT})
+    assert "tiny has no classes" in refused.json()["error"]["message"]
+    refused = opened.post("/studio/summary_rows", {"model": "tiny", "text": TEXT, "target": "a girl"})
+    assert "has no tag <summarize>" in refused.json()["error"]["message"]

@@ -7,7 +7,7 @@ from glassformer.figures.marks import LABEL, SMALL, Sheet, Spec, shade, width_of
 NOTE, GAP = 88.0, 56.0  # width of the note with the query; the way from it to the folders
 HIGH, TAB, STEP = 22.0, 6.0, 36.0  # of a folder, of its tab, from one folder to the next
 SHEET = 190.0  # a value that is taken as a whole
-NARROW = 460.0  # with less room the note is above the folders
+NARROW = 370.0  # with less room the note is above the folders
 SIZE = 12.0
 
 

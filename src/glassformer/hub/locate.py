@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -151,10 +152,10 @@ def _download(id: str, revision: str | None, *, offline: bool, progress: Progres
             f" run `glass pull {id}` with a network, or use a folder"
         )
     try:
-        HfApi().model_info(
-            repository, revision=revision, timeout=PATIENCE
-        )  # one question, so that no network is known at once
-        shown = {} if progress is None else {"tqdm_class": _reporting(progress)}
+        # One question, so that no network is known at once.
+        sized = progress is not None
+        about = HfApi().model_info(repository, revision=revision, timeout=PATIENCE, files_metadata=sized)
+        shown = {} if progress is None else {"tqdm_class": _reporting(progress, _needed(about))}
         folder = Path(snapshot_download(repository, revision=revision, allow_patterns=PATTERNS, **shown))
     except HfHubHTTPError as error:
         status = getattr(error.response, "status_code", "no answer")
@@ -175,8 +176,17 @@ def _download(id: str, revision: str | None, *, offline: bool, progress: Progres
     return folder
 
 
-def _reporting(progress: Progress) -> Any:
-    """A progress bar of the hub's client that is not shown, and reports bytes instead."""
+def _needed(about: Any) -> int:
+    """The bytes of the files that are fetched of a repository."""
+    files = [one for one in about.siblings or () if any(fnmatch(one.rfilename, like) for like in PATTERNS)]
+    return sum(one.size or 0 for one in files)
+
+
+def _reporting(progress: Progress, needed: int) -> Any:
+    """A progress bar of the hub's client that is not shown, and reports bytes instead.
+
+    Its own total grows with every file that is begun, and would be reached again and again.
+    """
     from huggingface_hub import utils
 
     bar: Any = utils.tqdm  # type: ignore[attr-defined]
@@ -189,7 +199,7 @@ def _reporting(progress: Progress) -> Any:
         def update(self, n: float | None = 1) -> None:
             self.done += int(n or 0)
             if self.is_bytes:
-                progress(self.done, int(self.total or 0))
+                progress(self.done, max(needed, int(self.total or 0)))
 
     return Reporting
 

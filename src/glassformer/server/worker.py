@@ -233,8 +233,11 @@ def _pull(folder: Path, about: dict[str, Any], *, log: EventLog, stop: Callable[
 
     done = threading.Event()
     threading.Thread(target=_leave, args=(stop, done, log), daemon=True).start()
-    found = pull(about["model"], offline=about["offline"], progress=_Fetched(log))
+    fetched = _Fetched(log)
+    found = pull(about["model"], offline=about["offline"], progress=fetched)
     done.set()
+    if fetched.total:  # files that were there before are not fetched
+        fetched(fetched.total, fetched.total)
     log.append("trained", "The model was fetched", folder=str(found.absolute()))
 
 
