@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import os
 import re
 import shlex
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from translators import small_translator
 import glassformer as gf
 from glassformer.answers import ask
 from glassformer.answers.answer import Text
+from glassformer.cli import run
 from glassformer.errors import InputError
 from glassformer.generation.sampling import log_softmax
 from glassformer.server import pages
@@ -34,7 +37,7 @@ INDEX = File(b"<!doctype html><p>page</p>" * 40, "text/html", lasting=False)
 SCRIPT = File(b"export {}", "text/javascript", lasting=True)
 FILES = {"/index.html": INDEX, "/assets/a-1.js": SCRIPT}
 TINY = tiny_model()
-TRANSLATOR = small_translator()
+TRANSLATOR = small_translator(layout="halves", head_bias=True)
 
 
 def loaded(name: str) -> LanguageModel:
@@ -625,3 +628,108 @@ def test_a_writer_has_no_classes_and_no_tag(opened: Opened) -> None:
     assert "tiny has no classes" in refused.json()["error"]["message"]
     refused = opened.post("/studio/summary_rows", {"model": "tiny", "text": TEXT, "target": "a girl"})
     assert "has no tag <summarize>" in refused.json()["error"]["message"]
+
+
+# What is copied gives the same numbers
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with both models, so that commands find them by their names."""
+    folder = tmp_path_factory.mktemp("home")
+    TINY.save(folder / "models" / "tiny")
+    TRANSLATOR.save(folder / "models" / "small")
+    return folder
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Whether tables are equal, numbers within what another order of additions may change."""
+    if isinstance(expected, list):
+        return len(found) == len(expected) and all(map(same, found, expected))
+    if isinstance(expected, float):
+        return bool(found == pytest.approx(expected, rel=2e-3, abs=2e-4))
+    return bool(found == expected)
+
+
+def commanded(command: str, folder: Path) -> dict[str, Any]:
+    """What a copied command saves; a first line writes the file that the second reads."""
+    *files, last = command.split("\n")
+    for line in files:
+        subprocess.run(line, shell=True, check=True, cwd=folder)
+    words = shlex.split(last)
+    assert words[0] == "glass"
+    out = folder / "out.json"
+    engine = ["--engine", "torch"] if words[1] == "top" else []  # the tiny model of the server is torch's
+    assert run([words[1], "-o", str(out), *engine, *words[2:]]) == 0
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
+def posted(curl: str, opened: Opened) -> dict[str, Any]:
+    """What copied curl is answered, by curl itself."""
+    address = opened.running.url
+    line = re.sub(r"http://127\.0\.0\.1:\d+", address, curl)
+    environment = {**os.environ, "GLASSFORMER_API_KEY": opened.door.token}
+    made = subprocess.run(
+        ["sh", "-c", line.replace("curl ", "curl -s --noproxy '*' ", 1)],
+        env=environment,
+        capture_output=True,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(made.stdout)
+    return found
+
+
+GENERATED: dict[str, dict[str, Any]] = {  # questions about the last token of a text
+    "saliency": {"method": "occlusion"},
+    "attribution": {},
+}
+TRANSLATED: dict[str, dict[str, Any]] = {
+    "alignment": {"layer": 1, "head": 0},
+    "heads": {"part": "cross"},
+    "attention": {"layer": 0, "head": 1, "stack": "encoder"},
+    "steps": {"layer": 0, "head": 1, "position": 1, "part": "cross"},
+    "journey": {"number": 1},
+    "lens": {},
+}
+
+
+@pytest.mark.parametrize("question", [*ASKED, *GENERATED])
+def test_copied_commands_and_requests_give_the_same_numbers(
+    opened: Opened, home: Path, question: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GLASSFORMER_HOME", str(home))
+    monkeypatch.chdir(tmp_path)
+    ids = TINY.encode(TEXT)
+    options = ASKED.get(question, GENERATED.get(question, {}))
+    body: dict[str, Any] = {"model": "tiny", "text": TEXT, "question": question, "options": options}
+    if question in GENERATED:
+        body["prompt"] = len(ids) - 1
+    if question == "attribution":
+        body["options"] = {"position": len(ids) - 2, "token": ids[-1]}
+    found = opened.post("/studio/view", body).json()
+    rows = found["view"]["table"]["rows"]
+    assert executed(found["code"]["Python"]).view().spec["table"]["rows"] == rows
+
+    told = posted(found["code"]["curl"], opened)
+    answered = told if "view" in told else told["choices"][0]["explain"][question]
+    assert same(answered.get("rows") or answered["view"]["table"]["rows"], rows)
+
+    made = commanded(found["code"]["Command line"], tmp_path)
+    assert same(made["rows"], rows)
+
+
+@pytest.mark.parametrize("question", TRANSLATED)
+def test_what_is_copied_about_a_translation_gives_the_same_numbers(
+    translating: Opened, home: Path, question: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GLASSFORMER_HOME", str(home))
+    body = {"model": "small", "text": "the girl", "to": "fr"}
+    asked = {**body, "question": question, "options": TRANSLATED[question]}
+    found = translating.post("/studio/translation/view", asked).json()
+    rows = found["view"]["table"]["rows"]
+    assert same(posted(found["code"]["curl"], translating)["view"]["table"]["rows"], rows)
+    assert same(commanded(found["code"]["Command line"], tmp_path)["rows"], rows)
+    seen: dict[str, Any] = {"gf": type("gf", (), {"load": staticmethod(lambda name: TRANSLATOR)})}
+    exec("\n".join(found["code"]["Python"].split("\n")[1:3]), seen)
+    assert same(seen["answer"].view().spec["table"]["rows"], rows)

@@ -197,13 +197,14 @@ def _check_option(name: str, option: str, value: Any, *, takes: dict[str, tuple[
 def completion_of(choice: "Choice", engine: str) -> Completion:
     """A continuation as the house knows it: a result that can be asked."""
     ask_ = choice.ask
+    prompt = choice.model.text_of(ask_.prompt)
     return Completion(
-        choice.model.text_of(ask_.prompt),
+        prompt,
         list(ask_.prompt),
         ask_.choice,
         ask_.options.seed,
         tokens=choice.tokens,
-        text=choice.text,
+        text=choice.text.removeprefix(prompt) if choice.form.echo else choice.text,
         logprobs=choice.logprobs,
         finish_reason=choice.finish,
         model=choice.model,

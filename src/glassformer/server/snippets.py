@@ -160,7 +160,8 @@ def _flags(*names: str, **others: str) -> Callable[[Options], list[str]]:
 
 def _edited(options: Options) -> list[str]:
     edits = json.dumps(options.get("edits", []), ensure_ascii=False)
-    return ["--edit", edits, "--max-new-tokens", str(options.get("max_new_tokens", 0))]
+    count = str(options.get("max_new_tokens", 0))
+    return ["--edit", edits, "--max-new-tokens", count, "-k", str(options.get("k", 10))]
 
 
 def _neurons(options: Options) -> list[str]:

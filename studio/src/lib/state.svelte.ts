@@ -242,12 +242,15 @@ class Studio {
   }
 
   private watching = false;
+  private again = false;
 
   /** Follow the models until none is on its way; after a lost connection, until it is back. */
   async watch(): Promise<void> {
+    this.again = true;
     if (this.watching) return;
     this.watching = true;
     for (;;) {
+      this.again = false; // what begins while an answer is on its way is not part of it
       const before = this.loaded;
       try {
         const { statuses, pulls } = await get<{ statuses: Status[]; pulls: Pull[] }>("/studio/status");
@@ -261,13 +264,13 @@ class Studio {
         const problem = error as Problem;
         this.problem = problem;
         if (problem.status === 401) this.locked = true;
-        if (problem.code !== "gone") break;
+        if (problem.code !== "gone" && !this.again) break;
       }
       if (this.loaded && !(before && this.fresh)) this.refresh();
       const loading = this.statuses.some((one) => !["ready", "failed"].includes(one.stage));
       const pulling = this.pulls.some((one) => one.stage === "queued" || one.stage === "running");
       const gone = this.problem?.code === "gone";
-      if (!loading && !pulling && !gone) break;
+      if (!loading && !pulling && !gone && !this.again) break;
       await new Promise((done) => setTimeout(done, gone ? 1500 : 300));
     }
     this.watching = false;
@@ -275,9 +278,11 @@ class Studio {
 
   /** Look at another model; it is loaded if it is not yet. */
   async use(name: string): Promise<void> {
-    this.model = name;
-    this.ids = null;
-    this.token = null;
+    if (name !== this.model) {
+      this.model = name;
+      this.ids = null;
+      this.token = null; // of other tokens; a link that names a model also names its token
+    }
     this.save(true);
     try {
       await post("/studio/models/load", { name });
