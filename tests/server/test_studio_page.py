@@ -6,6 +6,9 @@ import json
 import math
 import re
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from importlib import resources
@@ -15,7 +18,8 @@ from urllib.parse import parse_qs, quote, urlsplit
 
 import numpy as np
 import pytest
-from serving import Running, serving
+from fake_hub import serving_hub
+from serving import Running, serving, tiny_model
 
 import glassformer as gf
 from glassformer import machine
@@ -42,6 +46,9 @@ pytestmark = [
 ]
 EXAMPLE = "A robot must obey the orders given it"
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script> &amp; \u202e机器 שלום 👩‍👩‍👧"
+VIEWS = (
+    "write", "tokens", "attention", "lens", "saliency", "neurons", "edits", "translate", "tasks", "models",
+)  # fmt: skip
 TOO_LARGE = "seq2seq-bottleneck"  # it is not; the test says so
 REFUSED = re.compile(r"status of 40[04]|ERR_INTERNET_DISCONNECTED")
 FIRST_SCRIPT = 60_000  # bytes of what the first page needs, compressed
@@ -310,7 +317,7 @@ def test_saliency_by_several_methods(open_page: Open, gate: Gate) -> None:
     page.locator(".figure[data-question=saliency] .host svg").nth(3).wait_for()
     page.wait_for_selector(".figure.waiting", state="detached")
     methods = ["grad_x_input", "gradient", "integrated_gradients", "occlusion"]
-    for n, method in enumerate(methods):
+    for n, method in list(enumerate(methods))[1::2]:  # half of them: each takes a while in Python too
         answer = ask("saliency", Text(lm, ids, len(ids) - 1), method=method)
         assert sentence(page, "saliency", n) == answer.view().spec["sentence"]
         assert answer.deletion is not None
@@ -423,13 +430,16 @@ def test_every_picture_is_saved_and_copied(open_page: Open, gate: Gate, tmp_path
     assert head == answer.columns
     numbers = [[float(cell or "nan") for cell in row] for row in rows]
     assert np.allclose(numbers, np.array(answer.rows, dtype=float), rtol=1e-4, equal_nan=True)
-    for name in ("Python", "Command line", "curl"):
+    for name, words in {
+        "Python": "import glassformer",
+        "Command line": "glass attention",
+        "curl": "curl",
+    }.items():
         dialog.get_by_role("button", name=name, exact=True).click()
-        dialog.get_by_role("button", name="Copy", exact=True).click()
-        dialog.get_by_role("button", name="Copied").wait_for()
-        copied = page.evaluate("navigator.clipboard.readText()")
-        assert copied == dialog.locator("pre").inner_text()
-        page.wait_for_timeout(1300)  # until it may be copied again
+        assert dialog.locator("pre").inner_text().startswith(words)
+    dialog.get_by_role("button", name="Copy", exact=True).click()
+    dialog.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == dialog.locator("pre").inner_text()
     dialog.get_by_role("button", name="Full screen").click()
     page.wait_for_selector(".figure[data-question=heads]:fullscreen")
 
@@ -457,17 +467,7 @@ def test_axe_finds_nothing_serious(open_page: Open, theme: str) -> None:
     if not axe.is_file():
         pytest.skip("axe-core is not installed: make page")
     page = open_page(color_scheme=theme, bypass_csp=True)
-    for view in (
-        "write",
-        "tokens",
-        "attention",
-        "lens",
-        "saliency",
-        "neurons",
-        "edits",
-        "translate",
-        "models",
-    ):
+    for view in VIEWS:
         page.goto(f"{page.url.partition('?')[0]}?view={view}")
         page.wait_for_selector(".dot.ready")
         settle(page, view)
@@ -490,22 +490,97 @@ def test_tokens_that_look_like_markup_stay_text(open_page: Open, gate: Gate) -> 
         assert page.locator("main img, main script, main a, main iframe").count() == 0
 
 
+ODD = {
+    "nothing": "",
+    "a blank": " ",
+    "emoji": "👩‍👩‍👧 👍🏽 ok",
+    "Chinese": "机器人必须服从命令",
+    "right to left": "שלום עולם, مرحبا",
+    "markup": HOSTILE,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD)
+def test_odd_texts_on_every_page(open_page: Open, text: str) -> None:
+    """No page fails; what cannot be answered about a text is said in a sentence."""
+    page = open_page(f"?text={quote(text)}", refused=True)
+    for view in VIEWS:
+        page.goto(f"{page.url.partition('?')[0]}?view={view}&text={quote(text)}")
+        page.wait_for_selector(".dot.ready")
+        page.wait_for_load_state("networkidle", timeout=120_000)
+        page.wait_for_selector(".figure.waiting", state="detached", timeout=120_000)
+        assert page.locator("main img, main script, main iframe").count() == 0
+        for problem in page.locator(".problem, [role=alert]").all_inner_texts():
+            assert not re.search(r"Traceback|Error:|undefined|\[object", problem)
+
+
+@pytest.mark.slow
+def test_a_thousand_tokens_stay_usable(browser: Any) -> None:
+    """1,024 tokens: the pages open, heads are fetched in pieces, and a token far back is looked at."""
+    model = tiny_model("long", context=1024)
+    ids = (model.encode("Once upon a time, there was a little girl named Lily. ") * 200)[:1024]
+    text = model.text_of(ids)
+    studio = Studio(lambda name: model, first=("long",))
+    with serving({}, studio=studio) as running:
+        page = browser.new_page()
+        page.set_default_timeout(120_000)
+        page.goto(f"{running.url}/?view=attention&l=1&h=2#token={studio.door.token}")
+        page.wait_for_selector(".dot.ready")
+        page.locator("#text").fill(text)
+        count = len(model.encode(text))
+        page.wait_for_selector(f".model:has-text('{count} of 1024')")
+        page.wait_for_selector("#said:has-text('gives')")
+        row = ask("heads", Text(model, model.encode(text))).patterns[1, 2, count - 1]
+        page.wait_for_selector(f"#said:has-text('{percent(float(row.max()))}')")
+        assert page.locator(".flow .side").first.locator("button").count() == count
+        for view in ("write", "tokens", "lens"):
+            page.locator(f"#to-{view}").click()
+            settle(page, view)
+        page.close()
+
+
+@pytest.mark.slow
+def test_a_model_is_pulled_from_the_page(browser: Any, tmp_path: Path) -> None:
+    """`glass studio` itself, and a hub on loopback: progress, cancel, again, use."""
+    with serving_hub(tmp_path) as (hub, environment):
+        environment = {**environment, "GLASSFORMER_HOME": str(tmp_path / "home")}
+        environment.pop("HF_HUB_OFFLINE", None)
+        command = [sys.executable, "-m", "glassformer.cli", "studio", "--no-open", "--json", "--port", "0"]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                page = browser.new_page()
+                page.set_default_timeout(60_000)
+                base, _, token = json.loads(process.stdout.readline())["url"].partition("#")
+                page.goto(f"{base}?view=models#{token}")
+                page.wait_for_selector(".dot.ready")
+                hub.gate.clear()
+                page.get_by_label("Another model of the hub").fill("owner/tiny")
+                page.locator("form").get_by_role("button", name="Pull").click()
+                page.wait_for_selector("li:has-text('owner/tiny') progress[value]")
+                page.get_by_role("button", name="Cancel").click()
+                page.wait_for_selector("li:has-text('owner/tiny'):has-text('cancelled')")
+                hub.gate.set()
+                page.get_by_role("button", name="Again").click()
+                mine = page.locator("li:has-text('owner/tiny'):has-text('hub cache')")
+                mine.get_by_role("button", name="Use").click()
+                page.wait_for_selector(".chip:has-text('owner/tiny') .dot.ready")
+                page.get_by_label("Another model of the hub").fill("../etc/passwd")
+                page.locator("form").get_by_role("button", name="Pull").click()
+                page.wait_for_selector("[role=alert]:has-text('neither a folder nor a model')")
+                page.close()
+            finally:
+                process.send_signal(signal.SIGINT)
+                process.wait(30)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 720])
 def test_nothing_is_wider_than_a_narrow_screen(open_page: Open, width: int) -> None:
     """A phone, and 200 % zoom of a laptop."""
     page = open_page(viewport={"width": width, "height": 800})
-    for view in (
-        "write",
-        "tokens",
-        "attention",
-        "lens",
-        "saliency",
-        "neurons",
-        "edits",
-        "translate",
-        "models",
-    ):
+    for view in VIEWS:
         page.goto(f"{page.url.partition('?')[0]}?view={view}")
         page.wait_for_selector(".dot.ready")
         settle(page, view)
