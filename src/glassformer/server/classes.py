@@ -55,7 +55,7 @@ def _code(name: str, text: str, *, label: str | None, method: str) -> Code:
     return {"Python": "\n".join(python), "Command line": shlex.join(words)}
 
 
-def summary_rows(served: "Served", text: str, target: str) -> "tuple[Answer, Code]":
+def summary_rows(served: "Served", text: str, *, target: str) -> "tuple[Answer, Code]":
     """A text and its summary as the row that a decoder learns from: text, tag, summary."""
     tokenizer = served.tokenizer
     tag: Any = tokenizer.special.get(SUMMARIZE)

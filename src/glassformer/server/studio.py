@@ -155,7 +155,7 @@ class Studio:
         shelf = Shelf(self.load, first=self.first, names=self.names)
         routes = pages.router(state.settings, self.door, files=self.files)
         pulls = Pulls(self.home, offline=self.offline)
-        routes.include_router(router(state, shelf, pulls))
+        routes.include_router(router(state, shelf, pulls=pulls))
 
         def start() -> None:
             shelf.start(state.library)
@@ -172,7 +172,7 @@ class Mounted(NamedTuple):
     close: Callable[[], None]
 
 
-def router(state: State, shelf: Shelf, pulls: Pulls) -> APIRouter:
+def router(state: State, shelf: Shelf, *, pulls: Pulls) -> APIRouter:
     """The routes."""
     routes = APIRouter(prefix="/studio", include_in_schema=False)
     _add_models(routes, state, shelf, pulls)
@@ -322,7 +322,7 @@ def _add_tasks(routes: APIRouter, find: Finder) -> None:
         served = find.model(body.model)
 
         def work() -> dict[str, Any]:
-            found, code = summary_rows(served, body.text, body.target)
+            found, code = summary_rows(served, body.text, target=body.target)
             return _picture(found, code, drawing=None, width=body.width)
 
         return JSONResponse(await unless_gone(request, served.lane.run(work)))
