@@ -24,7 +24,7 @@ from glassformer.answers.answer import Text
 from glassformer.cli import run
 from glassformer.errors import InputError
 from glassformer.generation.sampling import log_softmax
-from glassformer.server import pages
+from glassformer.server import pages, snippets
 from glassformer.server.insides import Recent
 from glassformer.server.pages import File
 from glassformer.server.studio import Studio
@@ -367,6 +367,7 @@ def executed(code: str) -> Any:
 
 
 ASKED: dict[str, dict[str, Any]] = {
+    "steps": {"layer": 1, "head": 0, "position": 3},
     "top": {"k": 5, "temperature": 0.8, "top_k": 3, "top_p": 0.9},
     "neurons": {"layers": 1, "first": 16},
     "factors": {"count": 2},
@@ -692,6 +693,10 @@ TRANSLATED: dict[str, dict[str, Any]] = {
     "journey": {"number": 1},
     "lens": {},
 }
+
+
+def test_every_verb_of_a_copied_command_is_tried() -> None:
+    assert set(snippets.VERBS) <= set(ASKED)
 
 
 @pytest.mark.parametrize("question", [*ASKED, *GENERATED])

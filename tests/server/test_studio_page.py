@@ -309,27 +309,33 @@ def small(share: float) -> str:
     return percent(share) if share >= 0.001 else "< 0.1 %"
 
 
-def test_saliency_by_several_methods(open_page: Open, gate: Gate) -> None:
-    """Side by side, each with its deletion test; a contrast; and all of it in the address."""
-    lm, text = gate.lm, "A robot must"  # short: every method also tests itself against the others
-    ids = lm.encode(text)
-    page = open_page(f"?view=saliency&methods=all&text={quote(text)}")
+SHORT = "A robot must"  # every method also tests itself against the others, which takes a while
+
+
+@pytest.mark.slow
+def test_saliency_by_all_methods(open_page: Open, gate: Gate) -> None:
+    """Side by side, each with its deletion test."""
+    ids = gate.lm.encode(SHORT)
+    page = open_page(f"?view=saliency&methods=all&text={quote(SHORT)}")
     page.locator(".figure[data-question=saliency] .host svg").nth(3).wait_for()
     page.wait_for_selector(".figure.waiting", state="detached")
-    methods = ["grad_x_input", "gradient", "integrated_gradients", "occlusion"]
-    for n, method in list(enumerate(methods))[1::2]:  # half of them: each takes a while in Python too
-        answer = ask("saliency", Text(lm, ids, len(ids) - 1), method=method)
+    for n, method in enumerate(["grad_x_input", "gradient", "integrated_gradients", "occlusion"]):
+        answer = ask("saliency", Text(gate.lm, ids, len(ids) - 1), method=method)
         assert sentence(page, "saliency", n) == answer.view().spec["sentence"]
         assert answer.deletion is not None
-    page.get_by_role("button", name="All methods").click()
-    page.get_by_label("rather than").fill("␣him")
+
+
+def test_saliency_by_another_method_and_against_another_token(open_page: Open, gate: Gate) -> None:
+    """A method and a foil, which are in the address and come back from it."""
+    ids = gate.lm.encode(SHORT)
+    page = open_page(f"?view=saliency&text={quote(SHORT)}")
+    page.get_by_label("rather than").fill("␣can")
     page.get_by_label("Method").select_option("occlusion")
-    contrast = ask("saliency", Text(lm, ids, len(ids) - 1), method="occlusion", foil=" him")
+    contrast = ask("saliency", Text(gate.lm, ids, len(ids) - 1), method="occlusion", foil=" can")
     page.get_by_label(contrast.view().spec["sentence"], exact=True).first.wait_for()
     page.wait_for_url(lambda url: "method=occlusion" in url)
-    link = page.url
-    again = open_page("?" + urlsplit(link).query)
-    assert again.get_by_label("rather than").input_value() == "␣him"
+    again = open_page("?" + urlsplit(page.url).query)
+    assert again.get_by_label("rather than").input_value() == "␣can"
     again.get_by_label(contrast.view().spec["sentence"], exact=True).first.wait_for()
 
 
