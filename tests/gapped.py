@@ -21,6 +21,7 @@ def with_gaps() -> list[dict[str, Any]]:
         {"kind": "tokens", "tokens": [], "values": [], "scale": scale},
         {"kind": "arcs", "tokens": ["a"], "edges": [[0, 0, 1.0]], "scale": scale},
         {"kind": "boxes", "rows": []},
+        {"kind": "folders", "query": "a", "tokens": [], "scores": [], "weights": []},
         {"kind": "tree", "nodes": [], "scale": scale},
         {"kind": "tree", "nodes": [{"parent": None, "label": "", "value": None, "note": ""}], "scale": scale},
         {"kind": "unrolled", "steps": []},

@@ -7,24 +7,24 @@ export interface Page {
   /** The key after `g` that opens it. */
   key: string;
   group: "Write" | "Look inside" | "Use";
-  /** What a model must offer for it: a verb of the command line. */
-  needs: "generate" | "translate" | null;
+  /** What a model must offer for it, one of these verbs of the command line; none: nothing. */
+  needs: ("generate" | "translate")[];
   /** Whether the text is above it; a page that has none may bring its own. */
   text: boolean;
   load: () => Promise<{ default: Component }>;
 }
 
 export const PAGES: Page[] = [
-  { id: "write", name: "Write", key: "w", group: "Write", needs: "generate", text: false, load: () => import("./pages/Write.svelte") },
-  { id: "tokens", name: "Tokens", key: "t", group: "Look inside", needs: "generate", text: true, load: () => import("./pages/Tokens.svelte") },
-  { id: "attention", name: "Attention", key: "a", group: "Look inside", needs: "generate", text: true, load: () => import("./pages/Attention.svelte") },
-  { id: "lens", name: "Lens", key: "l", group: "Look inside", needs: "generate", text: true, load: () => import("./pages/Lens.svelte") },
-  { id: "saliency", name: "Saliency", key: "s", group: "Look inside", needs: "generate", text: true, load: () => import("./pages/Saliency.svelte") },
-  { id: "neurons", name: "Neurons", key: "n", group: "Look inside", needs: "generate", text: true, load: () => import("./pages/Neurons.svelte") },
-  { id: "edits", name: "Edits", key: "e", group: "Look inside", needs: "generate", text: true, load: () => import("./pages/Edits.svelte") },
-  { id: "translate", name: "Translate", key: "r", group: "Use", needs: "translate", text: true, load: () => import("./pages/Translate.svelte") },
-  { id: "tasks", name: "Tasks", key: "k", group: "Use", needs: null, text: true, load: () => import("./pages/Tasks.svelte") },
-  { id: "models", name: "Models", key: "m", group: "Use", needs: null, text: false, load: () => import("./pages/Models.svelte") },
+  { id: "write", name: "Write", key: "w", group: "Write", needs: ["generate"], text: false, load: () => import("./pages/Write.svelte") },
+  { id: "tokens", name: "Tokens", key: "t", group: "Look inside", needs: [], text: true, load: () => import("./pages/Tokens.svelte") },
+  { id: "attention", name: "Attention", key: "a", group: "Look inside", needs: ["generate", "translate"], text: true, load: () => import("./pages/Attention.svelte") },
+  { id: "lens", name: "Lens", key: "l", group: "Look inside", needs: ["generate"], text: true, load: () => import("./pages/Lens.svelte") },
+  { id: "saliency", name: "Saliency", key: "s", group: "Look inside", needs: ["generate"], text: true, load: () => import("./pages/Saliency.svelte") },
+  { id: "neurons", name: "Neurons", key: "n", group: "Look inside", needs: ["generate"], text: true, load: () => import("./pages/Neurons.svelte") },
+  { id: "edits", name: "Edits", key: "e", group: "Look inside", needs: ["generate"], text: true, load: () => import("./pages/Edits.svelte") },
+  { id: "translate", name: "Translate", key: "r", group: "Use", needs: ["translate"], text: true, load: () => import("./pages/Translate.svelte") },
+  { id: "tasks", name: "Tasks", key: "k", group: "Use", needs: [], text: true, load: () => import("./pages/Tasks.svelte") },
+  { id: "models", name: "Models", key: "m", group: "Use", needs: [], text: false, load: () => import("./pages/Models.svelte") },
 ];
 
 /** A page by its name in the address; an unknown one is the first. */

@@ -2,34 +2,42 @@
 
 import gzip
 import json
+import os
 import re
 import shlex
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from fake_hub import serving_hub
 from serving import Running, serving, tiny_model
+from small import small_net
 from translators import small_translator
 
+import glassformer as gf
 from glassformer.answers import ask
 from glassformer.answers.answer import Text
+from glassformer.cli import run
 from glassformer.errors import InputError
 from glassformer.generation.sampling import log_softmax
-from glassformer.server import pages
+from glassformer.server import pages, snippets
 from glassformer.server.insides import Recent
 from glassformer.server.pages import File
 from glassformer.server.studio import Studio
+from glassformer.tasks.classify import TextClassifier
 from glassformer.tasks.complete import LanguageModel
+from glassformer.tokenizers import train_tokenizer
 
 TEXT = "Once upon a time, there was a girl"
 INDEX = File(b"<!doctype html><p>page</p>" * 40, "text/html", lasting=False)
 SCRIPT = File(b"export {}", "text/javascript", lasting=True)
 FILES = {"/index.html": INDEX, "/assets/a-1.js": SCRIPT}
 TINY = tiny_model()
-TRANSLATOR = small_translator()
+TRANSLATOR = small_translator(layout="halves", head_bias=True)
 
 
 def loaded(name: str) -> LanguageModel:
@@ -359,6 +367,11 @@ def executed(code: str) -> Any:
 
 
 ASKED: dict[str, dict[str, Any]] = {
+    "steps": {"layer": 1, "head": 0, "position": 3},
+    "top": {"k": 5, "temperature": 0.8, "top_k": 3, "top_p": 0.9},
+    "neurons": {"layers": 1, "first": 16},
+    "factors": {"count": 2},
+    "examples": {"layer": 0, "neuron": 5, "texts": ["Once upon", "a girl"], "k": 2},
     "attention": {"layer": 1, "head": 2},
     "heads": {},
     "rollout": {},
@@ -462,3 +475,266 @@ def test_what_a_translator_and_a_writer_cannot_do(translating: Opened, opened: O
     assert "tiny does not translate" in refused.json()["error"]["message"]
     refused = translating.post("/studio/reading", {"model": "small", "text": "the girl"})
     assert "does not continue texts" in refused.json()["error"]["message"]
+
+
+# Models of the hub
+
+
+def until(found: Callable[[], Any], seconds: float = 60) -> Any:
+    """What a function gives, once it gives something."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        value = found()
+        if value:
+            return value
+        time.sleep(0.05)
+    raise AssertionError("it did not come")
+
+
+def test_a_model_is_pulled_with_its_progress(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It waits at half, is cancelled, begun again and found whole; nonsense is refused in a sentence."""
+    with serving_hub(tmp_path) as (hub, environment):
+        for name in ("HF_ENDPOINT", "HF_HOME", "HF_HUB_DISABLE_XET"):
+            monkeypatch.setenv(name, environment[name])
+        monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+        studio = Studio(loaded, first=("tiny",), files=dict(FILES), home=tmp_path / "home")
+        with serving({}, studio=studio) as running:
+            found = Opened(running, studio)
+
+            def pull() -> dict[str, Any]:
+                (one,) = found.get("/studio/status").json()["pulls"]
+                assert one["stage"] != "failed", one["error"]
+                return dict(one)
+
+            hub.gate.clear()
+            begun = found.post("/studio/pulls", {"name": "owner/tiny"}).json()
+            assert found.post("/studio/pulls", {"name": "owner/tiny"}).json()["id"] == begun["id"]
+            size = len(hub.files["model.safetensors"])
+            half = until(lambda: pull() if pull()["done"] > 0 else None)
+            assert half["stage"] == "running"
+            assert half["done"] < size
+            assert half["total"] == sum(map(len, hub.files.values()))
+            ended = found.post("/studio/pulls/cancel", {"id": begun["id"]}).json()
+            assert ended["stage"] == "cancelled"
+            hub.gate.set()
+
+            found.post("/studio/pulls", {"name": "owner/tiny"})
+            whole = until(lambda: pull() if pull()["stage"] == "succeeded" else None)
+            assert whole["done"] == whole["total"] >= size
+            weights = tmp_path.glob("hf/hub/models--owner--tiny/snapshots/*/model.safetensors")
+            assert next(weights).read_bytes() == hub.files["model.safetensors"]
+
+            found.post("/studio/pulls", {"name": "owner/none"})
+            lost = until(
+                lambda: [
+                    one for one in found.get("/studio/status").json()["pulls"] if one["stage"] == "failed"
+                ]
+            )
+            assert "was asked for at" in lost[0]["error"]
+            assert "Traceback" not in lost[0]["error"]
+            for name in ("../etc", "/etc/passwd", "http://x/y", "a b", "", "x" * 150):
+                refused = found.post("/studio/pulls", {"name": name})
+                assert refused.status_code == 400, name
+            for id in ("../x", "job-0", "job-" + "0" * 24):
+                assert found.post("/studio/pulls/cancel", {"id": id}).status_code == 404
+
+
+def test_without_a_home_nothing_is_pulled(opened: Opened) -> None:
+    assert opened.post("/studio/pulls", {"name": "owner/tiny"}).status_code == 403
+    assert opened.get("/studio/models").json()["pulls_offered"] is False
+
+
+def test_models_say_what_they_can_before_they_are_loaded(opened: Opened) -> None:
+    can = {one["name"]: one["can"] for one in opened.get("/studio/models").json()["models"]}
+    assert "generate" in can["storyteller"]
+    assert "translate" not in can["storyteller"]
+    assert "translate" in can["translator"]
+    assert "generate" not in can["seq2seq"]
+
+
+def test_parameters_have_the_articles_tally_beside_them(opened: Opened) -> None:
+    """That of GPT-2 small, counted without a file, is the sum of the article's own table."""
+    found = opened.post("/studio/models/parameters", {"name": "gpt2"}).json()
+    table = found["view"]["table"]
+    sums = {name: sum(row[at] for row in table["rows"]) for at, name in enumerate(table["columns"]) if at > 3}
+    assert sums == {"parameters": 124_439_808, "in the article": 124_410_624}
+    assert found["feed_forward"] == [["blocks", 7_087_872, 4_722_432]]
+    other = opened.post("/studio/models/parameters", {"name": "translator"}).json()
+    assert "in the article" not in other["view"]["table"]["columns"]
+    assert [stack for stack, *_ in other["feed_forward"]] == ["encoder", "decoder"]
+
+
+# Tokenizers side by side
+
+
+def test_a_text_in_the_tokens_of_other_models(opened: Opened) -> None:
+    text = "Un élève 👩‍👩‍👧 <b>"
+    for name in ("storyteller", "translator"):
+        found = opened.post("/studio/tokens", {"name": name, "text": text}).json()
+        answer: Any = gf.load(name).tokens(text)
+        assert found["view"]["table"]["rows"] == json.loads(json.dumps(answer.view().spec))["table"]["rows"]
+        assert found["count"] == len(answer.ids)
+        assert shlex.split(found["code"]["Command line"])[-1] == text
+    assert opened.post("/studio/tokens", {"name": "/etc", "text": text}).status_code == 404
+    assert opened.post("/studio/tokens", {"name": "storyteller", "text": ""}).status_code == 400
+
+
+# Stacks of a translator
+
+
+def test_patterns_of_every_stack_of_a_translation(translating: Opened) -> None:
+    body = {"model": "small", "text": "the girl", "to": "fr"}
+    stacks = translating.post("/studio/translation", body).json()["stacks"]
+    assert [one["name"] for one in stacks] == ["encoder", "decoder", "cross"]
+    made = TRANSLATOR.translate("the girl", to="fr")
+    for one in stacks:
+        place = {"stack": one["stack"], "part": one["part"]}
+        answer: Any = made.heads(**{name: value for name, value in place.items() if value})
+        assert (one["rows"], one["columns"]) == (answer.tokens, answer.sources)
+        found = translating.post("/studio/translation/patterns", {**body, **place, "most": 64})
+        shape = tuple(map(int, found.headers["x-shape"].split(",")))
+        assert shape == answer.patterns.shape
+        assert np.allclose(np.frombuffer(found.content, "<f2").reshape(shape), answer.patterns, atol=1e-3)
+        steps = {"layer": 1, "head": 0, "position": 1, **place}
+        asked = {**body, "question": "steps", "options": steps, "drawing": "folders"}
+        picture = translating.post("/studio/translation/view", asked).json()
+        expected = made.steps(1, 0, position=1, **place)
+        assert picture["view"] == json.loads(json.dumps(expected.view("folders").spec))
+
+
+# Classes
+
+
+def test_the_saliency_of_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = train_tokenizer([TEXT * 20], 300)
+    net = small_net("gpt2-classifier", vocab=len(tokenizer), pad=0, labels=("good", "bad"), context=64)
+    model = TextClassifier(net, tokenizer, name="critic")
+    studio = Studio(lambda name: cast("Any", model), first=("critic",), files=dict(FILES))
+    with serving({}, studio=studio) as running:
+        found = Opened(running, studio)
+        until(lambda: found.get("/studio/status").json()["statuses"][0]["stage"] == "ready")
+        said = found.post("/v1/tasks/classify", {"model": "critic", "text": TEXT}).json()["result"]
+        assert said["probabilities"] == pytest.approx(model.classify(TEXT).probabilities)
+        for label in (None, "bad"):
+            body = {"model": "critic", "text": TEXT, "label": label, "method": "gradient"}
+            picture = found.post("/studio/classes", body).json()
+            answer = model.classify(TEXT).saliency(label, method="gradient")
+            assert picture["view"] == json.loads(json.dumps(answer.view().spec))
+        refused = found.post("/studio/classes", {"model": "critic", "text": TEXT, "label": "odd"})
+        assert "is none of the head's" in refused.json()["error"]["message"]
+
+
+def test_a_writer_has_no_classes_and_no_tag(opened: Opened) -> None:
+    refused = opened.post("/studio/classes", {"model": "tiny", "text": TEXT})
+    assert "tiny has no classes" in refused.json()["error"]["message"]
+    refused = opened.post("/studio/summary_rows", {"model": "tiny", "text": TEXT, "target": "a girl"})
+    assert "has no tag <summarize>" in refused.json()["error"]["message"]
+
+
+# What is copied gives the same numbers
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with both models, so that commands find them by their names."""
+    folder = tmp_path_factory.mktemp("home")
+    TINY.save(folder / "models" / "tiny")
+    TRANSLATOR.save(folder / "models" / "small")
+    return folder
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Whether tables are equal, numbers within what another order of additions may change."""
+    if isinstance(expected, list):
+        return len(found) == len(expected) and all(map(same, found, expected))
+    if isinstance(expected, float):
+        return bool(found == pytest.approx(expected, rel=2e-3, abs=2e-4))
+    return bool(found == expected)
+
+
+def commanded(command: str, folder: Path) -> dict[str, Any]:
+    """What a copied command saves; a first line writes the file that the second reads."""
+    *files, last = command.split("\n")
+    for line in files:
+        subprocess.run(line, shell=True, check=True, cwd=folder)
+    words = shlex.split(last)
+    assert words[0] == "glass"
+    out = folder / "out.json"
+    engine = ["--engine", "torch"] if words[1] == "top" else []  # the tiny model of the server is torch's
+    assert run([words[1], "-o", str(out), *engine, *words[2:]]) == 0
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found
+
+
+def posted(curl: str, opened: Opened) -> dict[str, Any]:
+    """What copied curl is answered, by curl itself."""
+    address = opened.running.url
+    line = re.sub(r"http://127\.0\.0\.1:\d+", address, curl)
+    environment = {**os.environ, "GLASSFORMER_API_KEY": opened.door.token}
+    made = subprocess.run(
+        ["sh", "-c", line.replace("curl ", "curl -s --noproxy '*' ", 1)],
+        env=environment,
+        capture_output=True,
+        check=True,
+    )
+    found: dict[str, Any] = json.loads(made.stdout)
+    return found
+
+
+GENERATED: dict[str, dict[str, Any]] = {  # questions about the last token of a text
+    "saliency": {"method": "occlusion"},
+    "attribution": {},
+}
+TRANSLATED: dict[str, dict[str, Any]] = {
+    "alignment": {"layer": 1, "head": 0},
+    "heads": {"part": "cross"},
+    "attention": {"layer": 0, "head": 1, "stack": "encoder"},
+    "steps": {"layer": 0, "head": 1, "position": 1, "part": "cross"},
+    "journey": {"number": 1},
+    "lens": {},
+}
+
+
+def test_every_verb_of_a_copied_command_is_tried() -> None:
+    assert set(snippets.VERBS) <= set(ASKED)
+
+
+@pytest.mark.parametrize("question", [*ASKED, *GENERATED])
+def test_copied_commands_and_requests_give_the_same_numbers(
+    opened: Opened, home: Path, question: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GLASSFORMER_HOME", str(home))
+    monkeypatch.chdir(tmp_path)
+    ids = TINY.encode(TEXT)
+    options = ASKED.get(question, GENERATED.get(question, {}))
+    body: dict[str, Any] = {"model": "tiny", "text": TEXT, "question": question, "options": options}
+    if question in GENERATED:
+        body["prompt"] = len(ids) - 1
+    if question == "attribution":
+        body["options"] = {"position": len(ids) - 2, "token": ids[-1]}
+    found = opened.post("/studio/view", body).json()
+    rows = found["view"]["table"]["rows"]
+    assert executed(found["code"]["Python"]).view().spec["table"]["rows"] == rows
+
+    told = posted(found["code"]["curl"], opened)
+    answered = told if "view" in told else told["choices"][0]["explain"][question]
+    assert same(answered.get("rows") or answered["view"]["table"]["rows"], rows)
+
+    made = commanded(found["code"]["Command line"], tmp_path)
+    assert same(made["rows"], rows)
+
+
+@pytest.mark.parametrize("question", TRANSLATED)
+def test_what_is_copied_about_a_translation_gives_the_same_numbers(
+    translating: Opened, home: Path, question: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GLASSFORMER_HOME", str(home))
+    body = {"model": "small", "text": "the girl", "to": "fr"}
+    asked = {**body, "question": question, "options": TRANSLATED[question]}
+    found = translating.post("/studio/translation/view", asked).json()
+    rows = found["view"]["table"]["rows"]
+    assert same(posted(found["code"]["curl"], translating)["view"]["table"]["rows"], rows)
+    assert same(commanded(found["code"]["Command line"], tmp_path)["rows"], rows)
+    seen: dict[str, Any] = {"gf": type("gf", (), {"load": staticmethod(lambda name: TRANSLATOR)})}
+    exec("\n".join(found["code"]["Python"].split("\n")[1:3]), seen)
+    assert same(seen["answer"].view().spec["table"]["rows"], rows)

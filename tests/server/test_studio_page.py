@@ -1,10 +1,14 @@
 """The studio in a real browser: every page shows the numbers of Python, and nothing else gets in or out."""
 
+import csv
 import gzip
 import json
 import math
 import re
 import shutil
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from importlib import resources
@@ -12,12 +16,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
+import numpy as np
 import pytest
-from serving import Running, serving
+from fake_hub import serving_hub
+from serving import Running, serving, tiny_model
 
 import glassformer as gf
+from glassformer import machine
 from glassformer.answers import ask
 from glassformer.answers.answer import Text
+from glassformer.figures import labels
 from glassformer.generation.sampling import log_softmax
 from glassformer.server.studio import Studio
 from glassformer.tasks.complete import LanguageModel
@@ -38,20 +46,34 @@ pytestmark = [
 ]
 EXAMPLE = "A robot must obey the orders given it"
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script> &amp; \u202e机器 שלום 👩‍👩‍👧"
+VIEWS = (
+    "write", "tokens", "attention", "lens", "saliency", "neurons", "edits", "translate", "tasks", "models",
+)  # fmt: skip
+TOO_LARGE = "seq2seq-bottleneck"  # it is not; the test says so
+REFUSED = re.compile(r"status of 40[04]|ERR_INTERNET_DISCONNECTED")
 FIRST_SCRIPT = 60_000  # bytes of what the first page needs, compressed
 Open = Callable[..., Any]
 
 
 class Gate:
-    """The storyteller, which loads when it may."""
+    """The models that ship, which load when they may; one is too large for this machine."""
 
     def __init__(self) -> None:
         self.may = threading.Event()
         self.lm: LanguageModel = gf.load("storyteller")
+        self._others: dict[str, Any] = {}
 
     def load(self, name: str) -> LanguageModel:
         assert self.may.wait(60)
-        return self.lm
+        if name == TOO_LARGE:
+            machine.check_memory(1 << 50, what=name)
+        return self.lm if name == "storyteller" else self.other(name)
+
+    def other(self, name: str) -> Any:
+        """Another model that ships."""
+        if name not in self._others:
+            self._others[name] = gf.load(name)
+        return self._others[name]
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +110,7 @@ def open_page(browser: Any, running: Running, studio: Studio, gate: Gate) -> Ite
         """`refused`: the server will refuse something, which browsers note in their console."""
 
         def note(message: Any) -> None:
-            if message.type != "log" and not (refused and "status of 400" in message.text):
+            if message.type != "log" and not (refused and REFUSED.search(message.text)):
                 troubles.append(message.text)
 
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **how})
@@ -216,10 +238,10 @@ def test_the_pages_and_their_numbers(open_page: Open, gate: Gate) -> None:
     page = open_page("?view=attention&l=2&h=1&t=10")
     patterns: Any = ask("heads", Text(lm, ids))
     row = patterns.patterns[2, 1, 10]
-    page.wait_for_selector("#one + p:has-text('gives')")
-    sentence = page.locator("#one + p").inner_text()
-    assert percent(float(row.max())) in sentence
-    assert f"“{lm.piece(ids[int(row.argmax())]).replace(' ', '␣')}”" in sentence
+    page.wait_for_selector("#said:has-text('gives')")
+    said = page.locator("#said").inner_text()
+    assert percent(float(row.max())) in said
+    assert f"“{lm.piece(ids[int(row.argmax())]).replace(' ', '␣')}”" in said
     steps = ask("steps", Text(lm, ids), layer=2, head=1, position=10)
     assert (
         drawn(page, "steps").locator(".host svg").first.get_attribute("aria-label")
@@ -255,6 +277,179 @@ def test_the_pages_and_their_numbers(open_page: Open, gate: Gate) -> None:
     page.keyboard.press("Escape")
 
 
+def sentence(page: Any, question: str, number: int = 0) -> str:
+    """What a picture says to those who do not see it."""
+    drawn(page, question)
+    cards = page.locator(f'.figure[data-question="{question}"]')
+    label = cards.nth(number).locator(".host svg").first.get_attribute("aria-label")
+    return str(label)
+
+
+def test_the_articles_pictures_beside_the_true_numbers(open_page: Open, gate: Gate) -> None:
+    """Folders with the weights of a head; “it” as the article draws it; robot must obey orders."""
+    lm = gate.lm
+    ids = lm.encode(EXAMPLE)
+    page = open_page("?view=attention&l=2&h=1&t=10&article=1")
+    steps: Any = ask("steps", Text(lm, ids), layer=2, head=1, position=10)
+    folders = drawn(page, "steps").first
+    assert folders.locator("select").input_value() == "folders"
+    shown = folders.locator(".host svg text").all_text_contents()
+    for share in steps.view("folders").spec["weights"]:
+        assert labels.percent(share) in shown
+    cells = page.locator(".beside td").all_inner_texts()
+    weights = steps.weights
+    names = [lm.piece(id) for id in ids]
+    own = [weights[names.index(" robot")], weights[0], weights[10]]
+    assert cells == ["50 %", "30 %", "19 %", *(small(float(one)) for one in own)]
+    assert sentence(page, "robot") == ask("robot").view().spec["sentence"]
+
+
+def small(share: float) -> str:
+    """A share as the page's own texts have it."""
+    return percent(share) if share >= 0.001 else "< 0.1 %"
+
+
+SHORT = "A robot must"  # every method also tests itself against the others, which takes a while
+
+
+@pytest.mark.slow
+def test_saliency_by_all_methods(open_page: Open, gate: Gate) -> None:
+    """Side by side, each with its deletion test."""
+    ids = gate.lm.encode(SHORT)
+    page = open_page(f"?view=saliency&methods=all&text={quote(SHORT)}")
+    page.locator(".figure[data-question=saliency] .host svg").nth(3).wait_for()
+    page.wait_for_selector(".figure.waiting", state="detached")
+    for n, method in enumerate(["grad_x_input", "gradient", "integrated_gradients", "occlusion"]):
+        answer = ask("saliency", Text(gate.lm, ids, len(ids) - 1), method=method)
+        assert sentence(page, "saliency", n) == answer.view().spec["sentence"]
+        assert answer.deletion is not None
+
+
+def test_saliency_by_another_method_and_against_another_token(open_page: Open, gate: Gate) -> None:
+    """A method and a foil, which are in the address and come back from it."""
+    ids = gate.lm.encode(SHORT)
+    page = open_page(f"?view=saliency&text={quote(SHORT)}")
+    page.get_by_label("rather than").fill("␣can")
+    page.get_by_label("Method").select_option("occlusion")
+    contrast = ask("saliency", Text(gate.lm, ids, len(ids) - 1), method="occlusion", foil=" can")
+    page.get_by_label(contrast.view().spec["sentence"], exact=True).first.wait_for()
+    page.wait_for_url(lambda url: "method=occlusion" in url)
+    again = open_page("?" + urlsplit(page.url).query)
+    assert again.get_by_label("rather than").input_value() == "␣can"
+    again.get_by_label(contrast.view().spec["sentence"], exact=True).first.wait_for()
+
+
+def test_neurons(open_page: Open, gate: Gate) -> None:
+    """The raw grid with the share that fires, factors, one neuron, and how much of a block they are."""
+    lm = gate.lm
+    ids = lm.encode(EXAMPLE)
+    page = open_page("?view=neurons&l=2&first=64&factors=3&neuron=5")
+    page.wait_for_selector(".share p:has-text('525,568 of a block')")
+    assert "67 %" in page.locator(".share p").inner_text()
+    raw: Any = ask("neurons", Text(lm, ids), layers=2, first=64)
+    drawn(page, "neurons")
+    grid = (
+        page.locator('.figure[data-question="neurons"]').first.locator(".host svg text").all_text_contents()
+    )
+    title = (
+        f"layer 2: the first 64 neurons; at a token, {labels.percent(float(raw.fires[0]))} of all 1,024 fire"
+    )
+    assert title in " ".join(grid)
+    assert sentence(page, "factors") == ask("factors", Text(lm, ids), count=3).view().spec["sentence"]
+    page.get_by_label("Passages to search").fill("Once upon a time\nThe robot was happy")
+    texts = ["Once upon a time", "The robot was happy"]
+    found = ask("examples", lm, texts, layer=2, neuron=5, k=5)
+    assert sentence(page, "examples") == found.view().spec["sentence"]
+
+
+def test_tokenizers_side_by_side(open_page: Open, gate: Gate) -> None:
+    page = open_page(f"?view=tokens&text={quote('Un élève 机器')}")
+    page.wait_for_selector(".counts li:has-text('translator')")
+    count = len(gate.other("translator").tokens("Un élève 机器").ids)
+    page.wait_for_selector(f".counts li:has-text('translator'):has-text('{count} tokens')")
+    assert page.locator(".figure[data-question=tokens]").count() >= 4
+
+
+def test_every_stack_of_a_translator(open_page: Open, gate: Gate) -> None:
+    """Encoder, decoder and cross in the grid; one head; its steps. Then a recurrent network step by step."""
+    made = gate.other("translator").translate("it rains", to="fr")
+    page = open_page(f"?view=attention&m=translator&text={quote('it rains')}&to=fr&l=1&h=2&t=1", refused=True)
+    for name, place in {
+        "Encoder": {"stack": "encoder"},
+        "Decoder": {"stack": "decoder"},
+        "Cross: decoder to source": {"part": "cross"},
+    }.items():
+        page.get_by_role("button", name=name, exact=True).click()
+        answer = made.heads(**place)
+        row = answer.patterns[1, 2, 1]
+        best = answer.sources[int(row.argmax())].replace(" ", "␣")
+        page.wait_for_selector(f"#said:has-text('{percent(float(row.max()))}'):has-text('“{best}”')")
+        steps = made.steps(1, 2, position=1, **place)
+        page.get_by_label(steps.view().spec["sentence"], exact=True).first.wait_for()
+    page.goto(
+        f"{page.url.partition('?')[0]}?view=translate&m=seq2seq&text={quote('je suis étudiant')}&step=6"
+    )
+    unrolled = gate.other("seq2seq").translate("je suis étudiant").unroll()
+    page.wait_for_selector("#steps")
+    said = page.locator("section:has(> #steps) p").inner_text()
+    assert f"writes “{unrolled.tokens[1]}”" in said
+    assert percent(float(unrolled.probability[1])) in said
+    page.get_by_role("button", name="Back").click()
+    page.wait_for_selector(f"section:has(> #steps) p:has-text('writes “{unrolled.tokens[0]}”')")
+    page.wait_for_url(lambda url: "step=5" in url)
+
+
+def test_back_and_forward_and_what_a_link_holds(open_page: Open) -> None:
+    page = open_page("?view=lens&watch=%20him%0A%20her&t=3&temperature=0.5&top_k=3")
+    page.wait_for_selector("button.word:has-text('␣her')")
+    page.keyboard.press("g")
+    page.keyboard.press("w")
+    page.wait_for_selector(".rest:has-text('may be drawn')")
+    assert page.get_by_role("slider", name="temperature").input_value() == "0.5"
+    assert shares(page)[3:] == ["cut"] * 7
+    page.go_back()
+    page.wait_for_selector("button.word:has-text('␣him')")
+    assert parse_qs(urlsplit(page.url).query)["t"] == ["3"]
+    page.go_forward()
+    page.wait_for_selector(".rest:has-text('may be drawn')")
+    assert "view=write" in page.url
+    assert "token=" not in page.url
+
+
+def test_every_picture_is_saved_and_copied(open_page: Open, gate: Gate, tmp_path: Path) -> None:
+    """Four forms of a file and three of code; also of what the page draws by itself; and full screen."""
+    lm = gate.lm
+    answer = ask("heads", Text(lm, lm.encode(EXAMPLE)))
+    page = open_page("?view=attention&l=2&h=1", permissions=["clipboard-read", "clipboard-write"])
+    page.locator(".heads").get_by_role("button", name="Save, code").click()
+    dialog = page.get_by_role("dialog")
+    dialog.locator(".host svg").first.wait_for()
+    for kind in ("SVG", "PNG", "CSV", "JSON"):
+        with page.expect_download() as saved:
+            dialog.get_by_role("button", name=kind, exact=True).click()
+        saved.value.save_as(tmp_path / f"heads.{kind.lower()}")
+    assert (tmp_path / "heads.svg").read_text().startswith("<svg")
+    assert (tmp_path / "heads.png").read_bytes().startswith(b"\x89PNG")
+    assert json.loads((tmp_path / "heads.json").read_text()) == json.loads(json.dumps(answer.view().spec))
+    with (tmp_path / "heads.csv").open() as file:
+        head, *rows = csv.reader(file)
+    assert head == answer.columns
+    numbers = [[float(cell or "nan") for cell in row] for row in rows]
+    assert np.allclose(numbers, np.array(answer.rows, dtype=float), rtol=1e-4, equal_nan=True)
+    for name, words in {
+        "Python": "import glassformer",
+        "Command line": "glass attention",
+        "curl": "curl",
+    }.items():
+        dialog.get_by_role("button", name=name, exact=True).click()
+        assert dialog.locator("pre").inner_text().startswith(words)
+    dialog.get_by_role("button", name="Copy", exact=True).click()
+    dialog.get_by_role("button", name="Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == dialog.locator("pre").inner_text()
+    dialog.get_by_role("button", name="Full screen").click()
+    page.wait_for_selector(".figure[data-question=heads]:fullscreen")
+
+
 def test_text_is_never_markup(open_page: Open) -> None:
     """Typed and in a link: it is shown as it is, wherever tokens are."""
     page = open_page(f"?view=tokens&text={quote(HOSTILE)}")
@@ -278,17 +473,7 @@ def test_axe_finds_nothing_serious(open_page: Open, theme: str) -> None:
     if not axe.is_file():
         pytest.skip("axe-core is not installed: make page")
     page = open_page(color_scheme=theme, bypass_csp=True)
-    for view in (
-        "write",
-        "tokens",
-        "attention",
-        "lens",
-        "saliency",
-        "neurons",
-        "edits",
-        "translate",
-        "models",
-    ):
+    for view in VIEWS:
         page.goto(f"{page.url.partition('?')[0]}?view={view}")
         page.wait_for_selector(".dot.ready")
         settle(page, view)
@@ -311,22 +496,97 @@ def test_tokens_that_look_like_markup_stay_text(open_page: Open, gate: Gate) -> 
         assert page.locator("main img, main script, main a, main iframe").count() == 0
 
 
+ODD = {
+    "nothing": "",
+    "a blank": " ",
+    "emoji": "👩‍👩‍👧 👍🏽 ok",
+    "Chinese": "机器人必须服从命令",
+    "right to left": "שלום עולם, مرحبا",
+    "markup": HOSTILE,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ODD.values(), ids=ODD)
+def test_odd_texts_on_every_page(open_page: Open, text: str) -> None:
+    """No page fails; what cannot be answered about a text is said in a sentence."""
+    page = open_page(f"?text={quote(text)}", refused=True)
+    for view in VIEWS:
+        page.goto(f"{page.url.partition('?')[0]}?view={view}&text={quote(text)}")
+        page.wait_for_selector(".dot.ready")
+        page.wait_for_load_state("networkidle", timeout=120_000)
+        page.wait_for_selector(".figure.waiting", state="detached", timeout=120_000)
+        assert page.locator("main img, main script, main iframe").count() == 0
+        for problem in page.locator(".problem, [role=alert]").all_inner_texts():
+            assert not re.search(r"Traceback|Error:|undefined|\[object", problem)
+
+
+@pytest.mark.slow
+def test_a_thousand_tokens_stay_usable(browser: Any) -> None:
+    """1,024 tokens: the pages open, heads are fetched in pieces, and a token far back is looked at."""
+    model = tiny_model("long", context=1024)
+    ids = (model.encode("Once upon a time, there was a little girl named Lily. ") * 200)[:1024]
+    text = model.text_of(ids)
+    studio = Studio(lambda name: model, first=("long",))
+    with serving({}, studio=studio) as running:
+        page = browser.new_page()
+        page.set_default_timeout(120_000)
+        page.goto(f"{running.url}/?view=attention&l=1&h=2#token={studio.door.token}")
+        page.wait_for_selector(".dot.ready")
+        page.locator("#text").fill(text)
+        count = len(model.encode(text))
+        page.wait_for_selector(f".model:has-text('{count} of 1024')")
+        page.wait_for_selector("#said:has-text('gives')")
+        row = ask("heads", Text(model, model.encode(text))).patterns[1, 2, count - 1]
+        page.wait_for_selector(f"#said:has-text('{percent(float(row.max()))}')")
+        assert page.locator(".flow .side").first.locator("button").count() == count
+        for view in ("write", "tokens", "lens"):
+            page.locator(f"#to-{view}").click()
+            settle(page, view)
+        page.close()
+
+
+@pytest.mark.slow
+def test_a_model_is_pulled_from_the_page(browser: Any, tmp_path: Path) -> None:
+    """`glass studio` itself, and a hub on loopback: progress, cancel, again, use."""
+    with serving_hub(tmp_path) as (hub, environment):
+        environment = {**environment, "GLASSFORMER_HOME": str(tmp_path / "home")}
+        environment.pop("HF_HUB_OFFLINE", None)
+        command = [sys.executable, "-m", "glassformer.cli", "studio", "--no-open", "--json", "--port", "0"]
+        with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                assert process.stdout is not None
+                page = browser.new_page()
+                page.set_default_timeout(60_000)
+                base, _, token = json.loads(process.stdout.readline())["url"].partition("#")
+                page.goto(f"{base}?view=models#{token}")
+                page.wait_for_selector(".dot.ready")
+                hub.gate.clear()
+                page.get_by_label("Another model of the hub").fill("owner/tiny")
+                page.locator("form").get_by_role("button", name="Pull").click()
+                page.wait_for_selector("li:has-text('owner/tiny') progress[value]")
+                page.get_by_role("button", name="Cancel").click()
+                page.wait_for_selector("li:has-text('owner/tiny'):has-text('cancelled')")
+                hub.gate.set()
+                page.get_by_role("button", name="Again").click()
+                mine = page.locator("li:has-text('owner/tiny'):has-text('hub cache')")
+                mine.get_by_role("button", name="Use").click()
+                page.wait_for_selector(".chip:has-text('owner/tiny') .dot.ready")
+                page.get_by_label("Another model of the hub").fill("../etc/passwd")
+                page.locator("form").get_by_role("button", name="Pull").click()
+                page.wait_for_selector("[role=alert]:has-text('neither a folder nor a model')")
+                page.close()
+            finally:
+                process.send_signal(signal.SIGINT)
+                process.wait(30)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 720])
 def test_nothing_is_wider_than_a_narrow_screen(open_page: Open, width: int) -> None:
     """A phone, and 200 % zoom of a laptop."""
     page = open_page(viewport={"width": width, "height": 800})
-    for view in (
-        "write",
-        "tokens",
-        "attention",
-        "lens",
-        "saliency",
-        "neurons",
-        "edits",
-        "translate",
-        "models",
-    ):
+    for view in VIEWS:
         page.goto(f"{page.url.partition('?')[0]}?view={view}")
         page.wait_for_selector(".dot.ready")
         settle(page, view)
@@ -335,13 +595,39 @@ def test_nothing_is_wider_than_a_narrow_screen(open_page: Open, width: int) -> N
 
 
 def test_errors_for_people(open_page: Open) -> None:
-    """A model that is not here, and a page that the model cannot fill."""
+    """A page that the model cannot fill, a text that is too long, models that are not here or too large."""
     page = open_page("?view=translate", refused=True)
     page.wait_for_selector("h2:has-text('storyteller does not translate')")
+    page.wait_for_selector("main .row button")
+    offered = page.locator("main .row button").all_inner_texts()
+    assert offered == ["seq2seq", "seq2seq-bottleneck", "translator"]
     page.keyboard.press("g")
     page.keyboard.press("w")
     page.locator("#text").fill("word " * 600)
     page.wait_for_selector("[role=alert]:has-text('maximum context length is 512 tokens')")
+    page = open_page("?m=no/such", loaded=False, refused=True)
+    page.wait_for_selector("[role=alert]:has-text(\"there is no model 'no/such'\")")
+    page.get_by_role("button", name="Use storyteller").click()
+    page.wait_for_selector(".dot.ready")
+    page = open_page("?view=models", refused=True)
+    page.locator(f"li:has-text('{TOO_LARGE}')").get_by_role("button", name="Use").click()
+    page.wait_for_selector(
+        f"[role=alert]:has-text('{TOO_LARGE} could not be loaded'):has-text('GB of memory')"
+    )
+
+
+def test_a_server_that_was_gone_is_found_again(open_page: Open, gate: Gate) -> None:
+    """What was asked meanwhile is asked again, and the text is still there."""
+    page = open_page("?view=lens", refused=True)
+    drawn(page, "lens")
+    page.context.set_offline(True)
+    page.locator("#text").fill("Once upon a time")
+    page.wait_for_selector("[role=alert]:has-text('does not answer')")
+    page.context.set_offline(False)
+    page.wait_for_selector("[role=alert]", state="detached")
+    lens = ask("lens", Text(gate.lm, gate.lm.encode("Once upon a time")))
+    page.get_by_label(lens.view().spec["sentence"], exact=True).first.wait_for()
+    assert page.locator("#text").input_value() == "Once upon a time"
 
 
 def test_without_the_token_nothing_is_told(browser: Any, running: Running) -> None:

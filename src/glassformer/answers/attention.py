@@ -13,7 +13,7 @@ from glassformer.figures.color import magnitude, signed
 from glassformer.figures.labels import cells, number, percent, quoted
 from glassformer.figures.labels import visible as shown
 from glassformer.figures.marks import LABEL, Spec
-from glassformer.figures.specs import bars, matrix, names, panels
+from glassformer.figures.specs import bars, matrix, names, panels, plain
 from glassformer.figures.view import short
 
 STRONGEST = 3  # sources of a token in the table
@@ -30,6 +30,7 @@ SHORT = {
 }  # kinds of heads, over a small pattern
 CLEARLY = 2  # times the share of uniform attention that a kind of head has at least
 FEWEST = 2  # queries whose mean a kind of head is: one alone may be chance
+FOLDERS = 10  # sources that a picture of folders shows
 UNITS = {"entropy": "nats", "distance": "tokens"}
 
 
@@ -540,6 +541,26 @@ class Steps(Answer, attending.Steps):
     def _columns(self) -> Array:
         lengths = np.linalg.norm(self.weighted, axis=1)
         return np.stack([self.dots, self.scaled, self.masked, self.weights, lengths], 1)  # (S, 5)
+
+    @property
+    def views(self) -> dict[str, Drawing]:
+        """The steps with their numbers, or the article's picture: a query looks through folders."""
+        return {"steps": self.draw, "folders": self.draw_folders}
+
+    def draw_folders(self) -> Spec:
+        """The sources with the most weight, in the order of the text, as folders that the query opens."""
+        seen = np.flatnonzero(np.isfinite(self.masked))
+        strongest = seen[np.argsort(-self.weights[seen], kind="stable")][:FOLDERS]
+        chosen = np.sort(strongest)
+        others = counted(len(seen) - len(chosen), "other source")
+        rest = percent(float(self.weights[seen].sum() - self.weights[chosen].sum()))
+        return {
+            "kind": "folders",
+            "query": shown(self.query_token),
+            "tokens": names([self.tokens[at] for at in chosen]),
+            "scores": plain(self.scaled[chosen]),
+            "weights": plain(self.weights[chosen]),
+        } | ({"rest": f"{others}: {rest}"} if len(seen) > len(chosen) else {})
 
     def draw(self) -> Spec:
         """Query, keys and values; then the steps as columns, and the values that are added up beside them."""

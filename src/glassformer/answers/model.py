@@ -76,6 +76,8 @@ class Parameters(Answer):
     shapes: list[tuple[int, ...]]
     times: list[int]  # in how many blocks the tensor is
     parameters: list[int]  # in all of them together
+    # The same as the article's table counts them, where the model has exactly the tensors of that table.
+    article: list[int] | None = None
 
     def make_table(self) -> Table:
         """A row for every tensor."""
@@ -86,10 +88,12 @@ class Parameters(Answer):
             Column("times", "count"),
             Column("parameters", "count"),
         ]
+        columns += [] if self.article is None else [Column("in the article", "count")]
         rows: list[list[Cell]] = []
         for n, name in enumerate(self.tensors):
             shape = " × ".join(map(str, self.shapes[n]))
-            rows.append([name, self.layers[n], shape, self.times[n], self.parameters[n]])
+            row: list[Cell] = [name, self.layers[n], shape, self.times[n], self.parameters[n]]
+            rows.append(row if self.article is None else [*row, self.article[n]])
         return Table(columns, rows)
 
     def draw(self) -> Spec:
@@ -125,6 +129,41 @@ class Parameters(Answer):
         largest = max(layers, key=lambda name: layers[name])
         return f"most are in {largest}, {layers[largest]:,}"
 
+    @property
+    def feed_forward(self) -> list[tuple[str, int, int]]:
+        """Of every stack: its name, the parameters of one block, and those of its feed-forward layer."""
+        found: dict[str, tuple[int, int]] = {}
+        for n, stack in enumerate(self.stacks):
+            if stack:
+                whole, part = found.get(stack, (0, 0))
+                one = self.parameters[n] // self.times[n]
+                found[stack] = whole + one, part + one * self.layers[n].startswith(WORDS["mlp"])
+        return [(stack, whole, part) for stack, (whole, part) in found.items() if part]
+
+
+# The tensors of the table in The Illustrated GPT-2. It gives the first bias of a feed-forward layer as wide
+# as the model instead of four times as wide, and leaves out the last layer norm.
+ARTICLE = {
+    "tokens.weight", "positions.weight",
+    "attn.qkv.weight", "attn.qkv.bias", "attn.proj.weight", "attn.proj.bias",
+    "mlp.up.weight", "mlp.up.bias", "mlp.down.weight", "mlp.down.bias",
+    "norm1.weight", "norm1.bias", "norm2.weight", "norm2.bias",
+}  # fmt: skip
+LEFT_OUT = {"norm.weight", "norm.bias"}
+TOO_NARROW = "mlp.up.bias"
+
+
+def as_in_the_article(found: "Sequence[tuple[PartSummary, TensorSummary]]") -> list[int] | None:
+    """The parameters of every tensor by the article's table; None for a model of another kind."""
+    if {tensor.own for _, tensor in found} != ARTICLE | LEFT_OUT:
+        return None
+    width = next(tensor.shape[0] for _, tensor in found if tensor.own == "norm.weight")
+    counts = []
+    for part, tensor in found:
+        size = width if tensor.own == TOO_NARROW else tensor.parameters
+        counts.append(0 if tensor.own in LEFT_OUT else size * part.blocks)
+    return counts
+
 
 def parameters(summary: ModelSummary) -> Parameters:
     """Where a model's parameters are."""
@@ -138,6 +177,7 @@ def parameters(summary: ModelSummary) -> Parameters:
         shapes=[tensor.shape for _, tensor in found],
         times=[part.blocks for part, _ in found],
         parameters=[tensor.parameters * part.blocks for part, tensor in found],
+        article=as_in_the_article(found),
     )
 
 

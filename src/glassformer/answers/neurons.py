@@ -25,11 +25,13 @@ from glassformer.data.sources import read_corpus
 from glassformer.errors import InputError
 from glassformer.explain import neurons as firing
 from glassformer.figures.color import magnitude, signed
-from glassformer.figures.labels import number
+from glassformer.figures.labels import number, percent
 from glassformer.figures.marks import Spec
 from glassformer.figures.specs import bars, matrix, names, panels, plain, strip
 
 MOST_NEURONS = 40
+FIRST = 128  # neurons of a layer that the raw grid shows
+MOST_GRIDS = 6  # layers whose raw grids a picture shows
 
 
 # neurons: which fire at which tokens
@@ -45,6 +47,13 @@ class Neurons(Answer):
     ids: list[int]
     activations: Array  # (L, T, N)
     k: int  # neurons of a token in the table
+    first: int = FIRST  # neurons of a layer in the raw grid
+
+    @property
+    def fires(self) -> Array:
+        """(L,) the share of activations above 0 in each layer: how often a neuron fires."""
+        share: Array = (self.activations > 0).mean((1, 2))
+        return share
 
     def make_table(self) -> Table:
         """The strongest neurons of every token."""
@@ -63,6 +72,33 @@ class Neurons(Answer):
 
     def _activations(self) -> firing.Activations:
         return firing.Activations(self.layers, self.ids, self.activations)
+
+    @property
+    def views(self) -> dict[str, Drawing]:
+        """The neurons that fire most, or the first ones as they are."""
+        return {"strongest": self.draw, "grid": self.draw_grid}
+
+    def draw_grid(self) -> Spec:
+        """The first neurons of every layer in a raw grid: a row is a token, a column a neuron."""
+        shown = self.activations[:MOST_GRIDS, :, : self.first]
+        scale = signed("activation", float(np.abs(shown).max()) or 1.0)
+        every = self.activations.shape[2]
+        parts = []
+        for layer, values, share in zip(self.layers, shown, self.fires, strict=False):
+            count = values.shape[1]
+            fires = f"at a token, {percent(float(share))} of all {every:,} fire"
+            part = matrix(
+                names(self.tokens),
+                [str(n) for n in range(count)],
+                values=values,
+                scale=scale,
+                title=f"layer {layer}: the first {count:,} neurons; {fires}",
+                cell=[float(max(2, min(14, 800 // count))), 14.0],
+                column_labels=False,
+                legend=False,
+            )
+            parts.append(part)
+        return panels(parts, scale=scale)
 
     def draw(self) -> Spec:
         """The neurons that fire most, token by token."""
@@ -112,10 +148,18 @@ class Neurons(Answer):
         )
 
 
-def neurons(text: Text, *, layers: int | Sequence[int] | None = None, k: int = 5, stack: str = "") -> Neurons:
-    """The neurons that fire most at every token."""
-    if k < 1:
-        raise InputError(f"k must be at least 1, not {k}")
+def neurons(
+    text: Text,
+    *,
+    layers: int | Sequence[int] | None = None,
+    k: int = 5,
+    first: int = FIRST,
+    stack: str = "",
+) -> Neurons:
+    """The neurons that fire most at every token; a raw grid shows the `first` ones of a layer."""
+    for name, value in (("k", k), ("first", first)):
+        if value < 1:
+            raise InputError(f"{name} must be at least 1, not {value}")
     found = firing.activations(text.reading(), layers=layers, stack=stack)
     which = "all layers" if layers is None else _layers(found.layers)
     return Neurons(
@@ -125,6 +169,7 @@ def neurons(text: Text, *, layers: int | Sequence[int] | None = None, k: int = 5
         ids=found.ids,
         activations=found.values,
         k=k,
+        first=first,
     )
 
 

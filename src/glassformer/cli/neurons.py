@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from glassformer.answers.answer import Answer
 
 
+FIRST = 128  # neurons of a layer in a raw grid
 MOST_NEURONS = 1000  # of a token, in a table with three columns for each
 
 
@@ -25,6 +26,7 @@ class Which:
     layers: tuple[str, ...]
     stack: str
     k: int
+    first: int
     factors: int
     clusters: int
     promotes: str | None
@@ -46,6 +48,7 @@ class Which:
             raise InputError("--examples LAYER.NEURON and --corpus belong together")
         flags.at_least("-k", self.k, least=1)
         flags.at_most("-k", self.k, most=MOST_NEURONS)
+        flags.at_least("--first", self.first, least=1)
         if self.factors or self.clusters:
             flags.refuse("k", why="does not go with --factors and --clusters, which take all neurons")
         else:
@@ -61,6 +64,7 @@ class Which:
 @option("-l", "--layer", "layers", multiple=True, help="Only this layer, or 2-4; may be given several times.")
 @flags.stack
 @option("-k", default=3, help="Neurons per token; tokens of --promotes, or texts of --examples.")
+@option("--first", default=FIRST, help="With --as grid: the first N neurons of each layer.")
 @option("--factors", default=0, help="Instead: N factors (NMF) over all these neurons.")
 @option("--clusters", default=0, help="Instead: N groups (k-means) that fire alike.")
 @option("--promotes", former=["--neuron"], help="LAYER.NEURON: which tokens this one makes likelier.")
@@ -80,6 +84,7 @@ def neurons(request: Request, which: Which) -> "Answer":
     \b
     glass neurons "The little dog ran"               the strongest at every token
     glass neurons -l 0 -k 10 "The little dog ran"    ten of the first layer
+    glass neurons -l 0 --as grid "The little dog"    the first 128 as they are, and how many fire
     glass neurons --factors 4 "1, 2, 3, 4, 5"        what they have in common
     glass neurons --promotes 3.17                    the tokens that one neuron makes likelier
     glass neurons --examples 3.17 --corpus tales.jsonl.gz     where it fires most
@@ -97,7 +102,7 @@ def neurons(request: Request, which: Which) -> "Answer":
         return ask("factors", about, count=which.factors, layers=layers, seed=which.seed, stack=stack)
     if which.clusters:
         return ask("clusters", about, count=which.clusters, layers=layers, seed=which.seed, stack=stack)
-    return ask("neurons", about, layers=layers, k=which.k, stack=stack)
+    return ask("neurons", about, layers=layers, k=which.k, first=which.first, stack=stack)
 
 
 def _examples(request: Request, which: Which) -> "Answer":

@@ -6,6 +6,7 @@ import webbrowser
 from pathlib import Path
 from typing import Any
 
+from glassformer import machine
 from glassformer.cli import flags
 from glassformer.cli.flags import DEFAULT_MODEL, MODEL, Loading, option, switch
 from glassformer.cli.printing import log, out
@@ -41,7 +42,8 @@ def studio(loading: Loading, models: tuple[str, ...], *, port: int, no_open: boo
         raise InputError(f'{error.name} is missing: pip install "glassformer[serve]"') from None
 
     named = _named(models or (DEFAULT_MODEL,))
-    page = Studio(loading.load, first=tuple(named), names=named)
+    places: dict[str, Any] = {"home": machine.home(), "offline": loading.offline}
+    page = Studio(loading.load, first=tuple(named), names=named, **places)
     with bind("127.0.0.1", port) as listening:
         settings = page.settings(port=listening.getsockname()[1])
         url = f"http://127.0.0.1:{settings.port}/#token={page.door.token}"

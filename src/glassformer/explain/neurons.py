@@ -1,6 +1,7 @@
 """Neurons of the feed-forward layers: when they fire, what they promote, what they have in common."""
 
 import heapq
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -51,6 +52,7 @@ class Activations:
     def nmf(self, factors: int, *, seed: int = 0, iterations: int = 500) -> "Factors":
         """Non-negative matrix factorization: patterns over the tokens, of which every neuron is a mixture."""
         from sklearn.decomposition import NMF
+        from sklearn.exceptions import ConvergenceWarning
 
         if not 1 <= factors <= len(self.ids):
             raise InputError(
@@ -58,7 +60,10 @@ class Activations:
             )
         rows = self.rows
         made = NMF(factors, init="nndsvdar", random_state=seed, max_iter=iterations, tol=1e-4)
-        weights = made.fit_transform(rows)  # (L·N, F)
+        with warnings.catch_warnings():
+            # How much the factors leave unexplained is part of the answer.
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            weights = made.fit_transform(rows)  # (L·N, F)
 
         order = np.argsort(-(weights.sum(0) * made.components_.sum(1)), kind="stable")  # the largest first
         shape = (len(self.layers), -1, factors)

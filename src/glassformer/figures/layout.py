@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from glassformer.figures.curves import lines, sparks
+from glassformer.figures.folders import folders
 from glassformer.figures.grids import matrix
 from glassformer.figures.labels import quantity, wrap
 from glassformer.figures.marks import SMALL, Mark, Sheet, Spec, shade, width_of
@@ -181,6 +182,7 @@ KINDS: dict[str, Callable[[Spec, float], Sheet]] = {
     "lines": lines,
     "sparks": sparks,
     "boxes": boxes,
+    "folders": folders,
     "tree": tree,
     "unrolled": unrolled,
     "roll": roll,

@@ -11,7 +11,17 @@ from rich.style import Style
 from rich.text import Text
 
 from glassformer.figures import color
-from glassformer.figures.labels import axis_titles, cells, cut, pitch_name, quantity, readable, ten, wrap
+from glassformer.figures.labels import (
+    axis_titles,
+    cells,
+    cut,
+    percent,
+    pitch_name,
+    quantity,
+    readable,
+    ten,
+    wrap,
+)
 from glassformer.figures.marks import Spec
 from glassformer.figures.packing import Array, Rows, numbers, unpacked
 from glassformer.figures.strips import is_filled
@@ -405,6 +415,19 @@ def boxes(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
         yield line
 
 
+def folders(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
+    """The query, then a line for every key: its name, its score, and a bar as long as its weight."""
+    yield Text(f"query {view['query']}", style="bold")
+    left = _widest(view["tokens"])
+    for token, score, weight in zip(view["tokens"], view["scores"], view["weights"], strict=True):
+        line = Text(f"{_right(token, left)}  {quantity(score, ''):>8}  ")
+        line.append(bar(weight, max(8, min(40, width - left - 20))), style="cyan" if colored else "")
+        line.append(f" {percent(weight)}")
+        yield line
+    if view.get("rest"):
+        yield Text(view["rest"], style="dim")
+
+
 def tree(view: Spec, width: int, *, colored: bool) -> Iterator[Text]:
     """A line for every way to a leaf, from where it leaves another one; the marked way has a mark."""
     nodes, grown = view["nodes"], Tree(view["nodes"])
@@ -535,6 +558,7 @@ KINDS: dict[str, Drawing] = {
     "lines": curves,
     "sparks": sparks,
     "boxes": boxes,
+    "folders": folders,
     "tree": tree,
     "unrolled": unrolled,
     "roll": roll,

@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ PATTERNS = ["*.json", "*.txt", "*.bpe", "*.spm", "model*.safetensors", "adapter_
 CONFIGS = ("config.json", "adapter_config.json")
 PATIENCE = 20.0  # seconds for the hub's first answer
 PART = r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_-])?"
+Progress = Callable[[int, int], object]  # bytes that are there, and those that are needed
 NAME = re.compile(rf"(?P<id>{PART}(?:/{PART})?)(?:@(?P<revision>[A-Za-z0-9][A-Za-z0-9._/-]{{0,200}}))?")
 
 
@@ -95,10 +97,15 @@ def split_name(name: str, revision: str | None = None) -> tuple[str, str | None]
     return match["id"], revision or match["revision"]
 
 
-def download(id: str, revision: str | None, *, offline: bool = False) -> Path:
-    """The folder of a hub model in the hub's cache; downloads what is missing, checks what it downloads."""
+def download(
+    id: str, revision: str | None, *, offline: bool = False, progress: Progress | None = None
+) -> Path:
+    """The folder of a hub model in the hub's cache; downloads what is missing, checks what it downloads.
+
+    `progress` is called with the bytes that are there and those that are needed; without it, bars are shown.
+    """
     try:
-        return _download(id, revision, offline=offline)
+        return _download(id, revision, offline=offline, progress=progress)
     except NetworkError:
         meant = _similar(id)
         if meant is None:
@@ -125,7 +132,7 @@ def _similar(id: str) -> str | None:
     return close[0] if close else None
 
 
-def _download(id: str, revision: str | None, *, offline: bool) -> Path:
+def _download(id: str, revision: str | None, *, offline: bool, progress: Progress | None) -> Path:
     from huggingface_hub import HfApi, constants, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
@@ -145,10 +152,11 @@ def _download(id: str, revision: str | None, *, offline: bool) -> Path:
             f" run `glass pull {id}` with a network, or use a folder"
         )
     try:
-        HfApi().model_info(
-            repository, revision=revision, timeout=PATIENCE
-        )  # one question, so that no network is known at once
-        folder = Path(snapshot_download(repository, revision=revision, allow_patterns=PATTERNS))
+        # One question, so that no network is known at once.
+        sized = progress is not None
+        about = HfApi().model_info(repository, revision=revision, timeout=PATIENCE, files_metadata=sized)
+        shown = {} if progress is None else {"tqdm_class": _reporting(progress, _needed(about))}
+        folder = Path(snapshot_download(repository, revision=revision, allow_patterns=PATTERNS, **shown))
     except HfHubHTTPError as error:
         status = getattr(error.response, "status_code", "no answer")
         raise NetworkError(
@@ -166,6 +174,34 @@ def _download(id: str, revision: str | None, *, offline: bool) -> Path:
             f"{repository} has no config.json with safetensors weights, the only ones that are loaded"
         )
     return folder
+
+
+def _needed(about: Any) -> int:
+    """The bytes of the files that are fetched of a repository."""
+    files = [one for one in about.siblings or () if any(fnmatch(one.rfilename, like) for like in PATTERNS)]
+    return sum(one.size or 0 for one in files)
+
+
+def _reporting(progress: Progress, needed: int) -> Any:
+    """A progress bar of the hub's client that is not shown, and reports bytes instead.
+
+    Its own total grows with every file that is begun, and would be reached again and again.
+    """
+    from huggingface_hub import utils
+
+    bar: Any = utils.tqdm  # type: ignore[attr-defined]
+
+    class Reporting(bar):  # type: ignore[misc]
+        def __init__(self, *items: Any, **how: Any) -> None:
+            self.is_bytes, self.done = how.get("unit") == "B", 0
+            super().__init__(*items, **how | {"disable": True})
+
+        def update(self, n: float | None = 1) -> None:
+            self.done += int(n or 0)
+            if self.is_bytes:
+                progress(self.done, max(needed, int(self.total or 0)))
+
+    return Reporting
 
 
 def verify(folder: Path, known: Known | None) -> None:

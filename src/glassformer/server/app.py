@@ -38,7 +38,7 @@ from glassformer.tasks.load import load
 from glassformer.tasks.model import Model
 
 if TYPE_CHECKING:
-    from glassformer.server.studio import Studio
+    from glassformer.server.studio import Mounted, Studio
 
 ROUTERS = (models, tokens, completions, chat, responses, embeddings, tracing, tasks, files, fine_tuning)
 # What every route may answer beside its result.
@@ -79,9 +79,7 @@ def make_app(
         if mounted is not None:
             mounted.start()
         yield
-        if state.jobs is not None:
-            await asyncio.to_thread(state.jobs.close, settings.grace)
-        await state.library.close(settings.grace)
+        await _close(state, mounted)
 
     app = FastAPI(
         title="Glassformer",
@@ -129,6 +127,16 @@ async def _start_jobs(state: State, load: Load) -> None:
     state.files = FileStore(home / "files", most=state.settings.most_files)
     state.jobs = Jobs(home, serve=serve, device=state.settings.device)
     await asyncio.to_thread(state.jobs.start)
+
+
+async def _close(state: State, mounted: "Mounted | None") -> None:
+    """End what runs beside requests, then the models."""
+    grace = state.settings.grace
+    if mounted is not None:
+        await asyncio.to_thread(mounted.close)
+    if state.jobs is not None:
+        await asyncio.to_thread(state.jobs.close, grace)
+    await state.library.close(grace)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -69,6 +69,7 @@ MOST = {  # the largest values of options whose work grows with them
     "num_beams": 16,
     "max_new_tokens": 256,
     "window": 1024,
+    "first": 4096,
 }
 MOST_CHARACTERS = 100_000  # of texts that a question searches
 TORCH = "torch float32"
@@ -196,13 +197,14 @@ def _check_option(name: str, option: str, value: Any, *, takes: dict[str, tuple[
 def completion_of(choice: "Choice", engine: str) -> Completion:
     """A continuation as the house knows it: a result that can be asked."""
     ask_ = choice.ask
+    prompt = choice.model.text_of(ask_.prompt)
     return Completion(
-        choice.model.text_of(ask_.prompt),
+        prompt,
         list(ask_.prompt),
         ask_.choice,
         ask_.options.seed,
         tokens=choice.tokens,
-        text=choice.text,
+        text=choice.text.removeprefix(prompt) if choice.form.echo else choice.text,
         logprobs=choice.logprobs,
         finish_reason=choice.finish,
         model=choice.model,

@@ -165,6 +165,8 @@ class Answers:
         self, served: "Served", question: str, *, ids: Sequence[int], prompt: int, options: dict[str, Any]
     ) -> "Answer":
         """The answer to a question of `explain`, with its options; in the lane's thread."""
+        if question == "top":
+            return _candidates(served, ids, options)
         how = parse(served, {question: options}).questions[question]
         key = (served.id, question, tuple(ids), prompt, json.dumps(how, sort_keys=True))
         kept = self._kept.get(key)
@@ -177,6 +179,20 @@ class Answers:
         if not hasattr(found, "view"):
             raise invalid("question", f"{question} has no picture")
         return self._kept.put(key, found)
+
+
+SAMPLING = ("temperature", "top_k", "top_p", "min_p")
+
+
+def _candidates(served: "Served", ids: Sequence[int], options: dict[str, Any]) -> "Answer":
+    """The likeliest next tokens as `glass top` has them, and which of them may be sampled."""
+    unknown = next((name for name in options if name not in ("k", *SAMPLING)), None)
+    if unknown is not None:
+        raise invalid(f"options.{unknown[:40]}", "is not an option of top")
+    try:
+        return served.writer.top(list(ids), **options)
+    except (InputError, TypeError) as error:
+        raise invalid("options", str(error)) from None
 
 
 def pooled(patterns: Array, most: int) -> Array:

@@ -80,6 +80,7 @@ class Progress:
     steps: int = 0
     plan: dict[str, Any] = field(default_factory=dict)  # what was chosen where the request left it open
     step: Event | None = None  # the latest
+    fetched: tuple[int, int] = (0, 0)  # of a download: the bytes that are there, and those that are needed
     since: tuple[int, int] = (0, 0)  # when the process that runs began to train, and at which step
     checkpoints: list[Event] = field(default_factory=list)
 
@@ -101,6 +102,8 @@ class Progress:
             self.since = (event["created_at"], data["resumed"])
         elif what == "step":
             self.step = event
+        elif what == "fetched":
+            self.fetched = data["done"], data["total"]
         elif what == "checkpoint":
             self.checkpoints.append(event)
             self.tries = 0

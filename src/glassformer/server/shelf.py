@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from glassformer.answers import ask
+from glassformer.answers.model import Parameters, parameters
 from glassformer.errors import GlassError
 from glassformer.server.errors import ApiError, invalid
 from glassformer.server.tasks import verbs_of
 from glassformer.tasks import library
+from glassformer.tasks.load import handle_of
 
 if TYPE_CHECKING:
-    from glassformer.answers.answer import Answer
     from glassformer.server.served import Library
     from glassformer.tasks.model import Model
 
@@ -56,6 +56,7 @@ class Shelf:
         """
         self.load, self.first, self.names = load, first, names
         self.statuses: dict[str, Status] = {name: Status(name) for name in first}
+        self._offers: dict[str, list[str]] = {}
         self._work = asyncio.Lock()  # one at a time: two would need the memory of both at once
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -72,11 +73,34 @@ class Shelf:
         ]
         names = {one["name"] for one in found}
         given = [name for name in self.first if name not in names]
-        return [{"name": name, "where": "given", "size": 0, "revision": ""} for name in given] + found
+        listed = [{"name": name, "where": "given", "size": 0, "revision": ""} for name in given] + found
+        return [one | {"can": self.can(str(one["name"]))} for one in listed]
+
+    def can(self, name: str) -> list[str]:
+        """What a model offers: known once it is loaded, else by its configuration; nothing if that fails."""
+        status = self.statuses.get(name)
+        if status is not None and status.can:
+            return status.can
+        if name not in self._offers:
+            try:
+                self._offers[name] = verbs_of(handle_of(self.names.get(name, name)))
+            except GlassError:
+                self._offers[name] = []
+        return self._offers[name]
+
+    def typed(self, name: str) -> str:
+        """What was typed for a model that is listed; no other name is ever looked for."""
+        if name not in self.here():
+            raise unknown(name)
+        return self.names.get(name, name)
+
+    def here(self) -> set[str]:
+        """The names of the models on this machine."""
+        return {one.name for one in library.kept()} | set(self.first)
 
     def pullable(self) -> list[dict[str, Any]]:
         """Models that are not here, but could be fetched by name."""
-        here = {one["name"] for one in self.listed()}
+        here = self.here()
         return [{"name": name, "size": size} for name, size in library.known().items() if name not in here]
 
     def want(self, name: str, models: "Library") -> Status:
@@ -84,17 +108,16 @@ class Shelf:
         status = self.statuses.get(name)
         if status is not None and status.stage != "failed":
             return status
-        if name not in {one["name"] for one in self.listed()}:
+        if name not in self.here():
             raise unknown(name)
         return self._begin(name, models)
 
-    def parameters(self, name: str) -> "Answer":
+    def parameters(self, name: str) -> "Parameters":
         """Where a model's parameters are, counted from its file or, of a published size, without one."""
-        known = {one["name"] for one in [*self.listed(), *self.pullable()]}
-        if name not in known:
+        if name not in self.here() | set(library.known()):
             raise unknown(name)
         try:
-            return ask("parameters", library.describe(self.names.get(name, name), offline=True))
+            return parameters(library.describe(self.names.get(name, name), offline=True))
         except GlassError as error:
             raise invalid("model", str(error)) from None
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import numpy as np
@@ -12,13 +13,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from glassformer.server import insides, pages, snippets
+from glassformer.server.classes import Classes, summary_rows
 from glassformer.server.errors import invalid
+from glassformer.server.pulls import Pulls
 from glassformer.server.schemas import Ids, Whole
 from glassformer.server.schemas import Request as Body
 from glassformer.server.settings import Settings
 from glassformer.server.shelf import Load, Shelf
 from glassformer.server.state import State, unless_gone
 from glassformer.server.translations import Translations
+from glassformer.server.vocabularies import Vocabularies
 
 if TYPE_CHECKING:
     from glassformer.answers.answer import Answer
@@ -48,8 +52,8 @@ class ViewRequest(TextRequest):
     width: Width = 960
 
 
-class PatternsRequest(TextRequest):
-    """`POST /studio/patterns`: attention of all heads, or of one, as numbers."""
+class Pattern(Body):
+    """Which attention is asked for, of all heads or of one, and in how many rows and columns at most."""
 
     stack: Annotated[str, Field(max_length=40)] = ""
     part: Annotated[str, Field(max_length=10)] = "attn"
@@ -58,12 +62,20 @@ class PatternsRequest(TextRequest):
     most: Annotated[Whole, Field(ge=4, le=1024)] = 48  # rows and columns of a head
 
 
+class PatternsRequest(TextRequest, Pattern):
+    """`POST /studio/patterns`"""
+
+
 class TranslationRequest(Body):
     """`POST /studio/translation`"""
 
     model: Name
     text: Annotated[str, Field(max_length=LONGEST)]
     to: Annotated[str, Field(max_length=40)] | None = None
+
+
+class TranslationPatternsRequest(TranslationRequest, Pattern):
+    """`POST /studio/translation/patterns`"""
 
 
 class TranslationViewRequest(TranslationRequest):
@@ -82,6 +94,45 @@ class ModelRequest(Body):
     width: Width = 960
 
 
+class PullRequest(Body):
+    """`POST /studio/pulls`: a model of the hub, by its id."""
+
+    name: Name
+
+
+class CancelRequest(Body):
+    """`POST /studio/pulls/cancel`"""
+
+    id: Annotated[str, Field(max_length=40)]
+
+
+class TokensRequest(Body):
+    """`POST /studio/tokens`: a text in the tokens of a model that need not be loaded."""
+
+    name: Name
+    text: Annotated[str, Field(max_length=LONGEST)]
+    width: Width = 960
+
+
+class ClassRequest(Body):
+    """`POST /studio/classes`: which tokens speak for a class."""
+
+    model: Name
+    text: Annotated[str, Field(max_length=LONGEST)]
+    label: Annotated[str, Field(max_length=200)] | None = None
+    method: Annotated[str, Field(max_length=40)] = "grad_x_input"
+    width: Width = 960
+
+
+class RowsRequest(Body):
+    """`POST /studio/summary_rows`: a text and its summary as the row that a decoder learns from."""
+
+    model: Name
+    text: Annotated[str, Field(max_length=LONGEST)]
+    target: Annotated[str, Field(max_length=LONGEST)]
+    width: Width = 960
+
+
 @dataclass(eq=False)
 class Studio:
     """What `glass studio` adds to a server: its page, its door and its models."""
@@ -91,6 +142,8 @@ class Studio:
     names: dict[str, str] = field(default_factory=dict)  # what was typed, by what the page calls it
     door: pages.Door = field(default_factory=pages.Door)
     files: dict[str, pages.File] = field(default_factory=pages.built_files)
+    home: Path | None = None  # where downloads are noted; without it there are none
+    offline: bool = False
 
     def settings(self, **given: Any) -> Settings:
         """Settings of its server: everything but the page needs the cookie, or the token as a key."""
@@ -101,26 +154,36 @@ class Studio:
         """Its part of a server."""
         shelf = Shelf(self.load, first=self.first, names=self.names)
         routes = pages.router(state.settings, self.door, files=self.files)
-        routes.include_router(router(state, shelf))
-        return Mounted(routes, lambda: shelf.start(state.library))
+        pulls = Pulls(self.home, offline=self.offline)
+        routes.include_router(router(state, shelf, pulls=pulls))
+
+        def start() -> None:
+            shelf.start(state.library)
+            pulls.start()
+
+        return Mounted(routes, start, pulls.close)
 
 
 class Mounted(NamedTuple):
-    """The studio's routes, and what begins to load its models when the server has started."""
+    """The studio's routes, what begins its work when the server has started, and what ends it."""
 
     routes: APIRouter
     start: Callable[[], None]
+    close: Callable[[], None]
 
 
-def router(state: State, shelf: Shelf) -> APIRouter:
+def router(state: State, shelf: Shelf, *, pulls: Pulls) -> APIRouter:
     """The routes."""
     routes = APIRouter(prefix="/studio", include_in_schema=False)
-    _add_models(routes, state, shelf)
+    _add_models(routes, state, shelf, pulls)
+    _add_pulls(routes, pulls)
+    _add_tokens(routes, shelf)
     find = Finder(state, shelf)
     answers = insides.Answers()
     _add_numbers(routes, find, answers)
     _add_views(routes, find, answers)
     _add_translations(routes, find)
+    _add_tasks(routes, find)
     return routes
 
 
@@ -166,16 +229,20 @@ def _add_numbers(routes: APIRouter, find: Finder, answers: insides.Answers) -> N
     async def patterns(body: PatternsRequest, request: Request) -> Response:
         """Attention weights as little-endian float16, pooled to at most `most` rows and columns a head."""
         served, ids = await find.text(body)
-        how = {name: value for name, value in (("stack", body.stack), ("part", body.part)) if value}
 
         def work() -> Any:
-            answer: Any = answers.find(served, "heads", ids=ids, prompt=len(ids), options=how)
+            how: dict[str, Any] = {"ids": ids, "prompt": len(ids), "options": _where(body)}
+            answer: Any = answers.find(served, "heads", **how)
             return insides.pooled(_of_head(answer.patterns, body), body.most)
 
-        weights = await unless_gone(request, served.lane.run(work))
-        headers = {"x-shape": ",".join(map(str, weights.shape))}
-        content = np.ascontiguousarray(weights, dtype="<f2").tobytes()
-        return Response(content, media_type="application/octet-stream", headers=headers)
+        return _halves(await unless_gone(request, served.lane.run(work)))
+
+
+def _halves(weights: Any) -> Response:
+    """Numbers as little-endian float16, with their shape in a header."""
+    headers = {"x-shape": ",".join(map(str, weights.shape))}
+    content = np.ascontiguousarray(weights, dtype="<f2").tobytes()
+    return Response(content, media_type="application/octet-stream", headers=headers)
 
 
 def _add_views(routes: APIRouter, find: Finder, answers: insides.Answers) -> None:
@@ -188,7 +255,7 @@ def _add_views(routes: APIRouter, find: Finder, answers: insides.Answers) -> Non
         def work() -> dict[str, Any]:
             how: dict[str, Any] = {"ids": ids, "prompt": prompt, "options": body.options}
             answer = answers.find(served, body.question, **how)
-            code = snippets.code(served, body.question, **how)
+            code = snippets.code(snippets.Asked(served, body.question, **how, drawing=body.drawing))
             return _picture(answer, code, drawing=body.drawing, width=body.width)
 
         return JSONResponse(await unless_gone(request, served.lane.run(work)))
@@ -217,6 +284,76 @@ def _add_translations(routes: APIRouter, find: Finder) -> None:
 
         return JSONResponse(await unless_gone(request, served.lane.run(work)))
 
+    @routes.post("/translation/patterns")
+    async def translation_patterns(body: TranslationPatternsRequest, request: Request) -> Response:
+        """Attention weights of a stack, or from the decoder to the source, as `/studio/patterns` has them."""
+        served = find.model(body.model)
+
+        def work() -> Any:
+            how: dict[str, Any] = {"to": body.to, "question": "heads", "options": _where(body)}
+            answer: Any = made.answer(served, body.text, **how)
+            return insides.pooled(_of_head(answer.patterns, body), body.most)
+
+        return _halves(await unless_gone(request, served.lane.run(work)))
+
+
+def _where(body: Pattern) -> dict[str, Any]:
+    """The stack and the part of it, where they are named."""
+    return {name: value for name, value in (("stack", body.stack), ("part", body.part)) if value}
+
+
+def _add_tasks(routes: APIRouter, find: Finder) -> None:
+    classes = Classes()
+
+    @routes.post("/classes")
+    async def class_view(body: ClassRequest, request: Request) -> Response:
+        """Which tokens of a text speak for a class."""
+        served = find.model(body.model)
+
+        def work() -> dict[str, Any]:
+            how: dict[str, Any] = {"label": body.label, "method": body.method}
+            return _picture(*classes.saliency(served, body.text, **how), drawing=None, width=body.width)
+
+        return JSONResponse(await unless_gone(request, served.lane.run(work)))
+
+    @routes.post("/summary_rows")
+    async def rows(body: RowsRequest, request: Request) -> Response:
+        """What a decoder learns from a text and its summary."""
+        served = find.model(body.model)
+
+        def work() -> dict[str, Any]:
+            found, code = summary_rows(served, body.text, target=body.target)
+            return _picture(found, code, drawing=None, width=body.width)
+
+        return JSONResponse(await unless_gone(request, served.lane.run(work)))
+
+
+def _add_tokens(routes: APIRouter, shelf: Shelf) -> None:
+    vocabularies = Vocabularies(shelf)
+
+    @routes.post("/tokens")
+    async def tokens(body: TokensRequest) -> Response:
+        """A text in the tokens of any model on this machine."""
+
+        def work() -> dict[str, Any]:
+            found, code = vocabularies.tokens(body.name, body.text)
+            picture = _picture(found, code, drawing=None, width=body.width)
+            return picture | {"count": len(found.tokens)}
+
+        return JSONResponse(await asyncio.to_thread(work))
+
+
+def _add_pulls(routes: APIRouter, pulls: Pulls) -> None:
+    @routes.post("/pulls")
+    async def pull(body: PullRequest) -> dict[str, Any]:
+        """Begin to fetch a model from the hub."""
+        return await asyncio.to_thread(pulls.begin, body.name)
+
+    @routes.post("/pulls/cancel")
+    async def cancel(body: CancelRequest) -> dict[str, Any]:
+        """End a download."""
+        return await asyncio.to_thread(pulls.cancel, body.id)
+
 
 def _picture(answer: "Answer", code: dict[str, str], *, drawing: str | None, width: int) -> dict[str, Any]:
     """A view, its layout for a width, the drawings and texts of the answer, and the code that makes it."""
@@ -227,7 +364,7 @@ def _picture(answer: "Answer", code: dict[str, str], *, drawing: str | None, wid
     return picture | {"code": code, "texts": texts}
 
 
-def _of_head(patterns: Any, body: PatternsRequest) -> Any:
+def _of_head(patterns: Any, body: Pattern) -> Any:
     """(L, H, T, S), or of one layer, or of one head."""
     layers, heads = patterns.shape[:2]
     if body.layer is None:
@@ -241,18 +378,20 @@ def _of_head(patterns: Any, body: PatternsRequest) -> Any:
     return patterns[body.layer, body.head]
 
 
-def _add_models(routes: APIRouter, state: State, shelf: Shelf) -> None:
+def _add_models(routes: APIRouter, state: State, shelf: Shelf, pulls: Pulls) -> None:
     @routes.get("/models")
     async def models() -> dict[str, Any]:
         """Which models there are, and how far those are that were asked for."""
         listed, pullable = await asyncio.to_thread(lambda: (shelf.listed(), shelf.pullable()))
         statuses = [one.to_dict() for one in shelf.statuses.values()]
-        return {"models": listed, "pullable": pullable, "statuses": statuses, "first": shelf.first}
+        found = {"models": listed, "pullable": pullable, "statuses": statuses, "first": shelf.first}
+        return found | {"pulls": pulls.listed(), "pulls_offered": pulls.jobs is not None}
 
     @routes.get("/status")
     async def status() -> dict[str, Any]:
         """How far the models are; asked often while one is loading."""
-        return {"statuses": [one.to_dict() for one in shelf.statuses.values()]}
+        statuses = [one.to_dict() for one in shelf.statuses.values()]
+        return {"statuses": statuses, "pulls": await asyncio.to_thread(pulls.listed)}
 
     @routes.post("/models/load")
     async def load(body: ModelRequest) -> dict[str, Any]:
@@ -264,7 +403,9 @@ def _add_models(routes: APIRouter, state: State, shelf: Shelf) -> None:
         """Where a model's parameters are, counted from its file; nothing is loaded."""
 
         def work() -> dict[str, Any]:
-            code = snippets.of_model(body.name)
-            return _picture(shelf.parameters(body.name), code, drawing=None, width=body.width)
+            code = snippets.of_model(body.name, port=state.settings.port)
+            found = shelf.parameters(body.name)
+            picture = _picture(found, code, drawing=None, width=body.width)
+            return picture | {"feed_forward": found.feed_forward}
 
         return await asyncio.to_thread(work)

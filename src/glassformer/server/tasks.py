@@ -35,8 +35,8 @@ NEVER = ("cancelled", "edits", "progress", "num_return_sequences")
 OPTIONS = frozenset(Options.__dataclass_fields__) | {"stop"}
 
 
-def verbs_of(model: Model) -> list[str]:
-    """What a model offers."""
+def verbs_of(model: Model | type[Model]) -> list[str]:
+    """What a model offers, or every model of a class."""
     return [verb for verb, (method, _) in VERBS.items() if hasattr(model, method)]
 
 

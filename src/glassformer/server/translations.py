@@ -20,6 +20,7 @@ ASKED: dict[str, dict[str, type]] = {
     "alignment": {**PLACE, "by_word": bool},
     "attention": {**PLACE, **WHERE},
     "heads": WHERE,
+    "steps": {**PLACE, **WHERE, "position": int},
     "lens": {"k": int},
     "unroll": {},
     "journey": {"number": int},
@@ -71,7 +72,21 @@ class Translations:
             "languages": languages,
             "to": to,
             "questions": offered,
+            "stacks": self.axes(served, text, to=to),
         }
+
+    def axes(self, served: "Served", text: str, *, to: str | None) -> list[dict[str, Any]]:
+        """The stacks whose attention can be looked at: their layers, and the tokens of rows and columns."""
+        model: Any = served.model
+        if not self._offers(served, "steps"):
+            return []
+        whole = self.translate(served, text, to=to)._text()
+        found = []
+        for name, stack, part in _stacks(model):
+            rows, columns = whole.axes(stack=stack, part=part)
+            labels = {"rows": rows.labels, "columns": columns.labels}
+            found.append({"name": name, "stack": stack, "part": part, **labels})
+        return found
 
     def _offers(self, served: "Served", question: str) -> bool:
         try:
@@ -95,6 +110,15 @@ class Translations:
         except InputError as error:
             raise invalid(question, str(error)) from None
         return self._answers.put(key, found)
+
+
+def _stacks(model: Any) -> list[tuple[str, str, str]]:
+    """Name, stack and part of every kind of attention that a model has."""
+    names = [stack.name for stack in model.net.stacks]
+    if "source" not in model.capabilities:
+        return [("decoder", "", "attn")]
+    within = [(name, name, "attn") for name in names]
+    return [*within, ("cross", "", "cross")]
 
 
 def check_options(question: str, options: dict[str, Any]) -> None:

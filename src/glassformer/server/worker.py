@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +33,7 @@ LOOK = 0.5  # seconds between two looks whether the process of an earlier server
 NICENESS = 5  # of 19: requests go first
 FIRST_KILLED = "500"  # of 1000: when memory runs out, this process shall be killed, not the server
 MOST_STEP_EVENTS = 1000
+FETCHED_EVERY = 0.3  # seconds between two events about a download
 
 
 def main(folder: Path) -> int:
@@ -229,8 +231,41 @@ def _pull(folder: Path, about: dict[str, Any], *, log: EventLog, stop: Callable[
     """Fetch a model from the hub. What was downloaded before a kill is not downloaded again."""
     from glassformer.tasks.library import pull
 
-    found = pull(about["model"], offline=about["offline"])
+    done = threading.Event()
+    threading.Thread(target=_leave, args=(stop, done, log), daemon=True).start()
+    fetched = _Fetched(log)
+    found = pull(about["model"], offline=about["offline"], progress=fetched)
+    done.set()
+    if fetched.total:  # files that were there before are not fetched
+        fetched(fetched.total, fetched.total)
     log.append("trained", "The model was fetched", folder=str(found.absolute()))
+
+
+class _Fetched:
+    """Writes how much of a model was fetched, now and then: the hub's client reports every piece."""
+
+    def __init__(self, log: EventLog) -> None:
+        self.log, self.latest = log, 0.0
+        self.done = self.total = 0
+        self._lock = threading.Lock()  # files are fetched by several threads
+
+    def __call__(self, done: int, total: int) -> None:
+        with self._lock:
+            self.done, self.total = max(self.done, done), max(self.total, total)
+            whole = self.done == self.total
+            if time.monotonic() - self.latest < FETCHED_EVERY and not whole:
+                return
+            self.latest = time.monotonic()
+            message = f"{self.done:,} of {self.total:,} bytes were fetched"
+            self.log.append("fetched", message, done=self.done, total=self.total)
+
+
+def _leave(stop: Callable[[], bool], done: threading.Event, log: EventLog) -> None:
+    """End the process when the server asks for it: a download cannot be asked, and goes on where it was."""
+    while not done.wait(LOOK):
+        if stop():
+            log.append("stopped", "The download was stopped; what was fetched is kept")
+            os._exit(0)
 
 
 WORK = {"finetune": _finetune, "train": _by_recipe, "pull": _pull}

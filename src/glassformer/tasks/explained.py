@@ -125,9 +125,14 @@ class Explained:
         found: Saliency = self._ask("saliency", method=method, foil=foil, **how)
         return found
 
-    def neurons(self, layers: int | Sequence[int] | None = None, *, k: int = 5, stack: str = "") -> "Neurons":
-        """Which neurons fire at which tokens; `.factors(8)` and `.clusters(8)` group them."""
-        found: Neurons = self._ask("neurons", layers=layers, k=k, stack=stack)
+    def neurons(
+        self, layers: int | Sequence[int] | None = None, *, k: int = 5, first: int = 128, stack: str = ""
+    ) -> "Neurons":
+        """Which neurons fire at which tokens; `.factors(8)` and `.clusters(8)` group them.
+
+        Its drawing `grid` shows the `first` neurons of each layer as they are.
+        """
+        found: Neurons = self._ask("neurons", layers=layers, k=k, first=first, stack=stack)
         return found
 
     def factors(

@@ -206,12 +206,14 @@ def known() -> dict[str, int]:
     return {name: model.size for name, model in KNOWN.items()}
 
 
-def pull(name: str, *, revision: str | None = None, offline: bool = False) -> Path:
-    """Fetch a model from the hub into its cache, checked; or find it there."""
+def pull(
+    name: str, *, revision: str | None = None, offline: bool = False, progress: places.Progress | None = None
+) -> Path:
+    """Fetch a model from the hub into its cache, checked; or find it there. `progress`: as of `download`."""
     id, revision = split_name(name, revision)
     if (here := shipped(id)) is not None:
         return here
-    return download(id, revision, offline=offline)
+    return download(id, revision, offline=offline, progress=progress)
 
 
 def convert(source: Path, target: str | None, **how: Any) -> Path:

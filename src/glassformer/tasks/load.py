@@ -12,10 +12,10 @@ from glassformer.engine.quantize import Array, pack
 from glassformer.errors import CheckpointError, GlassError, InputError, warn
 from glassformer.files import read_json
 from glassformer.generation.options import Options
-from glassformer.hub.families import kind_of
+from glassformer.hub.families import family_of, kind_of
 from glassformer.hub.generation_config import read_generation_config
 from glassformer.hub.locate import as_path, locate
-from glassformer.hub.vocabulary import folder_tokenizer
+from glassformer.hub.vocabulary import folder_tokenizer, load_tokenizer
 from glassformer.tasks.backends import bits_named, wants_native
 from glassformer.tasks.tags import purposes_of
 from glassformer.tokenizers import Tokenizer
@@ -94,6 +94,14 @@ def handle_for(capabilities: frozenset[str], tokenizer: Tokenizer | None = None)
     module, _, name = path.rpartition(".")
     handle: type[LanguageModel] = getattr(import_module(module), name)
     return handle
+
+
+def handle_of(name: str) -> "type[LanguageModel]":
+    """The class of the handle that a model on this machine would get; its weights are not read."""
+    folder = base_of(locate(name, offline=True), offline=True)
+    path = folder / "config.json"
+    found = family_of(read_json(path), path)
+    return handle_for(found.build.capabilities, load_tokenizer(folder, check=False))
 
 
 def _native_handle(

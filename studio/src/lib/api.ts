@@ -23,11 +23,23 @@ export interface Status {
   seconds: number;
 }
 
+/** A model that is fetched from the hub. */
+export interface Pull {
+  id: string;
+  name: string;
+  stage: "queued" | "running" | "succeeded" | "failed" | "cancelled";
+  done: number;
+  total: number;
+  error: string;
+}
+
 export interface Listing {
-  models: { name: string; where: string; size: number; revision: string }[];
+  models: { name: string; where: string; size: number; revision: string; can: string[] }[];
   pullable: { name: string; size: number }[];
   statuses: Status[];
   first: string[];
+  pulls: Pull[];
+  pulls_offered: boolean;
 }
 
 export interface Picture {
@@ -36,6 +48,10 @@ export interface Picture {
   drawings: string[];
   code: Record<string, string>;
   texts: Record<string, string>;
+  /** Of a table of parameters: stack, parameters of a block, and those of its feed-forward layer. */
+  feed_forward?: [string, number, number][];
+  /** Of tokens: how many there are. */
+  count?: number;
 }
 
 /** What went wrong, in a sentence for people. */

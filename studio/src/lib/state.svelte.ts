@@ -1,6 +1,6 @@
 /** What all pages share: the text, the model, the token, layer and head that are looked at; all of it in the address. */
 import { readPlace, writePlace, type Place } from "./place";
-import { events, get, post, Problem, send, type Reading, type Status } from "./api";
+import { events, get, post, Problem, send, type Pull, type Reading, type Status } from "./api";
 import type { Sampling } from "./numbers";
 import bundled from "../bundled.json";
 
@@ -20,16 +20,22 @@ class Studio {
   token = $state<number | null>(null);
   /** Whether layer and head were chosen; else a page may choose those worth a look. */
   picked = $state(false);
+  /** What pages keep in the address beside that, by name. */
+  more = $state.raw<Record<string, string>>({});
+  /** How many tokens there are to choose from, where that is not the number of the text's own. */
+  rows = $state<number | null>(null);
 
   reading = $state.raw<Reading | null>(null);
   statuses = $state.raw<Status[]>([]);
+  pulls = $state.raw<Pull[]>([]);
+  /** How often the server came back after it was gone: what failed meanwhile is asked again. */
+  returns = $state(0);
   first = $state("");
   busy = $state(false);
   writing = $state(false);
   problem = $state<Problem | null>(null);
   locked = $state(false);
   theme = $state<Theme>(dark.matches ? "dark" : "light");
-  sampling = $state<Sampling>({ temperature: 0.8, topK: 40, topP: 0.95, minP: 0 });
   length = $state(24);
 
   /** Ids of the text, when it was put together of tokens: typed, it is the server that finds them. */
@@ -38,17 +44,50 @@ class Studio {
   private writer: AbortController | null = null;
   private timer = 0;
 
+  sampling = $derived<Sampling>({
+    temperature: this.number("temperature", 0.8, 0, 2),
+    topK: this.number("top_k", 40, 0, 100),
+    topP: this.number("top_p", 0.95, 0.05, 1),
+    minP: this.number("min_p", 0, 0, 0.5),
+  });
   /** Whether the reading is the text's, and not an earlier one's. */
   fresh = $derived(this.reading !== null && this.reading.model === this.model && joined(this.reading) === this.text);
   /** The token that is looked at. */
-  at = $derived(Math.min(this.token ?? Infinity, (this.reading?.ids.length ?? 1) - 1));
+  at = $derived(Math.min(this.token ?? Infinity, (this.rows ?? this.reading?.ids.length ?? 1) - 1));
   status = $derived(this.statuses.find((one) => one.name === this.model) ?? null);
   /** Whether the model answers, and whether its insides can be looked at. */
   loaded = $derived(this.status?.stage === "preparing" || this.status?.stage === "ready");
 
-  /** Whether it does what a page needs; while that is unknown, it may. */
-  can(what: string | null): boolean {
-    return what === null || !this.loaded || this.status!.can.includes(what);
+  /** Whether it does one of the things that a page needs; while that is unknown, it may. */
+  can(...needs: string[]): boolean {
+    return !needs.length || !this.loaded || needs.some((what) => this.status!.can.includes(what));
+  }
+
+  // What pages keep
+
+  /** An option of a page, as text; at first what the page says. */
+  option(name: string, usual = ""): string {
+    return this.more[name] ?? usual;
+  }
+
+  /** An option that is a number within limits. */
+  number(name: string, usual: number, low: number, high: number): number {
+    const given = this.more[name] === undefined || this.more[name] === "" ? NaN : Number(this.more[name]);
+    return Number.isFinite(given) ? Math.min(high, Math.max(low, given)) : usual;
+  }
+
+  private later = 0;
+
+  /** Keep options; those that are null are as usual again. Sliders move fast, and addresses are slow. */
+  choose(given: Record<string, string | number | null>): void {
+    const kept = { ...this.more };
+    for (const [name, value] of Object.entries(given)) {
+      if (value === null) delete kept[name];
+      else kept[name] = String(value);
+    }
+    this.more = kept;
+    clearTimeout(this.later);
+    this.later = window.setTimeout(() => this.save(), 150);
   }
 
   // The address
@@ -59,6 +98,7 @@ class Studio {
     this.model = place.model || this.first || this.model;
     this.text = place.text ?? EXAMPLE;
     this.view = place.view || "write";
+    this.more = place.more;
     this.picked = place.layer !== null || place.head !== null;
     [this.layer, this.head, this.token] = [place.layer ?? 0, place.head ?? 0, place.token];
     if (`${this.model}\n${this.text}` !== before) {
@@ -68,9 +108,9 @@ class Studio {
   }
 
   private get place(): Place {
-    const { model, text, view, token } = this;
+    const { model, text, view, token, more } = this;
     const [layer, head] = this.picked ? [this.layer, this.head] : [null, null];
-    return { model, text, view, layer, head, token };
+    return { model, text, view, layer, head, token, more };
   }
 
   link(): string {
@@ -91,7 +131,7 @@ class Studio {
   }
 
   select(given: { token?: number | null; layer?: number; head?: number }): void {
-    const last = (this.reading?.ids.length ?? 1) - 1;
+    const last = (this.rows ?? this.reading?.ids.length ?? 1) - 1;
     if (given.token !== undefined) this.token = given.token === null ? null : Math.max(0, Math.min(given.token, last));
     this.picked ||= given.layer !== undefined || given.head !== undefined;
     if (given.layer !== undefined) this.layer = Math.max(0, given.layer);
@@ -202,38 +242,47 @@ class Studio {
   }
 
   private watching = false;
+  private again = false;
 
   /** Follow the models until none is on its way; after a lost connection, until it is back. */
   async watch(): Promise<void> {
+    this.again = true;
     if (this.watching) return;
     this.watching = true;
     for (;;) {
+      this.again = false; // what begins while an answer is on its way is not part of it
       const before = this.loaded;
       try {
-        const { statuses } = await get<{ statuses: Status[] }>("/studio/status");
+        const { statuses, pulls } = await get<{ statuses: Status[]; pulls: Pull[] }>("/studio/status");
         this.statuses = statuses;
-        if (this.problem?.code === "gone") this.problem = null;
+        this.pulls = pulls;
+        if (this.problem?.code === "gone") {
+          this.problem = null;
+          this.returns++;
+        }
       } catch (error) {
         const problem = error as Problem;
         this.problem = problem;
-        if (problem.status === 401) {
-          this.locked = true;
-          break;
-        }
+        if (problem.status === 401) this.locked = true;
+        if (problem.code !== "gone" && !this.again) break;
       }
       if (this.loaded && !(before && this.fresh)) this.refresh();
-      const moving = this.statuses.some((one) => !["ready", "failed"].includes(one.stage));
-      if (!moving && !this.problem) break;
-      await new Promise((done) => setTimeout(done, this.problem ? 2000 : 300));
+      const loading = this.statuses.some((one) => !["ready", "failed"].includes(one.stage));
+      const pulling = this.pulls.some((one) => one.stage === "queued" || one.stage === "running");
+      const gone = this.problem?.code === "gone";
+      if (!loading && !pulling && !gone && !this.again) break;
+      await new Promise((done) => setTimeout(done, gone ? 1500 : 300));
     }
     this.watching = false;
   }
 
   /** Look at another model; it is loaded if it is not yet. */
   async use(name: string): Promise<void> {
-    this.model = name;
-    this.ids = null;
-    this.token = null;
+    if (name !== this.model) {
+      this.model = name;
+      this.ids = null;
+      this.token = null; // of other tokens; a link that names a model also names its token
+    }
     this.save(true);
     try {
       await post("/studio/models/load", { name });
