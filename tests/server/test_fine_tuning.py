@@ -53,9 +53,11 @@ def test_from_a_file_to_a_model_that_answers(base: Path, tmp_path: Path) -> None
         client = client_of(server)
         file = client.files.create(file=("cats.jsonl", CONTENT), purpose="fine-tune")
         how = {"n_epochs": 1, "batch_size": 2, "learning_rate_multiplier": "auto"}
+        held = client.files.create(file=("dogs.jsonl", b'{"text": "A dog."}'), purpose="fine-tune")
         made = client.fine_tuning.jobs.create(
             model="tiny",
             training_file=file.id,
+            validation_file=held.id,
             suffix="cats",
             seed=3,
             method={"type": "supervised", "supervised": {"hyperparameters": how}},  # type: ignore[typeddict-item]
@@ -70,10 +72,12 @@ def test_from_a_file_to_a_model_that_answers(base: Path, tmp_path: Path) -> None
         waits = client.fine_tuning.jobs.create(
             model="tiny", training_file=file.id, hyperparameters={"n_epochs": 100}
         )
-        client.files.delete(file.id)  # jobs have their own copies
+        for one in (file, held):
+            client.files.delete(one.id)  # jobs have their own copies
         check_a_job_that_waits(client, waits.id)
         check_the_stream(server, client, made.id)
         done = client.fine_tuning.jobs.retrieve(made.id)
+        assert (done.training_file, done.validation_file) == (file.id, held.id)
         check_what_is_known_of_it(server, client, done)
         check_the_model(client, str(done.fine_tuned_model))
         check_a_file_that_teaches_nothing(client)
@@ -143,6 +147,8 @@ def check_what_is_known_of_it(server: Running, client: openai.OpenAI, job: Any) 
     checkpoints = list(jobs.checkpoints.list(job.id, limit=1))
     assert checkpoints[0].step_number == job.hyperparameters.steps
     assert checkpoints[0].metrics.train_loss is not None
+    told = [one.data["valid_loss"] for one in jobs.list_events(job.id, limit=100) if "valid_loss" in one.data]
+    assert checkpoints[0].metrics.valid_loss == told[0]
     assert [one.id for one in jobs.list(metadata={"of": "cats"})] == [job.id]
     assert len(jobs.list().data) == 2
     metrics = server.get("/metrics").text
@@ -208,7 +214,9 @@ def asked(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runn
     ({"training_file": "../../etc/passwd"}, 404, "training_file", "no such file"),
     ({"training_file": "http://localhost/x"}, 404, "training_file", "no such file"),
     ({"training_file": 3}, 400, "training_file", "string"),
-    ({"validation_file": "file-1"}, 400, "validation_file", "held out"),
+    ({"validation_file": "file-1"}, 404, "validation_file", "no such file"),
+    ({"validation_file": "/etc/passwd"}, 404, "validation_file", "no such file"),
+    ({"validation_file": 3}, 400, "validation_file", "string"),
     ({"suffix": "a/b"}, 400, "suffix", "pattern"),
     ({"suffix": "../x"}, 400, "suffix", "pattern"),
     ({"suffix": "x" * 65}, 400, "suffix", "pattern"),

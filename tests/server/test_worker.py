@@ -11,6 +11,7 @@ from filelock import FileLock
 from serving import tiny_model
 
 import glassformer as gf
+from glassformer.generation.sampling import log_softmax
 from glassformer.server import worker
 from glassformer.server.events import Event, EventLog
 from glassformer.server.worker import MOST_STEP_EVENTS, _Diary, do_job
@@ -74,6 +75,25 @@ def test_what_is_reported(tmp_path: Path, base: Path) -> None:
     (end,) = events(folder, "trained")
     assert end["data"]["trained_tokens"] == steps[-1]["tokens"] > 0
     assert gf.load(str(folder / end["data"]["folder"]), engine="torch", offline=True).top("Once", 1)
+
+
+def test_it_is_evaluated_on_the_validation_file(tmp_path: Path, base: Path) -> None:
+    """All of the training file is learned; the loss before the first step is that of the base on the other file."""
+    folder = job(tmp_path / "job", base)
+    text = "Lily had a red ball."
+    (folder / "validation.jsonl").write_text(json.dumps({"text": text}))
+    do_job(folder, stop=lambda: False)
+    lm = gf.load(str(base), engine="torch", offline=True)
+    (end,) = lm.ends
+    ids = [end, *lm.encode(text), end]
+    (began,) = events(folder, "training")
+    assert began["data"]["held_out"] == len(ids)
+    learned = [len(lm.encode(part)) for line in LINES * 10 for part in line.values()]
+    assert began["data"]["tokens"] == 1 + sum(learned) + len(LINES * 10)  # an end token before and after each
+    losses = [-log_softmax(row)[id] for row, id in zip(lm.logits(ids[:-1]), ids[1:], strict=True)]
+    first, *later = [one["data"]["valid_loss"] for one in events(folder, "evaluated")]
+    assert first == pytest.approx(sum(losses) / len(losses), rel=1e-4)
+    assert [one["data"]["valid_loss"] for one in events(folder, "checkpoint")] == later
 
 
 def test_a_stopped_job_goes_on_to_the_same_bits(tmp_path: Path, base: Path) -> None:

@@ -21,12 +21,13 @@ from glassformer.durable import replace_file
 from glassformer.errors import GlassError, InputError, counted
 from glassformer.files import read_json
 from glassformer.server.events import EventLog
-from glassformer.server.jobs import fail
+from glassformer.server.jobs import DATA, VALIDATION, fail
 
 if TYPE_CHECKING:
     from glassformer.tasks.recipe import Recipe
 
-RECIPE, RUN, BASE, DATA = "recipe.toml", "run", "base", "data.jsonl"
+RECIPE, RUN, BASE = "recipe.toml", "run", "base"
+PARAMS = {DATA: "training_file", VALIDATION: "validation_file"}
 DEFAULT_KIND = "gpt2"
 LOOK = 0.5  # seconds between two looks whether the process of an earlier server has ended
 NICENESS = 5  # of 19: requests go first
@@ -52,7 +53,8 @@ def do_job(folder: Path, *, stop: Callable[[], bool]) -> None:
     except GlassError as error:
         code = "invalid_request" if isinstance(error, InputError) else "server_error"
         message = str(error).replace(f"{folder}{os.sep}", "")  # where files are is nobody's business
-        fail(log, message, code=code, param="training_file" if message.startswith(DATA) else None)
+        named = [param for file, param in PARAMS.items() if message.startswith(file)]
+        fail(log, message, code=code, param=named[0] if named else None)
     except KeyboardInterrupt:
         log.append("stopped", "The job was stopped before it began to train")
     except Exception as error:
@@ -118,6 +120,7 @@ def _finetune(folder: Path, about: dict[str, Any], *, log: EventLog, stop: Calla
         recipe = recipe.changed(
             base=base,
             data=[str(folder / DATA)],
+            validation=[str(path) for path in [folder / VALIDATION] if path.is_file()],
             rank=given["rank"],
             lr=recipe.train.lr * given["learning_rate_multiplier"],
             seed=about["seed"],
