@@ -7,7 +7,7 @@ read in it: a text that begins alike goes on from there. None of this changes a 
 """
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -272,6 +272,21 @@ class OneByOne(Batch):
             one.read += ids.shape[1]
             found.append((one, Scores(logits, self.model.log_sums(logits))))
         return found
+
+
+def write_alone(
+    model: Scorer, ask: Ask, *, is_cancelled: Callable[[], bool] = lambda: False
+) -> Iterator[StepOutput]:
+    """All that there is to tell about one text, which is written alone, to its end."""
+    batch = OneByOne(model)
+    writing = batch.add(ask)
+    while True:
+        if is_cancelled():
+            writing.cancel()
+        for output in batch.step():
+            yield output
+            if output.finish is not None or output.error is not None:
+                return
 
 
 def check_ask(model: Stepper, ask: Ask) -> None:

@@ -11,15 +11,13 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from glassformer.generation import batching
+from glassformer.generation.batching import write_alone
 from glassformer.server.errors import QueueFull
-from glassformer.server.runner import Ask, Timings, Token
+from glassformer.server.runner import Ask, Timings, Token, of_model
 
 if TYPE_CHECKING:
-    from glassformer.tasks.backends import Backend
     from glassformer.tasks.complete import LanguageModel
 
 NICENESS = 10  # of 19
@@ -106,7 +104,7 @@ class Lane:
 
         def tokens() -> Iterator[Token]:
             with inside():
-                yield from written(model, model.backend, ask=ask, running=running)
+                yield from written(model, ask, running=running)
 
         self.put(lambda: running.fill(tokens()))
         return running
@@ -125,22 +123,9 @@ def _step_back() -> None:
         os.setpriority(os.PRIO_PROCESS, thread, max(NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))
 
 
-def written(model: "LanguageModel", backend: "Backend", *, ask: Ask, running: LaneRunning) -> Iterator[Token]:
+def written(model: "LanguageModel", ask: Ask, *, running: LaneRunning) -> Iterator[Token]:
     """The tokens of one continuation, the one that ends a text included."""
-    known = None if model.tokenizer is None else len(model.tokenizer)
-    batch = batching.OneByOne(backend)
-    writing = batch.add(replace(ask, ends=model.ends, known=known))
-    while True:
-        if running.cancelled.is_set():
-            writing.cancel()
-        for output in batch.step():
-            if output.error is not None:
-                raise output.error
-            running.prompt_scores = [None, *writing.prompt_scores]
-            found = output.token or output.end
-            if found is None:
-                yield Token(None, None, finish=output.finish)
-            else:
-                yield Token(found.id, found.logprob, found.top, found.named, output.finish)
-            if output.finish is not None:
-                return
+    asked = of_model(ask, model)
+    for output in write_alone(model.backend, asked, is_cancelled=running.cancelled.is_set):
+        running.prompt_scores = [None, *output.of.prompt_scores]
+        yield Token.of(output)

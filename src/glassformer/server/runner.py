@@ -40,6 +40,16 @@ class Token(NamedTuple):
     named: tuple[float, ...] = ()
     finish: str | None = None  # "stop" (by the end token), "length", "context" or "cancelled"
 
+    @classmethod
+    def of(cls, output: StepOutput) -> "Token":
+        """What a step says about a text; what is wrong with it is raised."""
+        if output.error is not None:
+            raise output.error
+        found = output.token or output.end
+        if found is None:
+            return cls(None, None, finish=output.finish)
+        return cls(found.id, found.logprob, found.top, found.named, output.finish)
+
 
 @dataclass
 class Timings:
@@ -111,15 +121,9 @@ class Running:
                     await self._news.wait()
                 if self._failed is not None:
                     raise self._failed
-                output = self._outputs.popleft()
-                if output.error is not None:
-                    raise output.error
-                found = output.token or output.end
-                if found is None:
-                    yield Token(None, None, finish=output.finish)
-                else:
-                    yield Token(found.id, found.logprob, found.top, found.named, output.finish)
-                if output.finish is not None:
+                token = Token.of(self._outputs.popleft())
+                yield token
+                if token.finish is not None:
                     return
         finally:
             if not self.clock.ended:
@@ -213,9 +217,7 @@ class Runner:
         waiting = self.waiting_tokens
         if waiting and waiting + self._size(ask) > self.queue_tokens:  # a text alone may always wait
             raise QueueFull(f"{waiting:,} tokens are waiting already; try again later")
-        known = None if self.model.tokenizer is None else len(self.model.tokenizer)
-        asked = replace(ask, ends=ask.ends or self.model.ends, known=known)
-        running = Running(asked, asyncio.get_running_loop(), self._wake)
+        running = Running(of_model(ask, self.model), asyncio.get_running_loop(), self._wake)
         self._inbox.append(running)
         self._wake()
         return running
@@ -281,6 +283,12 @@ class Runner:
         for loop, news in loops.items():
             with contextlib.suppress(RuntimeError):  # it is closed: nobody listens any more
                 loop.call_soon_threadsafe(_hear, news)
+
+
+def of_model(ask: Ask, model: LanguageModel) -> Ask:
+    """The same text, with the end tokens of a model and the size of its vocabulary."""
+    known = None if model.tokenizer is None else len(model.tokenizer)
+    return replace(ask, ends=ask.ends or model.ends, known=known)
 
 
 def _hear(news: list[tuple[Running, StepOutput]]) -> None:
