@@ -1,8 +1,10 @@
 """`/v1/fine_tuning/jobs`: the official client fine-tunes a model and uses it, and what is refused."""
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from serving import Running, serving, tiny_model
 from translators import small_translator
 
 import glassformer as gf
+from glassformer.server.fine_tuning import _follow, to_dict
+from glassformer.server.jobs import Jobs
 
 LINES = [
     {"prompt": "What is it?", "completion": " A cat."},
@@ -133,6 +137,7 @@ def check_what_is_known_of_it(server: Running, client: openai.OpenAI, job: Any) 
     assert job.fine_tuned_model == f"ft:tiny:cats:{job.id[-8:]}"
     assert job.trained_tokens > 0
     assert job.finished_at >= job.created_at
+    assert not (server.state.jobs.find(job.id).folder / "run" / "checkpoints").exists()  # needed no longer
     assert (job.hyperparameters.n_epochs, job.hyperparameters.batch_size, job.hyperparameters.rank) == (
         1,
         2,
@@ -273,6 +278,28 @@ def test_other_jobs_are_not_fine_tunings(asked: Running) -> None:
     assert asked.get(f"{JOBS}/{job.id}").status_code == 404
     assert asked.get(JOBS).json()["data"] == []
     assert asked.client.delete("/v1/models/storyteller").status_code == 403
+
+
+def test_a_job_that_runs(asked: Running, tmp_path: Path) -> None:
+    """When it will be done is estimated while it runs; who follows it is let go when the server stops."""
+    jobs = Jobs(tmp_path, serve=lambda job, folder: None)
+    how = {"n_epochs": 1, "batch_size": 1, "learning_rate_multiplier": 1.0, "steps": None, "rank": 8}
+    job = jobs.finetune("tiny", "base", fill=lambda folder: None, hyperparameters=how, seed=1)
+    job.log.append("training", "", steps=100, resumed=0)
+    job.log.append("step", "", step=50)
+    job.log.append("trained", "", folder="run/model", trained_tokens=7)
+    assert to_dict(jobs, job)["estimated_finish"] is None
+    jobs._current = job
+    found = to_dict(jobs, job)
+    assert (found["status"], found["trained_tokens"]) == ("running", None)
+    assert abs(found["estimated_finish"] - time.time()) < 60
+
+    async def followed() -> list[bytes]:
+        stopping = replace(asked.state, stopping=True)
+        return [one async for one in _follow(stopping, job, None)]
+
+    *events, done = asyncio.run(asyncio.wait_for(followed(), 10))
+    assert (len(events), done) == (4, b"data: [DONE]\n\n")
 
 
 def test_no_more_models_than_fit(base: Path, tmp_path: Path) -> None:
