@@ -84,6 +84,7 @@ def test_from_a_file_to_a_model_that_answers(base: Path, tmp_path: Path) -> None
         assert (done.training_file, done.validation_file) == (file.id, held.id)
         check_what_is_known_of_it(server, client, done)
         check_the_model(client, str(done.fine_tuned_model))
+        check_that_it_can_learn_more(server, client, str(done.fine_tuned_model))
         check_a_file_that_teaches_nothing(client)
     with serving(models(base), home=tmp_path) as server:
         client = client_of(server)
@@ -155,10 +156,20 @@ def check_what_is_known_of_it(server: Running, client: openai.OpenAI, job: Any) 
     told = [one.data["valid_loss"] for one in jobs.list_events(job.id, limit=100) if "valid_loss" in one.data]
     assert checkpoints[0].metrics.valid_loss == told[0]
     assert [one.id for one in jobs.list(metadata={"of": "cats"})] == [job.id]
-    assert len(jobs.list().data) == 2
+    newest, oldest = jobs.list()
+    assert (newest.id == job.id, oldest.id) == (False, job.id)
     metrics = server.get("/metrics").text
     assert 'glass_jobs{kind="finetune",status="succeeded"} 1' in metrics
     assert 'glass_jobs{kind="finetune",status="cancelled"} 1' in metrics
+
+
+def check_that_it_can_learn_more(server: Running, client: openai.OpenAI, id: str) -> None:
+    """From what it has learned already, not from its base."""
+    file = client.files.create(file=("a", CONTENT), purpose="fine-tune")
+    job = client.fine_tuning.jobs.create(model=id, training_file=file.id)
+    first = server.state.jobs.find(next(one.id for one in server.state.jobs.list() if one.model_id == id))
+    assert server.state.jobs.find(job.id).about["base"] == str(first.folder / "run" / "model")
+    client.fine_tuning.jobs.cancel(job.id)
 
 
 def check_the_model(client: openai.OpenAI, id: str) -> None:

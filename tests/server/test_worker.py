@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -143,6 +146,35 @@ def test_a_process_of_a_killed_server_is_waited_for(
     do_job(folder, stop=stop)
     assert "still saving" in events(folder, "message")[0]["message"]
     assert events(folder, "trained")
+
+
+STEPS_BACK = """
+import os
+from pathlib import Path
+from glassformer.server.worker import _listen, _step_back
+
+stop = _listen()
+_step_back()
+print(os.getpriority(os.PRIO_PROCESS, 0), Path("/proc/self/oom_score_adj").read_text().strip(), stop(), flush=True)
+while not stop():
+    pass
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which process is killed first")
+@pytest.mark.parametrize("how", ["signal", "stdin"])
+def test_the_process_lets_the_server_go_first_and_stops_when_asked(how: str) -> None:
+    """Behind requests, and first to be killed; by a signal or by the end of its input it stops by itself."""
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", STEPS_BACK], env=os.environ | paths, **pipes) as process:
+        nice, killed, stopped = process.stdout.readline().split()
+        assert (int(nice) >= worker.NICENESS, killed, stopped) == (True, worker.FIRST_KILLED, "False")
+        if how == "signal":
+            process.terminate()
+        else:
+            process.stdin.close()
+        assert process.wait(20) == 0
 
 
 def test_all_weights(tmp_path: Path, base: Path) -> None:
