@@ -52,6 +52,17 @@ def test_the_text_is_the_same_and_the_answer_that_of_python(server: Running) -> 
     assert abs(answers["largest_logprob_difference"] - gap) < 1e-6
 
 
+def test_a_warm_prefix_changes_no_answer(server: Running) -> None:
+    """What was read before is not computed again; what is asked about it is the same."""
+    fields = {"prompt": "A warm prefix of several words, which are kept", "max_tokens": 4}
+    explain = {"attention": HEAD, "lens": 2, "recipe": True}
+    cold = server.post("/v1/completions", ASK | fields | {"explain": explain}).json()
+    warm = server.post("/v1/completions", ASK | fields | {"explain": explain}).json()
+    cached = [one["usage"]["prompt_tokens_details"]["cached_tokens"] for one in (cold, warm)]
+    assert cached[0] < cached[1] == cold["usage"]["prompt_tokens"] - 1
+    assert cold["choices"] == warm["choices"]
+
+
 def test_by_torch_the_two_are_one(server: Running) -> None:
     """`engine: torch`: what chose the tokens is what is looked into."""
     found = explained(server, {"residual": True}, engine="torch")["explain"]

@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 from serving import Running, busy, opened, serving, tiny_model, until
 
@@ -411,7 +412,7 @@ def test_who_waits_too_long_is_told() -> None:
 
 
 @needs_engine
-@pytest.mark.parametrize("failure", [MemoryError, ZeroDivisionError, "text"])
+@pytest.mark.parametrize("failure", [MemoryError, ZeroDivisionError, "text", "NaN"])
 def test_one_poisoned_text_of_eight_ends_alone(
     server: Running, monkeypatch: pytest.MonkeyPatch, failure: Any
 ) -> None:
@@ -437,7 +438,10 @@ def test_one_poisoned_text_of_eight_ends_alone(
 
         def fails(self: Any, scores: Any, *, prompt: Any, answer: Any, room: int) -> Any:
             if tuple(prompt) == poisoned and len(answer) == 5:
-                raise failure("poison")
+                if failure == "NaN":
+                    scores = np.full_like(scores, np.nan)
+                else:
+                    raise failure("poison")
             return apply(self, scores, prompt=prompt, answer=answer, room=room)
 
         monkeypatch.setattr(Rules, "apply", fails)

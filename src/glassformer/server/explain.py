@@ -257,6 +257,8 @@ def difference(completion: Completion) -> float | None:
 
 def recipe(choice: "Choice", engine: str, *, edits: Sequence[Any]) -> dict[str, Any]:
     """All that is needed to make the same text again."""
+    # By a reading: a model whose `net` was asked for is checked for changes at every later use.
+    net: Any = choice.model.reading(choice.ask.prompt).net
     usual = Options()
     options = choice.ask.options
     changed = {
@@ -266,7 +268,7 @@ def recipe(choice: "Choice", engine: str, *, edits: Sequence[Any]) -> dict[str, 
     }
     return {
         "model": choice.served.id,
-        "weights": fingerprint(choice.model.net),
+        "weights": fingerprint(net),
         "engine": engine,
         "prompt_ids": list(choice.ask.prompt),
         "token_ids": choice.ids,
