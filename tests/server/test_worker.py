@@ -17,7 +17,7 @@ import glassformer as gf
 from glassformer.generation.sampling import log_softmax
 from glassformer.server import worker
 from glassformer.server.events import Event, EventLog
-from glassformer.server.worker import MOST_STEP_EVENTS, _Diary, do_job
+from glassformer.server.worker import MOST_STEP_EVENTS, _EventWriter, do_job
 from glassformer.tasks.finetune import DEFAULT_RANK
 from glassformer.tasks.recipe import Recipe
 from glassformer.tasks.train import Stepped
@@ -265,7 +265,7 @@ def test_a_training_by_a_recipe(tmp_path: Path) -> None:
 def test_a_long_training_has_a_bounded_record(tmp_path: Path) -> None:
     """The first step, the last, and about a thousand in between."""
     log = EventLog(tmp_path / "events.jsonl")
-    diary = _Diary(log, steps=100_000)
+    diary = _EventWriter(log, steps=100_000)
     for step in [*range(1, 1000), 100_000]:
         diary.write(Stepped(step, 1.0, 1.0, 1.0, step, 1.0))
     assert [one["data"]["step"] for one in log.new()] == [1, *range(100, 1000, 100), 100_000]

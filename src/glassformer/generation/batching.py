@@ -22,7 +22,7 @@ from glassformer.generation.stepper import Logits, Piece, Scorer, SlottedStepper
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """One continuation of one prompt, and which log-probabilities to tell with its tokens."""
+    """One continuation of one prompt, and which log-probabilities to report with its tokens."""
 
     prompt: Sequence[int]
     options: Options
@@ -113,7 +113,7 @@ class Batch:
         return writing
 
     def step(self) -> list[StepOutput]:
-        """One step of all texts in the batch; what there is to tell about each."""
+        """One step of all texts in the batch; what there is to report about each."""
         outputs = self._drop_cancelled()
         self._admit()
         for writing, logits in self._read():
@@ -277,7 +277,7 @@ class OneByOne(Batch):
 def write_alone(
     model: Scorer, ask: Ask, *, is_cancelled: Callable[[], bool] = lambda: False
 ) -> Iterator[StepOutput]:
-    """All that there is to tell about one text, which is written alone, to its end."""
+    """All outputs of one text, which is written alone, to its end."""
     batch = OneByOne(model)
     writing = batch.add(ask)
     while True:

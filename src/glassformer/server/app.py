@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +38,7 @@ from glassformer.tasks.load import load
 from glassformer.tasks.model import Model
 
 if TYPE_CHECKING:
-    from glassformer.server.studio import Studio
+    from glassformer.server.studio import Mounted, Studio
 
 ROUTERS = (models, tokens, completions, chat, responses, embeddings, tracing, tasks, files, fine_tuning)
 # What every route may answer beside its result.
@@ -80,24 +80,10 @@ def make_app(
     state = State(settings, Library(given, settings), loading=callable(models))
     mounted = None if studio is None else studio.mount(state)
 
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await state.library.start()
-        if callable(models):
-            app.state.loading = asyncio.create_task(_load_all(state, models, load=load, ready=ready))
-        else:
-            await _start_jobs(state, load)
-        if mounted is not None:
-            mounted.start()
-        yield
-        if state.jobs is not None:
-            await asyncio.to_thread(state.jobs.close, settings.grace)
-        await state.library.close(settings.grace)
-
     app = FastAPI(
         title="Glassformer",
         version=machine.installed("glassformer") or "",
-        lifespan=lifespan,
+        lifespan=_lifespan(state, models, load=load, ready=ready, mounted=mounted),
         docs_url=None,  # they would load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
@@ -120,6 +106,28 @@ def make_app(
     app.add_middleware(Safety, settings=settings, done=done, check_open=state.check_open)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
+
+
+def _lifespan(
+    state: State, models: Models, *, load: Load, ready: Ready, mounted: "Mounted | None"
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """From the start of a server to its end."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await state.library.start()
+        if callable(models):
+            app.state.loading = asyncio.create_task(_load_all(state, models, load=load, ready=ready))
+        else:
+            await _start_jobs(state, load)
+        if mounted is not None:
+            mounted.start()
+        yield
+        if state.jobs is not None:
+            await asyncio.to_thread(state.jobs.close, state.settings.grace)
+        await state.library.close(state.settings.grace)
+
+    return lifespan
 
 
 async def _load_all(

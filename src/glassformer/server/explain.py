@@ -427,7 +427,7 @@ class LayersOfTokens:
 
 
 class Abandoned(GlassError):
-    """Nobody waits for the answer any more."""
+    """No client waits for the answer any more."""
 
 
 @contextmanager

@@ -50,7 +50,7 @@ class LaneRunning:
         self.cancelled.set()
 
     def fail(self, error: Exception) -> None:
-        """On its event loop: whoever iterates over it gets this error."""
+        """On its event loop: the request that iterates over it gets this error."""
         self._arrived.put_nowait(error)
 
     def fill(self, tokens: Iterator[Token]) -> None:
@@ -59,7 +59,7 @@ class LaneRunning:
             for token in tokens:
                 self._loop.call_soon_threadsafe(self._arrived.put_nowait, token)
         except Exception as error:
-            if not self._loop.is_closed():  # else nobody waits any more
+            if not self._loop.is_closed():  # else no request waits any more
                 self._loop.call_soon_threadsafe(self._arrived.put_nowait, error)
 
 
@@ -91,7 +91,7 @@ class Lane:
     def _done(self, future: "asyncio.Future[Any]") -> None:
         self.jobs -= 1
         if not future.cancelled():
-            future.exception()  # it was seen: whoever awaits the job has it too
+            future.exception()  # it was seen: the request that awaits the job has it too
 
     async def run(self, work: Callable[[], Result]) -> Result:
         """The result of a job. If the caller is cancelled, a job that has not begun never does."""

@@ -113,7 +113,7 @@ class Running:
         self._wake()
 
     async def __aiter__(self) -> AsyncIterator[Token]:
-        """Its tokens as they come; what is wrong with it is raised. Whoever leaves early cancels it."""
+        """Its tokens as they come; what is wrong with it is raised. Leaving the loop early cancels it."""
         try:
             while True:
                 while not self._outputs and self._failed is None:
@@ -130,7 +130,7 @@ class Running:
                 self.cancel()
 
     def fail(self, error: Exception) -> None:
-        """On its event loop: whoever iterates over it gets this error instead of its next token."""
+        """On its event loop: the request that iterates over it gets this error instead of its next token."""
         self._failed = error
         self._news.set()
 
@@ -258,7 +258,7 @@ class Runner:
     def _step(self, batch: Batch) -> list[StepOutput]:
         try:
             output = batch.step()
-        except Exception as error:  # whatever it is: the server lives, and whoever waits is output
+        except Exception as error:  # whatever it is: the server lives, and waiting requests learn of it
             reason = error if isinstance(error, GlassError) else GlassError(f"a step failed: {error}")
             output = batch.fail(reason)
         now = time.monotonic()
@@ -268,7 +268,7 @@ class Runner:
         return output
 
     def _spread(self, output: list[StepOutput]) -> None:
-        """Tell every text its news, with one call for each event loop."""
+        """Hand every text its output, with one call for each event loop."""
         now = time.monotonic()
         loops: dict[asyncio.AbstractEventLoop, list[tuple[Running, StepOutput]]] = {}
         for one in output:
@@ -281,7 +281,7 @@ class Runner:
                 del self._live[one.of]
             loops.setdefault(running.loop, []).append((running, one))
         for loop, news in loops.items():
-            with contextlib.suppress(RuntimeError):  # it is closed: nobody listens any more
+            with contextlib.suppress(RuntimeError):  # it is closed: no request waits any more
                 loop.call_soon_threadsafe(_hear, news)
 
 

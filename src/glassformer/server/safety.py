@@ -170,7 +170,7 @@ class _Request:
             "id": self.id,
             "method": self.scope["method"],
             "path": self.scope["path"],
-            # As the table of routes has it: paths that anybody made up would fill the memory with counters.
+            # As the table of routes has it: made-up paths would fill the memory with counters.
             "route": getattr(self.scope.get("route"), "path", "unknown"),
             "status": self.status or 499,  # the client left before an answer began
             "seconds": round(time.monotonic() - self.begun, 4),

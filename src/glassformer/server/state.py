@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 
 class ClientGone(Exception):
-    """The client left before its answer was complete; nobody reads what would be sent."""
+    """The client left before its answer was complete; no one reads what would be sent."""
 
 
 @dataclass(eq=False)

@@ -52,7 +52,7 @@ def do_job(folder: Path, *, stop: Callable[[], bool]) -> None:
             WORK[about["kind"]](folder, about, log=log, stop=stop)
     except GlassError as error:
         code = "invalid_request" if isinstance(error, InputError) else "server_error"
-        message = str(error).replace(f"{folder}{os.sep}", "")  # where files are is nobody's business
+        message = str(error).replace(f"{folder}{os.sep}", "")  # clients need not know where files are
         named = [param for file, param in PARAMS.items() if message.startswith(file)]
         fail(log, message, code=code, param=named[0] if named else None)
     except KeyboardInterrupt:
@@ -175,17 +175,17 @@ def _train(
             raise KeyboardInterrupt
 
     how = {"device": about["device"], "offline": about.get("offline", True)}
-    diary = _Diary(log, steps=recipe.train.steps)
+    writer = _EventWriter(log, steps=recipe.train.steps)
     for event in train(recipe, folder / RUN, progress=progress, stop=stop, **how):
-        diary.write(event)
+        writer.write(event)
         if isinstance(event, Finished):
             message = f"All {counted(event.step, 'step')} are done, {counted(event.tokens, 'token')}"
             log.append("trained", message, folder=f"{RUN}/model", trained_tokens=event.tokens)
             return
-    log.append("stopped", f"The job was stopped at step {diary.step:,}, which is saved")
+    log.append("stopped", f"The job was stopped at step {writer.step:,}, which is saved")
 
 
-class _Diary:
+class _EventWriter:
     """Writes what a training reports as events of the job."""
 
     def __init__(self, log: EventLog, *, steps: int) -> None:

@@ -69,7 +69,7 @@ class Choice:
         self._waiting: list[Entry] = []  # of tokens whose text is held back
         self._begun = False
         self._sent = 0  # how many ids were sent so far
-        self._live: dict[str, list[Any]] = {}  # what is told with each token, not yet sent
+        self._live: dict[str, list[Any]] = {}  # what is reported with each token, not yet sent
 
     @property
     def mean_logprob(self) -> float:
@@ -107,7 +107,7 @@ class Choice:
             self.tokens.append(token.id)
             self.logprobs.append(token.logprob or 0.0)
         if self.form.live:
-            self.tell("top", self.candidates(token.top[: self.form.live]))
+            self.report("top", self.candidates(token.top[: self.form.live]))
         if self.form.scored:
             entry = self._entry(token.id, token, after=self._after)
             self._waiting.append(entry)
@@ -134,7 +134,7 @@ class Choice:
         found, self._waiting = self._waiting[:count], self._waiting[count:]
         return found
 
-    def tell(self, name: str, about: Any) -> None:
+    def report(self, name: str, about: Any) -> None:
         """Something about the next token, to be sent with it."""
         self._live.setdefault(name, []).append(about)
 
@@ -271,7 +271,7 @@ class Writing:
                 self._phase = "decode"
                 clock.token()
                 if self.live_lens is not None and token.id is not None:
-                    choice.tell("lens", await self.live_lens(choice, token.id))
+                    choice.report("lens", await self.live_lens(choice, token.id))
                 part = choice.push(token)
                 if choice.finish:
                     if token.finish is None:  # a stop string: the runner does not know of it
