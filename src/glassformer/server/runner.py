@@ -171,6 +171,7 @@ class Runner:
         self._live: dict[Writing, Running] = {}
         self._change = threading.Condition()
         self._closing = False
+        self.steps, self.step_texts, self.step_seconds = 0, 0, 0.0  # counted by the computing thread alone
         self._thread = threading.Thread(target=self._work, name=f"runner of {model.name}", daemon=True)
 
     @property
@@ -256,12 +257,16 @@ class Runner:
             self._spread(self._step(batch))
 
     def _step(self, batch: Batch) -> list[StepOutput]:
+        begun = time.monotonic()
         try:
             output = batch.step()
         except Exception as error:  # whatever it is: the server lives, and waiting requests learn of it
             reason = error if isinstance(error, GlassError) else GlassError(f"a step failed: {error}")
             output = batch.fail(reason)
         now = time.monotonic()
+        self.steps += 1
+        self.step_seconds += now - begun
+        self.step_texts += len({one.of for one in output} | set(batch.running))
         for writing in batch.running:
             clock = self._live[writing].clock
             clock.admitted = clock.admitted or now
