@@ -99,14 +99,18 @@ def serving(
         assert not thread.is_alive(), "the server did not stop"
 
 
-def opened(server: Running, body: dict[str, Any]) -> socket.socket:
-    """A connection on which a request was sent."""
+def opened(server: Running, body: dict[str, Any], *, buffer: int = 0) -> socket.socket:
+    """A connection on which a request was sent; `buffer` is what the system may hold of the answer."""
     raw = json.dumps(body).encode()
     head = (
         f"POST /v1/completions HTTP/1.1\r\nHost: localhost:{server.port}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(raw)}\r\n\r\n"
     )
-    connection = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+    connection = socket.socket()
+    if buffer:  # before it connects: the sender learns of it then
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    connection.settimeout(20)
+    connection.connect(("127.0.0.1", server.port))
     connection.sendall(head.encode() + raw)
     return connection
 

@@ -164,6 +164,14 @@ def test_forms_of_messages(server: Running) -> None:
     )
 
 
+def test_no_template_of_a_request_is_executed(server: Running) -> None:
+    """Fields of other servers that hold programs are names that nothing here reads."""
+    plain = chat(server, max_tokens=5).json()["choices"]
+    program = "{{ ''.__class__.__mro__[1].__subclasses__() }}{% for x in range(10**9) %}{% endfor %}"
+    for fields in ({"chat_template": program}, {"chat_template_kwargs": {"chat_template": program}}):
+        assert chat(server, max_tokens=5, **fields).json()["choices"] == plain
+
+
 def test_the_rest_of_the_context_is_the_default(server: Running) -> None:
     """Where no limit is given."""
     body = {

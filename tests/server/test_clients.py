@@ -4,6 +4,9 @@ everybody gets. Each is skipped where its package is missing (`pip install "glas
 
 import json
 import os
+import re
+import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +22,8 @@ from serving import Running, serving
 import glassformer as gf
 
 LM = gf.load("storyteller")
+PAGE = Path(__file__).parents[2] / "docs" / "serving.md"
+CLIENTS = Path(__file__).parents[1] / "clients"
 
 
 def needs(package: str, name: str) -> pytest.MarkDecorator:
@@ -202,3 +207,55 @@ def test_llm(story: Running, tmp_path: Path) -> None:
     assert ask("-m", "talk", "Tell me a story.") == talk
     body = {"model": "storyteller", "prompt": "Once upon", "max_tokens": 12, "seed": 3}
     assert ask("-m", "write", "Once upon") == story.post("/v1/completions", body).json()["choices"][0]["text"]
+
+
+# The examples of the page
+
+
+def example(kind: str) -> str:
+    """The one block of a kind."""
+    (found,) = re.findall(rf"```{kind}\n(.*?)```", PAGE.read_text(), re.S)
+    return str(found)
+
+
+def streamed_text(story: Running) -> str:
+    """What the examples of a completion write."""
+    body = {"model": "storyteller", "prompt": "Once upon a time", "max_tokens": 20, "seed": 1}
+    return str(story.post("/v1/completions", body).json()["choices"][0]["text"])
+
+
+@pytest.mark.skipif(
+    shutil.which("node") is None or not (CLIENTS / "node_modules").is_dir(),
+    reason="OpenAI's client for JavaScript is not here: npm --prefix tests/clients ci",
+)
+def test_the_example_in_javascript(story: Running, tmp_path: Path) -> None:
+    """As it is on the page."""
+    (tmp_path / "example.mjs").write_text(example("javascript"))
+    (tmp_path / "node_modules").symlink_to(CLIENTS / "node_modules")
+    command = ["node", str(tmp_path / "example.mjs")]
+    done = subprocess.run(
+        command, env=os.environ | {"URL": story.url}, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, streamed_text(story)), done.stderr
+
+
+@needs("langchain_openai", "LangChain")
+def test_the_example_of_langchain(story: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    """As it is on the page."""
+    exec(example("langchain"), {"URL": story.url})
+    talk = [{"role": "user", "content": "Tell me a story."}]
+    body = {"model": "storyteller", "messages": talk, "max_tokens": 20, "seed": 1}
+    text = story.post("/v1/chat/completions", body).json()["choices"][0]["message"]["content"]
+    assert capsys.readouterr().out == text
+
+
+@needs("llm", "llm")
+def test_the_example_of_llm(story: Running, tmp_path: Path) -> None:
+    """As it is on the page, but for the address."""
+    file = example("yaml").replace("http://127.0.0.1:8000", story.url)
+    (tmp_path / "extra-openai-models.yaml").write_text(file)
+    where = os.environ | {"LLM_USER_PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    program, *arguments = shlex.split(example("llm"))
+    command = [sys.executable, "-m", program, *arguments]
+    done = subprocess.run(command, env=where, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, streamed_text(story) + "\n"), done.stderr

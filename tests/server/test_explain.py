@@ -3,6 +3,7 @@
 import base64
 import json
 import time
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from serving import Running, opened, serving, tiny_model, until
 
 import glassformer as gf
 from glassformer.answers import QUESTIONS as EVERY
+from glassformer.explain.lens import lens
 from glassformer.server.explain import NOT_HERE
 from glassformer.server.traces import Traces
 
@@ -48,6 +50,17 @@ def test_the_text_is_the_same_and_the_answer_that_of_python(server: Running) -> 
     gap = out.gap()
     assert gap is not None
     assert abs(answers["largest_logprob_difference"] - gap) < 1e-6
+
+
+def test_a_warm_prefix_changes_no_answer(server: Running) -> None:
+    """What was read before is not computed again; what is asked about it is the same."""
+    fields = {"prompt": "A warm prefix of several words, which are kept", "max_tokens": 4}
+    explain = {"attention": HEAD, "lens": 2, "recipe": True}
+    cold = server.post("/v1/completions", ASK | fields | {"explain": explain}).json()
+    warm = server.post("/v1/completions", ASK | fields | {"explain": explain}).json()
+    cached = [one["usage"]["prompt_tokens_details"]["cached_tokens"] for one in (cold, warm)]
+    assert cached[0] < cached[1] == cold["usage"]["prompt_tokens"] - 1
+    assert cold["choices"] == warm["choices"]
 
 
 def test_by_torch_the_two_are_one(server: Running) -> None:
@@ -105,6 +118,35 @@ def test_the_likeliest_tokens_come_with_each_token_of_a_stream(server: Running) 
     assert "heads" not in parts[0]["explain"]
 
 
+@pytest.mark.parametrize("fields", [{}, {"edits": [{"site": "blocks.0.attn", "do": "zero"}]}, {"n": 2}])
+def test_the_lens_comes_with_each_token_of_a_stream(server: Running, fields: dict[str, Any]) -> None:
+    """What every layer would have said, as the lens of the whole text has it; and the text is the same."""
+    body = (
+        ASK | {"explain": {"lens": {"k": 2, "live": True}, "heads": True}, "return_token_ids": True} | fields
+    )
+    plain = server.post("/v1/completions", ASK | fields).json()["choices"]
+    lines = server.post("/v1/completions", body | {"stream": True}).text.split("\n\n")[:-2]
+    parts = [json.loads(line.removeprefix("data: "))["choices"][0] for line in lines]
+    lm = gf.load("storyteller", engine="torch")
+    prompt = lm.encode("Once upon a time")
+    for choice in plain:
+        mine = [part for part in parts if part["index"] == choice["index"]]
+        assert "".join(part["text"] for part in mine) == choice["text"]
+        assert "heads" in mine[-1]["explain"]
+        told = [one for part in mine for one in part["explain"]["lens"]]
+        ids = [id for part in mine for id in part["token_ids"]]
+        assert [one["token"] for one in told] == ids
+        with lm.edit(fields["edits"]) if "edits" in fields else nullcontext():
+            whole = lens(lm.reading([*prompt, *ids]), k=2)
+        for at, one in enumerate(told, len(prompt) - 1):
+            assert [stage["stage"] for stage in one["stages"]] == whole.stages
+            assert [stage["rank"] for stage in one["stages"]] == whole.ranks[:, at].tolist()
+            logprobs = [[other["logprob"] for other in stage["top"]] for stage in one["stages"]]
+            assert np.allclose(logprobs, whole.top_logprobs[:, at], atol=1e-4)
+            tokens = [[other["token"] for other in stage["top"]] for stage in one["stages"]]
+            assert tokens == whole.top[:, at].tolist()
+
+
 QUESTIONS: dict[str, Any] = {
     "top": 2, "tokens": True, "merges": True, "embedding": True, "probabilities": True, "beams": 2, "attention": 0,
     "heads": True, "find_heads": {"source": -1, "target": 0}, "steps": {"layer": 0, "head": 0}, "rollout": True,
@@ -151,6 +193,9 @@ REFUSED: list[tuple[Any, str]] = [
     ({"encoding": "pickle"}, "explain.encoding"),
     ({"max_bytes": -1}, "explain.max_bytes"),
     ({"recipe": 1}, "explain.recipe"),
+    ({"plain": True}, "explain.plain"),
+    ({"lens": {"live": True}}, "explain.lens.live"),
+    ({"lens": {"live": False}}, "explain.lens.live"),
 ]
 
 
@@ -223,6 +268,33 @@ def test_a_recipe_makes_the_text_again(server: Running) -> None:
 
 
 EDITS = [{"site": "blocks.0.attn", "do": "zero"}, {"site": "blocks.1.mlp", "do": "zero"}]
+
+
+def test_the_plain_text_beside_the_edited_one(server: Running) -> None:
+    """By the same backend: all that differs is what the edits do."""
+    stop = {"stop": ["girl"], "max_tokens": 12}
+    found = explained(server, {"plain": True}, edits=EDITS, **stop)
+    how = {"engine": "torch", "return_token_ids": True, "explain": {"recipe": True}}
+    torch = server.post("/v1/completions", ASK | stop | how).json()
+    (alone,) = torch["choices"]
+    beside = found["explain"]["plain"]
+    assert {name: beside[name] for name in ("text", "token_ids", "finish_reason")} == {
+        name: alone[name] for name in ("text", "token_ids", "finish_reason")
+    }
+    assert beside["logprobs"] == alone["explain"]["recipe"]["logprobs"]
+    assert beside["finish_reason"] == "stop"
+    assert found["text"] != beside["text"]
+
+
+def test_edits_of_a_response(server: Running) -> None:
+    """As of a chat with the same words."""
+    body = {"model": "storyteller", "edits": EDITS, "seed": 1}
+    chat = body | {"messages": [{"role": "user", "content": "Lily?"}], "max_tokens": 6}
+    edited = server.post("/v1/responses", body | {"input": "Lily?", "max_output_tokens": 6}).json()
+    text = server.post("/v1/chat/completions", chat).json()["choices"][0]["message"]["content"]
+    assert edited["output"][0]["content"][0]["text"] == text
+    refused = server.post("/v1/responses", body | {"input": "Lily?", "edits": [{"do": "zero"}]})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "edits")
 
 
 def test_edits_belong_to_one_request(server: Running) -> None:

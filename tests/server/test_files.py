@@ -1,9 +1,11 @@
 """`/v1/files`: what is kept, what is refused, and that no name becomes a path."""
 
 import json
+import os
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -12,7 +14,9 @@ import openai
 import pytest
 from serving import Running, serving, tiny_model
 
-from glassformer.server.files import FILE_ID, plain_name
+from glassformer.server import files as module
+from glassformer.server.errors import ApiError
+from glassformer.server.files import FILE_ID, FileStore, plain_name
 
 DECOY = {"filename": "x", "bytes": 9, "created_at": 1, "examples": 1}
 LINE = b'{"text": "Once upon a time."}\n'
@@ -208,6 +212,29 @@ def test_a_page_that_does_not_exist(kept: Running) -> None:
     assert kept.get("/v1/files?after=file-1").json()["error"]["param"] == "after"
     assert kept.get("/v1/files?limit=0").json()["error"]["param"] == "limit"
     assert kept.get("/v1/files?order=sideways").json()["error"]["param"] == "order"
+
+
+def test_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the disk before it has a name; half a file is none; what was abandoned is removed; there is an end."""
+    synced = list[str]()
+    monkeypatch.setattr(module, "sync", lambda path: synced.append(path.name))
+    store = FileStore(tmp_path, most=10**6)
+    upload = store.begin()
+    upload.write_text('{"text": "Once"}')
+    kept = store.keep(upload, "a")
+    assert synced == [upload.name]
+    old, fresh = tmp_path / ".upload-old", tmp_path / ".upload-new"
+    for one in (old, fresh):
+        one.touch()
+    os.utime(old, (0, 0))
+    store.begin()
+    assert (old.exists(), fresh.exists()) == (False, True)
+    monkeypatch.setattr(module, "MOST_FILES", 1)
+    with pytest.raises(ApiError, match="delete some"):
+        store.begin()
+    store.path(kept.id).unlink()
+    assert store.find(kept.id) is None
+    assert store.list() == []
 
 
 def test_without_a_home_nothing_is_offered(server: Running) -> None:

@@ -1,8 +1,10 @@
 """`/v1/fine_tuning/jobs`: the official client fine-tunes a model and uses it, and what is refused."""
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,8 @@ from serving import Running, serving, tiny_model
 from translators import small_translator
 
 import glassformer as gf
+from glassformer.server.fine_tuning import _follow, to_dict
+from glassformer.server.jobs import Jobs
 
 LINES = [
     {"prompt": "What is it?", "completion": " A cat."},
@@ -53,9 +57,11 @@ def test_from_a_file_to_a_model_that_answers(base: Path, tmp_path: Path) -> None
         client = client_of(server)
         file = client.files.create(file=("cats.jsonl", CONTENT), purpose="fine-tune")
         how = {"n_epochs": 1, "batch_size": 2, "learning_rate_multiplier": "auto"}
+        held = client.files.create(file=("dogs.jsonl", b'{"text": "A dog."}'), purpose="fine-tune")
         made = client.fine_tuning.jobs.create(
             model="tiny",
             training_file=file.id,
+            validation_file=held.id,
             suffix="cats",
             seed=3,
             method={"type": "supervised", "supervised": {"hyperparameters": how}},  # type: ignore[typeddict-item]
@@ -70,12 +76,15 @@ def test_from_a_file_to_a_model_that_answers(base: Path, tmp_path: Path) -> None
         waits = client.fine_tuning.jobs.create(
             model="tiny", training_file=file.id, hyperparameters={"n_epochs": 100}
         )
-        client.files.delete(file.id)  # jobs have their own copies
+        for one in (file, held):
+            client.files.delete(one.id)  # jobs have their own copies
         check_a_job_that_waits(client, waits.id)
         check_the_stream(server, client, made.id)
         done = client.fine_tuning.jobs.retrieve(made.id)
+        assert (done.training_file, done.validation_file) == (file.id, held.id)
         check_what_is_known_of_it(server, client, done)
         check_the_model(client, str(done.fine_tuned_model))
+        check_that_it_can_learn_more(server, client, str(done.fine_tuned_model))
         check_a_file_that_teaches_nothing(client)
     with serving(models(base), home=tmp_path) as server:
         client = client_of(server)
@@ -129,6 +138,7 @@ def check_what_is_known_of_it(server: Running, client: openai.OpenAI, job: Any) 
     assert job.fine_tuned_model == f"ft:tiny:cats:{job.id[-8:]}"
     assert job.trained_tokens > 0
     assert job.finished_at >= job.created_at
+    assert not (server.state.jobs.find(job.id).folder / "run" / "checkpoints").exists()  # needed no longer
     assert (job.hyperparameters.n_epochs, job.hyperparameters.batch_size, job.hyperparameters.rank) == (
         1,
         2,
@@ -143,11 +153,23 @@ def check_what_is_known_of_it(server: Running, client: openai.OpenAI, job: Any) 
     checkpoints = list(jobs.checkpoints.list(job.id, limit=1))
     assert checkpoints[0].step_number == job.hyperparameters.steps
     assert checkpoints[0].metrics.train_loss is not None
+    told = [one.data["valid_loss"] for one in jobs.list_events(job.id, limit=100) if "valid_loss" in one.data]
+    assert checkpoints[0].metrics.valid_loss == told[0]
     assert [one.id for one in jobs.list(metadata={"of": "cats"})] == [job.id]
-    assert len(jobs.list().data) == 2
+    newest, oldest = jobs.list()
+    assert (newest.id == job.id, oldest.id) == (False, job.id)
     metrics = server.get("/metrics").text
     assert 'glass_jobs{kind="finetune",status="succeeded"} 1' in metrics
     assert 'glass_jobs{kind="finetune",status="cancelled"} 1' in metrics
+
+
+def check_that_it_can_learn_more(server: Running, client: openai.OpenAI, id: str) -> None:
+    """From what it has learned already, not from its base."""
+    file = client.files.create(file=("a", CONTENT), purpose="fine-tune")
+    job = client.fine_tuning.jobs.create(model=id, training_file=file.id)
+    first = server.state.jobs.find(next(one.id for one in server.state.jobs.list() if one.model_id == id))
+    assert server.state.jobs.find(job.id).about["base"] == str(first.folder / "run" / "model")
+    client.fine_tuning.jobs.cancel(job.id)
 
 
 def check_the_model(client: openai.OpenAI, id: str) -> None:
@@ -208,7 +230,9 @@ def asked(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runn
     ({"training_file": "../../etc/passwd"}, 404, "training_file", "no such file"),
     ({"training_file": "http://localhost/x"}, 404, "training_file", "no such file"),
     ({"training_file": 3}, 400, "training_file", "string"),
-    ({"validation_file": "file-1"}, 400, "validation_file", "held out"),
+    ({"validation_file": "file-1"}, 404, "validation_file", "no such file"),
+    ({"validation_file": "/etc/passwd"}, 404, "validation_file", "no such file"),
+    ({"validation_file": 3}, 400, "validation_file", "string"),
     ({"suffix": "a/b"}, 400, "suffix", "pattern"),
     ({"suffix": "../x"}, 400, "suffix", "pattern"),
     ({"suffix": "x" * 65}, 400, "suffix", "pattern"),
@@ -265,6 +289,28 @@ def test_other_jobs_are_not_fine_tunings(asked: Running) -> None:
     assert asked.get(f"{JOBS}/{job.id}").status_code == 404
     assert asked.get(JOBS).json()["data"] == []
     assert asked.client.delete("/v1/models/storyteller").status_code == 403
+
+
+def test_a_job_that_runs(asked: Running, tmp_path: Path) -> None:
+    """When it will be done is estimated while it runs; who follows it is let go when the server stops."""
+    jobs = Jobs(tmp_path, serve=lambda job, folder: None)
+    how = {"n_epochs": 1, "batch_size": 1, "learning_rate_multiplier": 1.0, "steps": None, "rank": 8}
+    job = jobs.finetune("tiny", "base", fill=lambda folder: None, hyperparameters=how, seed=1)
+    job.log.append("training", "", steps=100, resumed=0)
+    job.log.append("step", "", step=50)
+    job.log.append("trained", "", folder="run/model", trained_tokens=7)
+    assert to_dict(jobs, job)["estimated_finish"] is None
+    jobs._current = job
+    found = to_dict(jobs, job)
+    assert (found["status"], found["trained_tokens"]) == ("running", None)
+    assert abs(found["estimated_finish"] - time.time()) < 60
+
+    async def followed() -> list[bytes]:
+        stopping = replace(asked.state, stopping=True)
+        return [one async for one in _follow(stopping, job, None)]
+
+    *events, done = asyncio.run(asyncio.wait_for(followed(), 10))
+    assert (len(events), done) == (4, b"data: [DONE]\n\n")
 
 
 def test_no_more_models_than_fit(base: Path, tmp_path: Path) -> None:

@@ -184,9 +184,68 @@ def test_two_servers_share_a_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             first._thread.join()
             first._closing = False
             left = first.pull("storyteller", offline=True)
+        assert ended(first, left) == ["succeeded"]  # the second has found it by itself
         taken = second.find(left.id)
         assert taken is not None
-        assert ended(second, taken) == ["succeeded"]
+        assert taken.model_id == "storyteller"
+
+
+WAITS = """
+import json, os, sys
+from pathlib import Path
+from glassformer.server.events import EventLog
+
+folder = Path(sys.argv[1])
+own = {"key": "GLASSFORMER_API_KEY" in os.environ, "home": os.environ["GLASSFORMER_HOME"], "leads": os.getsid(0) == os.getpid()}
+(folder / "own.json").write_text(json.dumps(own))
+while os.read(0, 1) or (folder / "deaf").exists():
+    pass
+EventLog(folder / "events.jsonl").append("stopped", "saved")
+"""
+
+
+@pytest.fixture
+def waiting_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A process in place of a training: it begins at once, and ends when it is asked to."""
+    (tmp_path / "waiting_worker.py").write_text(WAITS)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *sys.path]))
+    monkeypatch.setenv("GLASSFORMER_API_KEY", "secret")
+    monkeypatch.setattr(module, "WORKER", "waiting_worker")
+    return "waiting_worker"
+
+
+def test_the_process_of_a_job(tmp_path: Path, waiting_worker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the home but no key, and a session of its own; paused it ends, and cancelled it is ended."""
+    with runner(tmp_path / "home") as jobs:
+        job = jobs.pull("storyteller", offline=True)
+        own = job.folder / "own.json"
+        until(own.exists)
+        until(lambda: own.read_text())
+        assert json.loads(own.read_text()) == {"key": False, "home": str(tmp_path / "home"), "leads": True}
+        jobs.pause(job)
+        until(lambda: jobs.status(job) == "queued")
+        assert kinds(job) == ["created", "started", "paused", "stopped"]  # it did not die
+        own.unlink()
+        jobs.resume(job)
+        until(own.exists)
+        assert jobs.status(job) == "running"
+        jobs.cancel(job)
+        monkeypatch.undo()
+        assert ended(jobs, jobs.pull("storyteller", offline=True)) == ["succeeded"]  # its turn has come
+        assert kinds(job)[-1] == "cancelled"
+
+
+def test_a_process_that_does_not_end_in_time(tmp_path: Path, waiting_worker: str) -> None:
+    """A server that stops kills it, which is no death of the job; and takes on no other."""
+    jobs = Jobs(tmp_path / "home", serve=Served())
+    jobs.start()
+    job = jobs.pull("storyteller", offline=True)
+    until((job.folder / "own.json").exists)
+    (job.folder / "deaf").touch()
+    jobs.close(0.2)
+    assert kinds(job) == ["created", "started"]
+    with pytest.raises(JobsBusy, match="stopping"):
+        jobs.pull("storyteller", offline=True)
 
 
 def test_too_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,10 +323,17 @@ def test_what_follows_from_events() -> None:
         progress.add(one)
     assert (progress.tries, progress.begun, progress.estimate) == (2, True, None)
     progress.add(event("training", 100, steps=50, resumed=10))
+    progress.add(event("step", 105, step=10))
+    assert progress.estimate is None  # no step of this process yet
     progress.add(event("step", 110, step=30))
     assert progress.estimate == 120
     progress.add(event("checkpoint", step=30))
     assert (progress.tries, len(progress.checkpoints)) == (0, 1)
+    for forgives in ("stopped", "paused", "resumed"):
+        progress.add(event("started"))
+        assert progress.tries == 1
+        progress.add(event(forgives))
+        assert progress.tries == 0
     progress.add(event("cancelled", 130))
     for late in (event("trained", folder="run/model"), event("succeeded"), event("paused")):
         progress.add(late)

@@ -9,16 +9,21 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
 import openai
 import pytest
-from serving import Running, serving, tiny_model
+from serving import Running, serving, tiny_model, until
 
 import glassformer as gf
 from glassformer.errors import InputError
-from glassformer.server.listen import bind
+from glassformer.server.app import make_app
+from glassformer.server.listen import Server, bind
+from glassformer.server.settings import Settings
+from glassformer.tasks.model import Model
 
 PAGE = (Path(__file__).parents[2] / "docs" / "serving.md").read_text()
 CURLS = [
@@ -129,4 +134,83 @@ def test_an_end_does_not_wait_for_what_torch_computes() -> None:
     """A job of the lane cannot be interrupted; the process ends all the same, and well."""
     paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", ENDS], env=os.environ | paths, timeout=60)
+    assert done.returncode == 0
+
+
+@contextmanager
+def told_to_load(load: Callable[[], dict[str, Model]]) -> Iterator[tuple[str, Server, threading.Thread]]:
+    """A server whose models are loaded after it has begun to listen."""
+    listening = bind("127.0.0.1", 0)
+    settings = Settings(port=listening.getsockname()[1])
+    server = Server(make_app(settings, load, load=gf.load), settings)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{settings.port}", server, thread
+    finally:
+        server.should_exit = True
+        thread.join(20)
+        listening.close()
+        assert not thread.is_alive()
+
+
+def test_while_models_load_clients_are_told_to_come_again() -> None:
+    """At once, on every route and on /health; and when the models are there, all answer."""
+    may_end = threading.Event()
+
+    def load() -> dict[str, Model]:
+        may_end.wait(20)
+        return {"tiny": tiny_model()}
+
+    body = {"model": "tiny", "prompt": "Once", "max_tokens": 1}
+    with told_to_load(load) as (url, _, _), httpx.Client(base_url=url, trust_env=False, timeout=20) as client:
+        for early in (
+            client.get("/health"),
+            client.get("/v1/models"),
+            client.post("/v1/completions", json=body),
+        ):
+            assert (early.status_code, early.headers["retry-after"]) == (503, "1")
+            assert early.json()["error"]["code"] == "model_loading"
+        may_end.set()
+        until(lambda: client.get("/health").status_code == 200)
+        assert client.post("/v1/completions", json=body).status_code == 200
+
+
+def test_the_official_client_waits_until_models_are_loaded() -> None:
+    """A 503 with the time to wait is one that it sends again by itself."""
+
+    def load() -> dict[str, Model]:
+        time.sleep(0.5)
+        return {"tiny": tiny_model()}
+
+    with told_to_load(load) as (url, _, _), openai.OpenAI(base_url=f"{url}/v1", api_key="none") as client:
+        assert client.completions.create(model="tiny", prompt="Once", max_tokens=1).choices
+
+
+def test_models_that_cannot_be_loaded_end_the_server() -> None:
+    """With one sentence that says why; in a process of its own, which might end too well."""
+    command = [sys.executable, "-m", "glassformer", "serve", "--port", "0", "-m", "/no/such/folder"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert "/no/such/folder" in done.stderr
+
+
+LOADS = """
+import os, signal, threading, time
+from glassformer.server import listen
+from glassformer.server.settings import Settings
+
+def load():
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    time.sleep(600)
+
+with listen.bind("127.0.0.1", 0) as listening:
+    listen.run(Settings(port=1, grace=0.2), load, listening=listening, log=print)
+"""
+
+
+def test_a_signal_ends_a_server_that_still_loads() -> None:
+    """At once, and well."""
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", LOADS], env=os.environ | paths, timeout=60)
     assert done.returncode == 0

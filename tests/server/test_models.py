@@ -48,6 +48,8 @@ def test_metrics(server: Running) -> None:
         line.startswith('glass_time_to_first_token_seconds_bucket{model="tiny",le="+Inf"}') for line in lines
     )
     assert any(line.startswith("glass_build_info{version=") for line in lines)
+    steps = server.state.library.find("tiny").runner.steps
+    assert f'glass_steps_total{{model="tiny"}} {steps}' in lines
     for line in lines:
         assert line.startswith(("# HELP glass_", "# TYPE glass_", "glass_"))
         if not line.startswith("#"):

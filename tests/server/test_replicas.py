@@ -11,11 +11,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
 import pytest
-from serving import until
+from serving import serving, tiny_model, until
 
 import glassformer as gf
 
@@ -36,6 +37,9 @@ http {{
 {inside}
 }}
 """
+needs_nginx = pytest.mark.skipif(
+    shutil.which("nginx") is None, reason="nginx is not here: apt-get install nginx"
+)
 BODY = {"model": "storyteller", "prompt": "Once upon a time", "max_tokens": 60, "seed": 1, "ignore_eos": True}
 
 
@@ -63,9 +67,11 @@ def replica(port: int, name: str) -> "subprocess.Popen[bytes]":
 
 
 @contextmanager
-def proxied(folder: Path, replicas: list[int], port: int) -> Iterator[None]:
+def proxied(
+    folder: Path, replicas: list[int], port: int, *, configuration: str = CONFIGURATION
+) -> Iterator[None]:
     """nginx before two replicas."""
-    inside = CONFIGURATION
+    inside = configuration
     for old, new in zip((8001, 8002, 8000), (*replicas, port), strict=True):
         inside = inside.replace(f"127.0.0.1:{old}", f"127.0.0.1:{new}")
     file = folder / "nginx.conf"
@@ -121,10 +127,53 @@ def streamed(text: str) -> str:
     return "".join(json.loads(one.removeprefix("data: "))["choices"][0]["text"] for one in events)
 
 
+OFF, ON, IGNORED = "proxy_buffering off;", "proxy_buffering on;", "proxy_ignore_headers X-Accel-Buffering;"
+CHUNKED, CLOSED = "proxy_http_version 1.1;", "proxy_http_version 1.0;"
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("nginx") is None, reason="nginx is not here: apt-get install nginx")
+@needs_nginx
+@pytest.mark.parametrize(("version", "buffering", "token_by_token"), [
+    (CHUNKED, OFF, True),  # as the page has it
+    (CHUNKED, f"{ON} {IGNORED}", True),  # an answer in chunks is passed on chunk by chunk
+    (CLOSED, f"{OFF} {IGNORED}", True),
+    (CLOSED, ON, True),  # the header of the stream switches it off
+    (CLOSED, f"{ON} {IGNORED}", False),  # without all three nginx fills its buffers first
+])  # fmt: skip
+def test_a_stream_passes_token_by_token(
+    tmp_path: Path, version: str, buffering: str, token_by_token: bool
+) -> None:
+    """By each of three means, of which the page has all; without them it does not: this check can fail."""
+    assert CONFIGURATION.count(OFF) == CONFIGURATION.count(CHUNKED) == 1
+    (front,) = free_ports(1)
+    model = tiny_model()
+    model.net.register_forward_pre_hook(lambda *_: time.sleep(0.05))
+    body = {
+        "model": "tiny",
+        "prompt": "Once",
+        "max_tokens": 14,
+        "seed": 1,
+        "ignore_eos": True,
+        "stream": True,
+    }
+    configuration = CONFIGURATION.replace(OFF, buffering).replace(CHUNKED, version)
+    with (
+        serving({"tiny": model}, allow_hosts=(f"127.0.0.1:{front}",)) as server,
+        proxied(tmp_path, [server.port, server.port], front, configuration=configuration),
+        httpx.stream(
+            "POST", f"http://127.0.0.1:{front}/v1/completions", json=body, trust_env=False
+        ) as stream,
+    ):
+        times = [time.monotonic() for line in stream.iter_lines() if line.startswith("data: {")]
+    pauses = sum(later - one > 0.02 for one, later in pairwise(times))
+    assert len(times) >= 10  # bytes of one character come together
+    assert pauses >= len(times) - 3 if token_by_token else pauses <= 2
+
+
+@pytest.mark.slow
+@needs_nginx
 def test_two_replicas_and_a_rolling_restart(tmp_path: Path) -> None:
-    """Streams are not held back, who leaves is left, and each replica restarts while clients go on."""
+    """Streams begin at once, who leaves is left, and each replica restarts while clients go on."""
     *ports, front = free_ports(3)
     url = f"http://127.0.0.1:{front}"
     processes = [replica(port, f"127.0.0.1:{front}") for port in ports]

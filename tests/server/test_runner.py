@@ -70,6 +70,10 @@ def test_many_at_once_are_as_alone(model: LanguageModel) -> None:
             assert text == alone(model, one)
             assert [token.finish for token in tokens if token.finish] == [tokens[-1].finish]
         assert (runner.running, runner.waiting) == (0, 0)
+        tokens = sum(map(len, found))
+        assert runner.steps <= runner.step_texts <= runner.steps * 3
+        assert runner.step_texts >= tokens >= runner.steps / 3
+        assert runner.step_seconds > 0
 
     run(work, model)
 

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from serving import Running, serving, tiny_model
+from serving import Running, serving, tiny_model, until
 
 from glassformer.server.safety import canonical, check_json, depth
 from glassformer.server.settings import Settings
@@ -56,18 +56,43 @@ FOREIGN_HOSTS = [
     "127.0.0.1:{port}, evil.example",
     "2130706433:{port}",
     "",
+    "localhost.:{port}",
+    "localhost:{port}.",
+    "localhost:0{port}",
+    "localhost:+{port}",
+    "localhost :{port}",
+    "localhost\t:{port}",
+    "local%68ost:{port}",
+    "localhost%00:{port}",
+    "user@localhost:{port}",
+    "localhost:{port}@evil.example",
+    "localhost:{port}#x",
+    "localhost:{port}?x",
+    "http://localhost:{port}",
+    "//localhost:{port}",
+    "127.0.0.2:{port}",
+    "127.0.0.01:{port}",
+    "0177.0.0.1:{port}",
+    "0x7f.0.0.1:{port}",
+    "[::]:{port}",
+    "[0:0:0:0:0:0:0:1]:{port}",
+    "::1:{port}",
+    "[::1%25lo]:{port}",
+    "ip6-localhost:{port}",
+    "sub.localhost:{port}",
+    "localhost.localdomain:{port}",
+    "xn--localhost:{port}",
+    "x" * 5000,
 ]
 
 
 @pytest.mark.parametrize("host", FOREIGN_HOSTS)
 def test_a_foreign_host_is_refused_on_every_route(server: Running, host: str) -> None:
     """DNS rebinding: a page under its own name reaches loopback, and is told nothing, not even whether a path exists."""
-    for method, path in [
-        ("GET", "/health"),
-        ("GET", "/v1/models"),
-        ("POST", "/v1/completions"),
-        ("GET", "/nothing"),
-    ]:
+    some = [("GET", "/health"), ("GET", "/v1/models"), ("POST", "/v1/completions"), ("GET", "/nothing")]
+    paths = server.app.openapi()["paths"].items()
+    every = [(method.upper(), path) for path, methods in paths for method in methods]
+    for method, path in every if host == "evil.example" else some:
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
         connection.putrequest(method, path, skip_host=True)
         connection.putheader("Host", host.format(port=server.port))
@@ -119,6 +144,29 @@ def test_names_that_are_allowed() -> None:
     "https://localhost:{port}",
     "file://",
     "",
+    "http://evil.example:{port}",
+    "http://127.0.0.1:1",
+    "http://127.0.0.1",
+    "http://127.0.0.1:{port}.evil.example",
+    "http://127.0.0.1:{port}@evil.example",
+    "http://user@localhost:{port}",
+    "http://localhost:{port}/",
+    "http://localhost:{port}/path",
+    "http://localhost:{port}?x",
+    "http://localhost:{port}#x",
+    "http://localhost:{port} http://evil.example",
+    "http://localhost:{port},http://evil.example",
+    "http://localhost.:{port}",
+    "http://sub.localhost:{port}",
+    "http://0.0.0.0:{port}",
+    "http://[::]:{port}",
+    "http://127.1:{port}",
+    "http://2130706433:{port}",
+    "http://xlocalhost:{port}",
+    "ws://localhost:{port}",
+    "chrome-extension://abc",
+    "localhost:{port}",
+    "about:blank",
 ])  # fmt: skip
 def test_pages_of_another_origin_do_no_work(server: Running, origin: str) -> None:
     """A page needs no readable answer to burn the processor: it is refused before anything starts."""
@@ -127,6 +175,7 @@ def test_pages_of_another_origin_do_no_work(server: Running, origin: str) -> Non
     assert answer.status_code == 403
     assert error_of(answer)["code"] == "bad_origin"
     assert "access-control-allow-origin" not in answer.headers
+    until(lambda: len(server.lines) > before)  # it is logged when the answer is sent
     assert "completion_tokens" not in server.lines[before]
 
 

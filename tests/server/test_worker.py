@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,9 +14,10 @@ from filelock import FileLock
 from serving import tiny_model
 
 import glassformer as gf
+from glassformer.generation.sampling import log_softmax
 from glassformer.server import worker
 from glassformer.server.events import Event, EventLog
-from glassformer.server.worker import MOST_STEP_EVENTS, _Diary, do_job
+from glassformer.server.worker import MOST_STEP_EVENTS, _EventWriter, do_job
 from glassformer.tasks.finetune import DEFAULT_RANK
 from glassformer.tasks.recipe import Recipe
 from glassformer.tasks.train import Stepped
@@ -76,6 +80,25 @@ def test_what_is_reported(tmp_path: Path, base: Path) -> None:
     assert gf.load(str(folder / end["data"]["folder"]), engine="torch", offline=True).top("Once", 1)
 
 
+def test_it_is_evaluated_on_the_validation_file(tmp_path: Path, base: Path) -> None:
+    """All of the training file is learned; the loss before the first step is that of the base on the other file."""
+    folder = job(tmp_path / "job", base)
+    text = "Lily had a red ball."
+    (folder / "validation.jsonl").write_text(json.dumps({"text": text}))
+    do_job(folder, stop=lambda: False)
+    lm = gf.load(str(base), engine="torch", offline=True)
+    (end,) = lm.ends
+    ids = [end, *lm.encode(text), end]
+    (began,) = events(folder, "training")
+    assert began["data"]["held_out"] == len(ids)
+    learned = [len(lm.encode(part)) for line in LINES * 10 for part in line.values()]
+    assert began["data"]["tokens"] == 1 + sum(learned) + len(LINES * 10)  # an end token before and after each
+    losses = [-log_softmax(row)[id] for row, id in zip(lm.logits(ids[:-1]), ids[1:], strict=True)]
+    first, *later = [one["data"]["valid_loss"] for one in events(folder, "evaluated")]
+    assert first == pytest.approx(sum(losses) / len(losses), rel=1e-4)
+    assert [one["data"]["valid_loss"] for one in events(folder, "checkpoint")] == later
+
+
 def test_a_stopped_job_goes_on_to_the_same_bits(tmp_path: Path, base: Path) -> None:
     """Stopped after two steps and after four: the result is that of a job that never stopped."""
     whole = job(tmp_path / "whole", base)
@@ -123,6 +146,35 @@ def test_a_process_of_a_killed_server_is_waited_for(
     do_job(folder, stop=stop)
     assert "still saving" in events(folder, "message")[0]["message"]
     assert events(folder, "trained")
+
+
+STEPS_BACK = """
+import os
+from pathlib import Path
+from glassformer.server.worker import _listen, _step_back
+
+stop = _listen()
+_step_back()
+print(os.getpriority(os.PRIO_PROCESS, 0), Path("/proc/self/oom_score_adj").read_text().strip(), stop(), flush=True)
+while not stop():
+    pass
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux says which process is killed first")
+@pytest.mark.parametrize("how", ["signal", "stdin"])
+def test_the_process_lets_the_server_go_first_and_stops_when_asked(how: str) -> None:
+    """Behind requests, and first to be killed; by a signal or by the end of its input it stops by itself."""
+    paths = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", STEPS_BACK], env=os.environ | paths, **pipes) as process:
+        nice, killed, stopped = process.stdout.readline().split()
+        assert (int(nice) >= worker.NICENESS, killed, stopped) == (True, worker.FIRST_KILLED, "False")
+        if how == "signal":
+            process.terminate()
+        else:
+            process.stdin.close()
+        assert process.wait(20) == 0
 
 
 def test_all_weights(tmp_path: Path, base: Path) -> None:
@@ -213,7 +265,7 @@ def test_a_training_by_a_recipe(tmp_path: Path) -> None:
 def test_a_long_training_has_a_bounded_record(tmp_path: Path) -> None:
     """The first step, the last, and about a thousand in between."""
     log = EventLog(tmp_path / "events.jsonl")
-    diary = _Diary(log, steps=100_000)
+    diary = _EventWriter(log, steps=100_000)
     for step in [*range(1, 1000), 100_000]:
         diary.write(Stepped(step, 1.0, 1.0, 1.0, step, 1.0))
     assert [one["data"]["step"] for one in log.new()] == [1, *range(100, 1000, 100), 100_000]

@@ -70,6 +70,43 @@ def test_too_many_are_told_to_come_again() -> None:
         timer.join()
 
 
+def test_how_often_the_official_client_comes_again() -> None:
+    """A full queue three times, each told when; what would only fail again, once."""
+    with serving({"long": tiny_model("long", context=4096)}, slots=1, queue=0) as server:
+
+        def refused(status: int) -> int:
+            return sum(one["status"] == status for one in list(server.lines))
+
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none") as client:
+            with opened(server, LONG | {"stream": True}) as first:
+                first.recv(1000)
+                with pytest.raises(openai.RateLimitError, match="too many requests"):
+                    client.completions.create(model="long", prompt="Once", max_tokens=1)
+            until(lambda: refused(429) == 3)  # a request is logged after its answer
+            until(lambda: busy(server) == 0)
+            object.__setattr__(server.state.settings, "longest", 0.1)
+            long: Any = {"model": "long", "prompt": "Once", "max_tokens": 4000}
+            with pytest.raises(openai.InternalServerError, match=r"0\.1 seconds"):
+                client.completions.create(**long, extra_body={"ignore_eos": True})
+            until(lambda: refused(503) > 0)
+        assert (refused(429), refused(503)) == (3, 1)
+
+
+def test_comments_keep_a_slow_stream_alive() -> None:
+    """While nothing comes, the official client reads them and waits for its first token."""
+    model = tiny_model()
+    model.net.register_forward_pre_hook(lambda *_: time.sleep(0.4))
+    with serving({"tiny": model}, ping=0.05) as server:
+        raw = server.post("/v1/completions", {"model": "tiny", "max_tokens": 1, "stream": True}).text
+        assert raw.startswith(": ping\n\n")
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+            parts = list(client.completions.create(model="tiny", prompt="Once", max_tokens=2, stream=True))
+            assert parts[-1].choices[0].finish_reason
+            talk: Any = {"model": "tiny", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
+            with client.chat.completions.stream(**talk) as stream:
+                assert [one for one in stream if one.type == "content.delta"]
+
+
 def test_a_request_of_more_texts_than_places() -> None:
     """It has one place in the queue, and its texts follow each other."""
     with serving({"tiny": tiny_model()}, slots=2, queue=1) as server:

@@ -133,6 +133,18 @@ class Lens(Answer, lensing.Lens):
         return f"after {token!r} it predicts {predicted!r} ({percent(float(chance or 0))}){unchanged}"
 
 
+class LiveLens:
+    """The lens of a text while it is written: at each new token, what every stage would have said."""
+
+    def __init__(self, text: Text, *, capacity: int, k: int) -> None:
+        """`capacity` is how many tokens the text may come to have."""
+        self._stepped = lensing.SteppedLens(text.reading().net, capacity=capacity, k=k)
+
+    def step(self, text: Text, then: int) -> lensing.Lens:
+        """At the end of the text so far, behind which the token `then` came."""
+        return self._stepped.step(text.reading(), then)
+
+
 def lens(text: Text, *, k: int = 5, watch: str | int | Sequence[str | int] = ()) -> Lens:
     """What each stage of the residual stream would predict at each position."""
     watched = [text.find_token(word) for word in several(watch)]

@@ -46,6 +46,7 @@ VERBS = {
         "evaluate",
     ),
     "serve": Verb("serve", "models over HTTP, for OpenAI's clients, with their insides where asked"),
+    "replay": Verb("replay", "a text of a server again, to the bit, from the recipe that its answer carries"),
     "studio": Verb("studio", "a page on this machine: write with a model, and look inside while you do"),
     "models": Verb("models", "the models on this machine"),
     "show": Verb("show", "a model's parameters, counted from its file; its training"),
@@ -60,7 +61,7 @@ GROUPS = {  # the verbs as `glass --help` and docs/cli.md list them
     "Write": ("generate", "translate", "summarize", "compose", "classify", "top"),
     "Look inside": ("tokenize", "attention", "lens", "saliency", "neurons", "edit", "diff"),
     "Train": ("train", "finetune", "eval"),
-    "Serve": ("serve", "studio"),
+    "Serve": ("serve", "replay", "studio"),
     "Models": ("models", "show", "pull", "rm", "convert"),
     "Machine": ("bench", "verify", "env"),
 }

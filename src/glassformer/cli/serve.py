@@ -14,6 +14,8 @@ from glassformer.cli.printing import log, out
 from glassformer.errors import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from glassformer.server.settings import Settings
     from glassformer.tasks.model import Model
 
@@ -123,8 +125,8 @@ def serve(loading: Loading, place: Place, room: Room, logs: Logs, *, models: tup
     except ModuleNotFoundError as error:
         raise InputError(f'{error.name} is missing: pip install "glassformer[serve]"') from None
 
+    named = _named(models or (DEFAULT_MODEL,))
     with bind(place.host, place.port) as listening:  # before models are loaded: a port may be in use
-        loaded = _load(loading, models or (DEFAULT_MODEL,))
         settings = Settings(
             host=place.host,
             port=listening.getsockname()[1],
@@ -139,24 +141,34 @@ def serve(loading: Loading, place: Place, room: Room, logs: Logs, *, models: tup
             device=loading.device,
             revision=loading.revision,
         )
-        _announce(settings, loaded)
-        load = replace(loading, revision=None, offline=True).load  # what jobs make is on this machine
-        run(settings, loaded, listening=listening, log=_logger(logs), load=load)
+        run(
+            settings,
+            lambda: _load(loading, named),
+            listening=listening,
+            log=_logger(logs),
+            load=replace(loading, revision=None, offline=True).load,  # what jobs make is on this machine
+            ready=lambda loaded: _announce(settings, loaded),
+        )
 
 
-def _load(loading: Loading, names: tuple[str, ...]) -> "dict[str, Model]":
-    """The models by their ids."""
-    found: dict[str, Model] = {}
-    for typed in names:
+def _named(models: tuple[str, ...]) -> dict[str, str]:
+    """What to load, by the ids that requests use."""
+    found: dict[str, str] = {}
+    for typed in models:
         id, _, name = typed.rpartition("=")
         id = id or name
         if id in found:
             raise InputError(f"--model: the id {id!r} is given twice")
-        found[id] = loading.load(name)
+        found[id] = name
     return found
 
 
-def _announce(settings: "Settings", models: "dict[str, Model]") -> None:
+def _load(loading: Loading, named: dict[str, str]) -> "dict[str, Model]":
+    """The models by their ids; the server refuses requests meanwhile."""
+    return {id: loading.load(name) for id, name in named.items()}
+
+
+def _announce(settings: "Settings", models: "Mapping[str, Model]") -> None:
     """Say where the server is, what it serves, how much memory it may take, and how to try it."""
     shown = f"[{settings.host}]" if ":" in settings.host else settings.host
     url = f"http://{shown}:{settings.port}/v1"

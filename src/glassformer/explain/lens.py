@@ -47,7 +47,7 @@ def lens(reading: Reading, *, k: int = 5, watch: Sequence[int] = (), then: int |
 
     `then` is the token after the last one, if it is known.
     """
-    net, vocab = reading.net, reading.net.vocab
+    vocab = reading.net.vocab
     watched = [reading.check_token(token) for token in watch]
     after = -1 if then is None else reading.check_token(then)
     if not 1 <= k <= vocab:
@@ -55,9 +55,39 @@ def lens(reading: Reading, *, k: int = 5, watch: Sequence[int] = (), then: int |
 
     names = stages(reading.stack())
     seen = reading.run(*names)
-    chosen = torch.tensor([*reading.ids[1:], after], device=net.device)
+    streams = [seen[name][0] for name in names]
+    return _read_out(reading, streams, [*reading.ids[1:], after], k=k, watched=watched)
 
-    readout = _Readout(net, [seen[name][0] for name in names], k, watched)
+
+class SteppedLens:
+    """The lens of a text that grows, at its last position: only what is new is read, behind a cache."""
+
+    def __init__(self, net: Readable, *, capacity: int, k: int) -> None:
+        """`capacity` is how many tokens the text may have."""
+        self.k = k
+        self.cache = net.new_cache(1, capacity)
+        self.read = 0  # tokens
+
+    @torch.inference_mode()
+    def step(self, reading: Reading, then: int) -> Lens:
+        """Of the text so far, after whose last token `then` came."""
+        names = stages(reading.stack())
+        new = np.array([reading.ids[self.read :]], dtype=np.int64)
+        with reading.tracing(*names) as seen:
+            reading.net.step(new, self.cache)
+        self.read = len(reading.ids)
+        last = [seen[name][0, -1:] for name in names]
+        return _read_out(reading, last, [reading.check_token(then)], k=self.k, watched=[])
+
+
+def _read_out(
+    reading: Reading, streams: list[Tensor], following: list[int], *, k: int, watched: list[int]
+) -> Lens:
+    """What every stage, a stream (T, D) each, predicts in place of the tokens that came."""
+    net, names = reading.net, stages(reading.stack())
+    chosen = torch.tensor(following, device=net.device)
+
+    readout = _Readout(net, streams, k, watched)
     starts = range(0, len(chosen), CHUNK)
     parts = [readout.read(slice(start, start + CHUNK), chosen) for start in starts]
     joined = {name: numbers(torch.cat([part[name] for part in parts], 1)) for name in parts[0]}

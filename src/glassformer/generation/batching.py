@@ -7,7 +7,7 @@ read in it: a text that begins alike goes on from there. None of this changes a 
 """
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from glassformer.generation.stepper import Logits, Piece, Scorer, SlottedStepper
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """One continuation of one prompt, and which log-probabilities to tell with its tokens."""
+    """One continuation of one prompt, and which log-probabilities to report with its tokens."""
 
     prompt: Sequence[int]
     options: Options
@@ -113,7 +113,7 @@ class Batch:
         return writing
 
     def step(self) -> list[StepOutput]:
-        """One step of all texts in the batch; what there is to tell about each."""
+        """One step of all texts in the batch; what there is to report about each."""
         outputs = self._drop_cancelled()
         self._admit()
         for writing, logits in self._read():
@@ -272,6 +272,21 @@ class OneByOne(Batch):
             one.read += ids.shape[1]
             found.append((one, Scores(logits, self.model.log_sums(logits))))
         return found
+
+
+def write_alone(
+    model: Scorer, ask: Ask, *, is_cancelled: Callable[[], bool] = lambda: False
+) -> Iterator[StepOutput]:
+    """All outputs of one text, which is written alone, to its end."""
+    batch = OneByOne(model)
+    writing = batch.add(ask)
+    while True:
+        if is_cancelled():
+            writing.cancel()
+        for output in batch.step():
+            yield output
+            if output.finish is not None or output.error is not None:
+                return
 
 
 def check_ask(model: Stepper, ask: Ask) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ from glassformer.server.jobs import Job, Jobs
 from glassformer.server.safety import Safety
 from glassformer.server.served import Library
 from glassformer.server.settings import Settings
-from glassformer.server.state import ClientGone, State
+from glassformer.server.state import ClientGone, State, in_thread
 from glassformer.tasks.load import load
 from glassformer.tasks.model import Model
 
@@ -53,38 +53,37 @@ STATUSES = {
     415: "the body is not JSON, or not a form with a file where one is expected",
     429: "too many requests are waiting",
     500: "the server failed",
-    503: "the server is stopping, or the request took too long",
+    503: "the server is loading its models, or stopping, or the request took too long",
 }
 Log = Callable[[dict[str, Any]], None]
 Load = Callable[[str], Model]
+Ready = Callable[[Mapping[str, Model]], None]
+Models = Mapping[str, Model] | Callable[[], Mapping[str, Model]]
 LOAD: Load = partial(load, offline=True)
 
 
 def make_app(
     settings: Settings,
-    models: Mapping[str, Model],
+    models: Models,
     *,
     log: Log = lambda about: None,
     load: Load = LOAD,
+    ready: Ready = lambda models: None,
     studio: "Studio | None" = None,
 ) -> FastAPI:
-    """An application that serves models by their names; `load` loads what jobs make; a studio has pages."""
-    state = State(settings, Library(dict(models), settings))
-    mounted = None if studio is None else studio.mount(state)
+    """An application that serves models by their names; `load` loads what jobs make; a studio has pages.
 
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await state.library.start()
-        await _start_jobs(state, load)
-        if mounted is not None:
-            mounted.start()
-        yield
-        await _close(state, mounted)
+    Models that must be loaded first are a function: while it runs, every request is refused with a 503.
+    `ready` is called with the models once they answer.
+    """
+    given = {} if callable(models) else dict(models)
+    state = State(settings, Library(given, settings), loading=callable(models))
+    mounted = None if studio is None else studio.mount(state)
 
     app = FastAPI(
         title="Glassformer",
         version=machine.installed("glassformer") or "",
-        lifespan=lifespan,
+        lifespan=_lifespan(state, models, load=load, ready=ready, mounted=mounted),
         docs_url=None,  # they would load scripts from elsewhere
         redoc_url=None,
         redirect_slashes=False,
@@ -104,9 +103,44 @@ def make_app(
         state.metrics.count("requests_total", endpoint=route, status=str(about["status"]))
         log(about)
 
-    app.add_middleware(Safety, settings=settings, done=done, is_stopping=lambda: state.stopping)
+    app.add_middleware(Safety, settings=settings, done=done, check_open=state.check_open)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
+
+
+def _lifespan(
+    state: State, models: Models, *, load: Load, ready: Ready, mounted: "Mounted | None"
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """From the start of a server to its end."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await state.library.start()
+        if callable(models):
+            app.state.loading = asyncio.create_task(_load_all(state, models, load=load, ready=ready))
+        else:
+            await _start_jobs(state, load)
+        if mounted is not None:
+            mounted.start()
+        yield
+        await _close(state, mounted)
+
+    return lifespan
+
+
+async def _load_all(
+    state: State, models: Callable[[], Mapping[str, Model]], *, load: Load, ready: Ready
+) -> None:
+    """Load the models beside the event loop, which tells every client meanwhile to come again."""
+    try:
+        found = await in_thread(models)
+        for id, model in found.items():
+            await state.library.add(id, model)
+        await _start_jobs(state, load)
+        ready(found)
+        state.loading = False
+    except Exception as error:  # the server ends with it: see listen.py
+        state.failure = error
 
 
 async def _start_jobs(state: State, load: Load) -> None:
@@ -126,7 +160,7 @@ async def _start_jobs(state: State, load: Load) -> None:
 
     state.files = FileStore(home / "files", most=state.settings.most_files)
     state.jobs = Jobs(home, serve=serve, device=state.settings.device)
-    await asyncio.to_thread(state.jobs.start)
+    await in_thread(state.jobs.start)
 
 
 async def _close(state: State, mounted: "Mounted | None") -> None:

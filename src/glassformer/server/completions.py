@@ -52,15 +52,20 @@ class Completions(Shape):
         return self.about | {"choices": [self._whole(one) for one in choices], "usage": self.writing.usage()}
 
     def _whole(self, choice: Choice) -> dict[str, Any]:
-        found = {
-            "index": choice.index,
-            "text": choice.text,
-            "logprobs": logprobs.legacy(choice.entries) if self.scored else None,
-            "finish_reason": choice.finish,
-        }
+        found = self._choice(choice.index, choice.text, choice.entries, finish=choice.finish)
         if self.ids:
             found |= {"token_ids": choice.ids, "prompt_token_ids": list(choice.ask.prompt)}
         return found if choice.explain is None else found | {"explain": choice.explain}
+
+    def _choice(
+        self, index: int, text: str, entries: list[logprobs.Entry], *, finish: str | None
+    ) -> dict[str, Any]:
+        return {
+            "index": index,
+            "text": text,
+            "logprobs": logprobs.legacy(entries) if self.scored else None,
+            "finish_reason": finish,
+        }
 
     def chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
         """The same object with what is new."""
@@ -68,12 +73,7 @@ class Completions(Shape):
 
     def parts(self, part: Part) -> list[dict[str, Any]]:
         """One choice."""
-        found = {
-            "index": part.index,
-            "text": part.text,
-            "logprobs": logprobs.legacy(part.entries) if self.scored else None,
-            "finish_reason": part.finish,
-        }
+        found = self._choice(part.index, part.text, part.entries, finish=part.finish)
         if self.ids:
             found["token_ids"] = part.ids
             if part.index not in self.sent:

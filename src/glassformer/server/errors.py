@@ -114,6 +114,12 @@ def stopping() -> ApiError:
     return ApiError(503, "the server is stopping; ask again in a moment", headers={"Retry-After": "2"})
 
 
+def still_loading() -> ApiError:
+    """The models of the server are not there yet; the official clients ask again by themselves."""
+    message = "the server is loading its models; ask again in a moment"
+    return ApiError(503, message, code="model_loading", headers={"Retry-After": "1"})
+
+
 def api_error(error: Exception) -> ApiError:
     """Any error as one of the API; an unexpected one is a 500 without details."""
     if isinstance(error, ApiError):

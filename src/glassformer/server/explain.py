@@ -4,6 +4,7 @@ The engine chooses the tokens; a question replays the chosen ids through the tor
 own. So a text is the same with and without `explain`, and the answer says how near the two are.
 """
 
+import asyncio
 import base64
 import inspect
 import threading
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
@@ -20,15 +21,19 @@ from pydantic import TypeAdapter, ValidationError
 from glassformer.answers import QUESTIONS, ask, check
 from glassformer.answers.answer import Answer, Text, plain
 from glassformer.errors import GlassError, InputError
+from glassformer.generation.batching import write_alone
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import log_softmax
-from glassformer.server.errors import invalid
+from glassformer.server.errors import QueueFull, invalid
 from glassformer.server.lane import Inside
+from glassformer.server.logprobs import finite
+from glassformer.server.runner import Token, of_model
 from glassformer.server.sse import dumps
 from glassformer.tasks.backends import fingerprint
 from glassformer.tasks.completion import Completion
 
 if TYPE_CHECKING:
+    from glassformer.answers.lens import LiveLens
     from glassformer.server.metrics import Metrics
     from glassformer.server.served import Served
     from glassformer.server.traces import Traces
@@ -44,6 +49,7 @@ OF_NOTHING = ("positions", "robot")
 NOT_HERE = ("curve", "parameters", "diff", "shapes", "head_ablation", "alignment", "pair_rows")
 # Options that a question takes beside those that it names.
 MORE: dict[str, dict[str, Any]] = {
+    "lens": {"live": Literal[True]},
     "saliency": {"steps": int, "by_word": bool, "tested": bool},
     "beams": {"length_penalty": float, "early_stopping": bool, "max_new_tokens": int},
     "examples": {"texts": list[str]},
@@ -72,6 +78,7 @@ MOST = {  # the largest values of options whose work grows with them
     "first": 4096,
 }
 MOST_CHARACTERS = 100_000  # of texts that a question searches
+RETRY = 0.05  # seconds until a live explanation asks for its turn again
 TORCH = "torch float32"
 
 
@@ -84,11 +91,18 @@ class Asked:
     max_bytes: int = MOST_BYTES
     recipe: bool = False
     timings: bool = False
+    plain: bool = False  # also the text without the edits
 
     @property
     def live(self) -> int:
         """How many of the likeliest tokens are asked for; a stream has them with each token."""
         return int(self.questions["top"].get("k", 10)) if "top" in self.questions else 0
+
+    @property
+    def live_lens(self) -> int:
+        """How many of each layer's likeliest tokens a stream shall have with each token."""
+        options = self.questions.get("lens", {})
+        return int(options.get("k", 5)) if options.get("live") else 0
 
     def without(self, name: str) -> "Asked":
         """The same without one question."""
@@ -112,7 +126,7 @@ def parse(served: "Served", given: dict[str, Any]) -> Asked:
     most = given.pop("max_bytes", MOST_BYTES)
     if type(most) is not int or not 0 <= most <= MOST_BYTES:
         raise invalid("explain.max_bytes", f"must be a whole number from 0 to {MOST_BYTES:,}")
-    extras = {name: given.pop(name, False) for name in ("recipe", "timings")}
+    extras = {name: given.pop(name, False) for name in ("recipe", "timings", "plain")}
     for name, value in extras.items():
         if type(value) is not bool:
             raise invalid(f"explain.{name}", "must be true or false")
@@ -245,6 +259,8 @@ def difference(completion: Completion) -> float | None:
 
 def recipe(choice: "Choice", engine: str, *, edits: Sequence[Any]) -> dict[str, Any]:
     """All that is needed to make the same text again."""
+    # By a reading: a model whose `net` was asked for is checked for changes at every later use.
+    net: Any = choice.model.reading(choice.ask.prompt).net
     usual = Options()
     options = choice.ask.options
     changed = {
@@ -254,13 +270,33 @@ def recipe(choice: "Choice", engine: str, *, edits: Sequence[Any]) -> dict[str, 
     }
     return {
         "model": choice.served.id,
-        "weights": fingerprint(choice.model.net),
+        "weights": fingerprint(net),
         "engine": engine,
         "prompt_ids": list(choice.ask.prompt),
         "token_ids": choice.ids,
+        "logprobs": choice.logprobs,  # of those that are part of the text
         "choice": choice.ask.choice,
         "options": plain(changed),
+        "stop": list(choice.form.stops),
+        "stop_token_ids": sorted(choice.form.stop_ids),
         "edits": list(edits),
+    }
+
+
+def unedited(choice: "Choice") -> dict[str, Any]:
+    """What the same request writes without its edits, by the same backend: all that differs is their work."""
+    lm = choice.model
+    twin = choice.begun_again()
+    with lm.in_torch():
+        for output in write_alone(lm.backend, of_model(twin.ask, lm)):
+            twin.push(Token.of(output))
+            if twin.finish:
+                break
+    return {
+        "text": twin.text,
+        "token_ids": twin.ids,
+        "logprobs": twin.logprobs,
+        "finish_reason": twin.finish,
     }
 
 
@@ -323,30 +359,77 @@ class Explainer:
         """What the lane's thread does: who answered, the answers, the seconds of each, and their bytes."""
         completion = completion_of(choice, self.engine)
         net = self.served.model.reading(choice.ask.prompt).net
-        found, seconds = {}, {}
-        with (
-            until_left(net, left),
-            nullcontext() if self.inside is None else self.inside(),
-        ):
-            about: dict[str, Any] = {
-                "engine": self.engine,
-                "replayed_by": TORCH,
-                "largest_logprob_difference": difference(completion),
-            }
-            for name, options in self.asked.questions.items():
-                begun = time.monotonic()
-                try:
-                    found[name] = encoded(answered(completion, name, options=options), self.asked.encoding)
-                except InputError as error:
-                    raise invalid(f"explain.{name}", str(error)) from None
-                seconds[name] = time.monotonic() - begun
+        with until_left(net, left):
+            with nullcontext() if self.inside is None else self.inside():
+                about, found, seconds = self._answers(completion)
+            if self.asked.plain:
+                about["plain"] = unedited(choice)
         if self.asked.recipe:
             about["recipe"] = recipe(choice, self.engine, edits=self.edits)
         return about, found, seconds, len(dumps(found).encode())
 
+    def _answers(self, completion: Completion) -> tuple[dict[str, Any], dict[str, Any], dict[str, float]]:
+        """Who answered, the answers, and the seconds of each."""
+        about: dict[str, Any] = {
+            "engine": self.engine,
+            "replayed_by": TORCH,
+            "largest_logprob_difference": difference(completion),
+        }
+        found, seconds = {}, {}
+        for name, options in self.asked.questions.items():
+            begun = time.monotonic()
+            try:
+                found[name] = encoded(answered(completion, name, options=options), self.asked.encoding)
+            except InputError as error:
+                raise invalid(f"explain.{name}", str(error)) from None
+            seconds[name] = time.monotonic() - begun
+        return about, found, seconds
+
+
+class LayersOfTokens:
+    """What every layer would have said at each token of a stream, while it is written.
+
+    The token that the engine chose is read by the torch model, in the lane, behind a cache of its own.
+    """
+
+    def __init__(self, served: "Served", *, k: int, inside: Inside | None) -> None:
+        self.served, self.k, self.inside = served, k, inside
+        self._lenses: dict[int, LiveLens] = {}  # by the number of the choice
+
+    async def __call__(self, choice: "Choice", token: int) -> dict[str, Any]:
+        """The layers where a choice goes on with a token."""
+        while True:
+            try:
+                return await self.served.lane.run(lambda: self._work(choice, token))
+            except QueueFull:  # the text was begun: it waits for its turn
+                await asyncio.sleep(RETRY)
+
+    def _work(self, choice: "Choice", token: int) -> dict[str, Any]:
+        lm, prompt = choice.model, choice.ask.prompt
+        text = Text(lm, [*prompt, *choice.ids], len(prompt))
+        lens = self._lenses.get(choice.index)
+        if lens is None:
+            from glassformer.answers.lens import LiveLens
+
+            most = len(prompt) + choice.ask.options.max_new_tokens
+            lens = LiveLens(text, capacity=min(most, lm.backend.context or most), k=self.k)
+            self._lenses[choice.index] = lens
+        with nullcontext() if self.inside is None else self.inside():
+            found = lens.step(text, token)
+        stages = [
+            {
+                "stage": stage,
+                "rank": int(found.ranks[at, 0]),
+                "logprob": finite(float(found.logprobs[at, 0])),
+                "top": choice.candidates(zip(found.top[at, 0], found.top_logprobs[at, 0], strict=True)),
+            }
+            for at, stage in enumerate(found.stages)
+        ]
+        return {"token": token, "stages": stages}
+
 
 class Abandoned(GlassError):
-    """Nobody waits for the answer any more."""
+    """No client waits for the answer any more."""
 
 
 @contextmanager

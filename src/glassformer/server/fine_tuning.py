@@ -18,8 +18,17 @@ from glassformer.errors import GlassError, InputError
 from glassformer.server import training_file
 from glassformer.server.errors import ApiError, invalid
 from glassformer.server.events import Event, EventLog
-from glassformer.server.files import unknown_file
-from glassformer.server.jobs import Job, Jobs, JobsBusy, JobsElsewhere, Progress, result_folder
+from glassformer.server.files import FileStore, unknown_file
+from glassformer.server.jobs import (
+    DATA,
+    VALIDATION,
+    Job,
+    Jobs,
+    JobsBusy,
+    JobsElsewhere,
+    Progress,
+    result_folder,
+)
 from glassformer.server.schemas import FineTuningRequest, TuningOptions, page
 from glassformer.server.served import Served
 from glassformer.server.sse import DONE, EventStream, event
@@ -28,6 +37,7 @@ from glassformer.tasks.finetune import DEFAULT_RANK
 from glassformer.tasks.library import base_for_training
 
 JOBS = "/v1/fine_tuning/jobs"
+COPIES = {"training_file": DATA, "validation_file": VALIDATION}  # what a job's folder calls its own copies
 POLL = 0.1  # seconds between two looks for new events
 STREAM = {"text/event-stream": {"schema": {"type": "string"}}}
 Limit = Annotated[int, Query(ge=1, le=100)]
@@ -137,37 +147,53 @@ def _change(state: State, id: str, change: Any) -> dict[str, Any]:
 async def _create(state: State, runner: Jobs, body: FineTuningRequest) -> Job:
     if body.integrations:
         raise invalid("integrations", "are not offered")
-    if body.validation_file is not None:
-        raise invalid("validation_file", "is not offered; a twentieth of the training file is held out")
     served = state.library.find(body.model)
-    files = state.files_or_refuse()
-    if files.find(body.training_file) is None:
-        raise unknown_file("training_file")
+    sources = _sources(state.files_or_refuse(), body)
     base = _base(state, runner, served)
     _check_room(state, runner)
-    source = files.path(body.training_file)
+
+    def fill(folder: Path) -> None:
+        for param, source in sources.items():
+            training_file.convert(source, folder / COPIES[param])
+
     try:
-        if served.turns and await asyncio.to_thread(training_file.has_conversations, source):
-            message = f"{served.id} has learned turns in a form of its own; send prompts and completions"
-            raise invalid("training_file", message)
+        for param, source in sources.items():
+            if served.turns and await asyncio.to_thread(training_file.has_conversations, source):
+                message = f"{served.id} has learned turns in a form of its own; send prompts and completions"
+                raise invalid(param, message)
         work = partial(
             runner.finetune,
             served.id,
             base,
-            fill=lambda folder: training_file.convert(source, folder / "data.jsonl"),
+            fill=fill,
             hyperparameters=_chosen(body),
             training_file=body.training_file,
+            validation_file=body.validation_file,
             suffix=body.suffix,
             seed=secrets.randbelow(1 << 31) if body.seed is None else body.seed,
             metadata=body.metadata,
         )
         return await asyncio.to_thread(work)
-    except FileNotFoundError:  # it has just been deleted
-        raise unknown_file("training_file") from None
+    except FileNotFoundError as error:  # it has just been deleted
+        missing = [param for param, source in sources.items() if str(source) == error.filename]
+        raise unknown_file(missing[0] if missing else "training_file") from None
     except OSError as error:
         raise GlassError(f"the job could not be kept ({error.strerror or error})") from None
     except GlassError as error:
         raise refused(error, param="training_file") from None
+
+
+def _sources(files: FileStore, body: FineTuningRequest) -> dict[str, Path]:
+    """The files to learn from and to evaluate on, by the fields that name them."""
+    found = {}
+    for param in COPIES:
+        id = getattr(body, param)
+        if id is None:
+            continue
+        if files.find(id) is None:
+            raise unknown_file(param)
+        found[param] = files.path(id)
+    return found
 
 
 def _base(state: State, runner: Jobs, served: Served) -> str:
@@ -235,7 +261,7 @@ def to_dict(runner: Jobs, job: Job) -> dict[str, Any]:
         "hyperparameters": shown,
         "method": {"type": "supervised", "supervised": {"hyperparameters": shown}},
         "training_file": about.get("training_file", ""),
-        "validation_file": None,
+        "validation_file": about.get("validation_file"),
         "result_files": [],
         "trained_tokens": tokens if progress.end is not None else None,
         "seed": about["seed"],

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 from glassformer.errors import InputError
 from glassformer.generation.options import Options
 from glassformer.server.errors import api_error, invalid
-from glassformer.server.explain import Explainer, parse
+from glassformer.server.explain import Asked, Explainer, LayersOfTokens, parse
 from glassformer.server.lane import Inside, LaneRunning
 from glassformer.server.runner import Ask
 from glassformer.server.schemas import Generation, Sampling
@@ -111,13 +111,18 @@ def prepare(
         raise invalid("prompt", f"prompts × n may be at most {MOST_CONTINUATIONS}, not {len(prompts) * each}")
     served.check_ids(body.stop_token_ids or (), param="stop_token_ids")
     asked = None if body.explain is None else parse(served, body.explain)
+    if asked is not None:
+        _check_asked(asked, body)
     live = asked.live if asked is not None and body.stream else 0
     if asked is not None and live:
         asked = asked.without("top")
         ask, form = replace(ask, top=max(ask.top, live)), replace(form, live=live)
     choices = choices_for(served, prompts, each=each, ask=ask, form=form)
     inside = _inside(served, body)
-    explain = None
+    explain, lens = None, None
+    if asked is not None and asked.live_lens:
+        lens = LayersOfTokens(served, k=asked.live_lens, inside=inside)
+        asked = asked.without("lens")
     if asked is not None:
         explain = Explainer(
             metrics=state.metrics,
@@ -128,9 +133,17 @@ def prepare(
             edits=body.edits or (),
         )
     submit = None if inside is None else _by_torch(served, inside)
-    writing = Writing(served, choices, metrics=state.metrics, submit=submit, explain=explain)
+    writing = Writing(served, choices, metrics=state.metrics, submit=submit, explain=explain, live_lens=lens)
     writing.start()
     return writing
+
+
+def _check_asked(asked: Asked, body: Generation) -> None:
+    """Refuse questions that the rest of a request gives no sense."""
+    if asked.live_lens and not body.stream:
+        raise invalid("explain.lens.live", "is only for `stream: true`")
+    if asked.plain and not body.edits:
+        raise invalid("explain.plain", "is the text without edits, and the request has none")
 
 
 def _inside(served: Served, body: Generation) -> Inside | None:

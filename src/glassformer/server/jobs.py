@@ -1,12 +1,13 @@
 """Jobs: fine-tuning, training by a recipe, pulling a model. One runs at a time, in a process of its own.
 
     HOME/jobs/ftjob-…/
-      job.json       what was asked for; never changes
-      data.jsonl     what to learn from, copied from an uploaded file
-      events.jsonl   what happened: all that is known about its state
-      recipe.toml    the recipe as it is carried out, from the first start on
-      run/           the training's folder: see tasks/train.py
-      log.txt        what the process printed
+      job.json          what was asked for; never changes
+      data.jsonl        what to learn from, copied from an uploaded file
+      validation.jsonl  what to evaluate on, if another file was named for that
+      events.jsonl      what happened: all that is known about its state
+      recipe.toml       the recipe as it is carried out, from the first start on
+      run/              the training's folder: see tasks/train.py
+      log.txt           what the process printed
 
 The process trains with the same code as `glass finetune`, and saves checkpoints. Whatever is killed, the
 process or the server, the job goes on from the newest one. The process notices that its server is gone (its
@@ -47,6 +48,7 @@ NEEDED: dict[str, dict[str, type]] = {
     "train": {"recipe": str, "name": str},
     "pull": {"model": str},
 }
+DATA, VALIDATION = "data.jsonl", "validation.jsonl"
 ENDS = ("succeeded", "failed", "cancelled")
 MOST_TRIES = 3  # starts without a checkpoint in between, after which a job has failed
 MOST_WAITING = 32
@@ -261,7 +263,7 @@ class Jobs:
     def finetune(
         self, model: str, base: str, *, fill: Fill, hyperparameters: dict[str, Any], **about: Any
     ) -> Job:
-        """Fine-tune `base` (a name or a folder), which is served as `model`; `fill` writes data.jsonl."""
+        """Fine-tune `base` (a name or a folder), which is served as `model`; `fill` writes its data."""
         record = {"model": model, "base": base, "hyperparameters": hyperparameters, **about}
         return self.create("finetune", record, fill=fill)
 

@@ -11,15 +11,13 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from glassformer.generation import batching
+from glassformer.generation.batching import write_alone
 from glassformer.server.errors import QueueFull
-from glassformer.server.runner import Ask, Timings, Token
+from glassformer.server.runner import Ask, Timings, Token, of_model
 
 if TYPE_CHECKING:
-    from glassformer.tasks.backends import Backend
     from glassformer.tasks.complete import LanguageModel
 
 NICENESS = 10  # of 19
@@ -52,7 +50,7 @@ class LaneRunning:
         self.cancelled.set()
 
     def fail(self, error: Exception) -> None:
-        """On its event loop: whoever iterates over it gets this error."""
+        """On its event loop: the request that iterates over it gets this error."""
         self._arrived.put_nowait(error)
 
     def fill(self, tokens: Iterator[Token]) -> None:
@@ -61,7 +59,7 @@ class LaneRunning:
             for token in tokens:
                 self._loop.call_soon_threadsafe(self._arrived.put_nowait, token)
         except Exception as error:
-            if not self._loop.is_closed():  # else nobody waits any more
+            if not self._loop.is_closed():  # else no request waits any more
                 self._loop.call_soon_threadsafe(self._arrived.put_nowait, error)
 
 
@@ -93,7 +91,7 @@ class Lane:
     def _done(self, future: "asyncio.Future[Any]") -> None:
         self.jobs -= 1
         if not future.cancelled():
-            future.exception()  # it was seen: whoever awaits the job has it too
+            future.exception()  # it was seen: the request that awaits the job has it too
 
     async def run(self, work: Callable[[], Result]) -> Result:
         """The result of a job. If the caller is cancelled, a job that has not begun never does."""
@@ -106,7 +104,7 @@ class Lane:
 
         def tokens() -> Iterator[Token]:
             with inside():
-                yield from written(model, model.backend, ask=ask, running=running)
+                yield from written(model, ask, running=running)
 
         self.put(lambda: running.fill(tokens()))
         return running
@@ -125,22 +123,9 @@ def _step_back() -> None:
         os.setpriority(os.PRIO_PROCESS, thread, max(NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))
 
 
-def written(model: "LanguageModel", backend: "Backend", *, ask: Ask, running: LaneRunning) -> Iterator[Token]:
+def written(model: "LanguageModel", ask: Ask, *, running: LaneRunning) -> Iterator[Token]:
     """The tokens of one continuation, the one that ends a text included."""
-    known = None if model.tokenizer is None else len(model.tokenizer)
-    batch = batching.OneByOne(backend)
-    writing = batch.add(replace(ask, ends=model.ends, known=known))
-    while True:
-        if running.cancelled.is_set():
-            writing.cancel()
-        for output in batch.step():
-            if output.error is not None:
-                raise output.error
-            running.prompt_scores = [None, *writing.prompt_scores]
-            found = output.token or output.end
-            if found is None:
-                yield Token(None, None, finish=output.finish)
-            else:
-                yield Token(found.id, found.logprob, found.top, found.named, output.finish)
-            if output.finish is not None:
-                return
+    asked = of_model(ask, model)
+    for output in write_alone(model.backend, asked, is_cancelled=running.cancelled.is_set):
+        running.prompt_scores = [None, *output.of.prompt_scores]
+        yield Token.of(output)

@@ -5,7 +5,6 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +12,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from glassformer.errors import InputError
-from glassformer.server.app import LOAD, Load, Log, make_app
+from glassformer.server.app import LOAD, Load, Log, Models, Ready, make_app
 from glassformer.server.protocol import config_of
 from glassformer.server.settings import Settings
-from glassformer.tasks.model import Model
 
 if TYPE_CHECKING:
     from glassformer.server.studio import Studio
@@ -28,7 +26,7 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = os.strerror(error.errno) if error.errno else str(error)
         raise InputError(f"--host {host} --port {port}: {reason}; --port 0 takes a free one") from None
 
 
@@ -48,7 +46,9 @@ class Server(uvicorn.Server):
         self.state.stopping = True
 
     async def on_tick(self, counter: int) -> bool:
-        """Whether to end: a signal came, and nothing runs any more, or it takes too long."""
+        """Whether to end: models could not be loaded, or a signal came and nothing runs, or only too long."""
+        if self.state.failure is not None:
+            return True
         if self._stop_asked is not None:
             late = time.monotonic() - self._stop_asked > self.settings.grace
             if late or not self.server_state.tasks:
@@ -58,15 +58,16 @@ class Server(uvicorn.Server):
 
 def run(
     settings: Settings,
-    models: Mapping[str, Model],
+    models: Models,
     *,
     listening: socket.socket,
     log: Log,
     load: Load = LOAD,
+    ready: Ready = lambda models: None,
     studio: "Studio | None" = None,
 ) -> None:
-    """Serve until a signal; `load` loads what jobs make."""
-    app = make_app(settings, models, log=log, load=load, studio=studio)
+    """Serve until a signal; `load` loads what jobs make. What goes wrong while models load is raised."""
+    app = make_app(settings, models, log=log, load=load, ready=ready, studio=studio)
     server: Any = Server(app, settings)
     before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -74,7 +75,11 @@ def run(
     finally:
         for one, handler in before.items():
             signal.signal(one, handler)
-    if app.state.server.library.working:  # else the interpreter would wait for that thread, however long
+    state = app.state.server
+    if state.failure is not None:
+        raise state.failure
+    # The interpreter would wait for a lane that computes, and end in the middle of what a thread loads.
+    if state.library.working or state.loading:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)

@@ -6,7 +6,7 @@ They are the model's own, before temperature, filters and penalties.
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-FLOOR = -9999.0  # what stands for a probability of 0: JSON has no infinity
+FLOOR = -9999.0  # in place of log 0: JSON has no infinity
 
 
 class Entry(NamedTuple):

@@ -30,6 +30,9 @@ HELP = {
     "prefill_seconds": ("histogram", "Reading a prompt"),
     "decode_seconds": ("histogram", "Generating a text"),
     "e2e_seconds": ("histogram", "From a request to its end"),
+    "steps_total": ("counter", "Steps of the engine"),
+    "step_seconds_total": ("counter", "Time of all steps"),
+    "step_texts_total": ("counter", "Texts of all steps: divided by the steps, the size of a batch"),
     "kv_bytes_limit": ("gauge", "Memory of the key-value cache of all slots"),
     "insides_total": ("counter", "Questions about insides, by kind"),
     "insides_seconds": ("histogram", "Answering a question about insides"),
@@ -92,7 +95,7 @@ class Metrics:
 
     def text(self, state: "State") -> str:
         """Everything, in Prometheus' text format."""
-        gauges = self._gauges(state) | _job_gauges(state)
+        current = self._current(state) | _job_gauges(state)
         lines = []
         for name, (kind, help) in HELP.items():
             lines += [f"# HELP glass_{name} {help}", f"# TYPE glass_{name} {kind}"]
@@ -100,11 +103,12 @@ class Metrics:
                 for labels, histogram in self._histograms.get(name, {}).items():
                     lines += _histogram_lines(name, labels, histogram)
                 continue
-            series = gauges.get(name, {}) if kind == "gauge" else self._counters.get(name, {})
+            series = current.get(name) or self._counters.get(name, {})
             lines += [f"glass_{name}{_labels(labels)} {value:g}" for labels, value in series.items()]
         return "\n".join(lines) + "\n"
 
-    def _gauges(self, state: "State") -> dict[str, dict[Labels, float]]:
+    def _current(self, state: "State") -> dict[str, dict[Labels, float]]:
+        """What is not counted here, but known elsewhere: gauges, and what runners count."""
         found: dict[str, dict[Labels, float]] = {"trace_store_bytes": {(): self.trace_bytes}}
         found["build_info"] = {(("version", machine.installed("glassformer") or ""),): 1}
         for id, served in state.library.served.items():
@@ -114,6 +118,9 @@ class Metrics:
             found.setdefault("requests_running", {})[labels] = served.runner.running
             found.setdefault("requests_waiting", {})[labels] = served.runner.waiting
             found.setdefault("kv_bytes_limit", {})[labels] = served.runner.cache_bytes
+            found.setdefault("steps_total", {})[labels] = served.runner.steps
+            found.setdefault("step_seconds_total", {})[labels] = served.runner.step_seconds
+            found.setdefault("step_texts_total", {})[labels] = served.runner.step_texts
         return found
 
 

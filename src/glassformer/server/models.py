@@ -42,7 +42,7 @@ def router(state: State) -> APIRouter:
     @routes.get("/health")
     @routes.get("/v1/health", include_in_schema=False)
     async def health() -> Response:
-        """That the server takes requests; needs no key and names no model. While it stops, this is a 503."""
+        """That the server takes requests; needs no key and names no model. While it loads or stops, a 503."""
         return JSONResponse({"status": "ok"})
 
     @routes.get("/version")

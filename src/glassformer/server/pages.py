@@ -147,5 +147,5 @@ def _sender(file: File):  # type: ignore[no-untyped-def]  # fastapi reads the an
 
 
 def public_paths(files: Mapping[str, File]) -> frozenset[str]:
-    """What may be asked for without a cookie: the page itself, which holds nothing of anybody."""
+    """What may be asked for without a cookie: the page itself, which holds no user's data."""
     return frozenset({"/", SESSION, *files})

@@ -13,6 +13,7 @@ from glassformer.server import logprobs
 from glassformer.server.chat import content_of, own_stops, prompt_of
 from glassformer.server.errors import api_error, invalid
 from glassformer.server.generation import (
+    check_edits,
     logged,
     note,
     notes_of,
@@ -212,9 +213,12 @@ async def _prepare(state: State, body: ResponsesRequest) -> Writing:
         "seed",
         "stop",
         "stream",
+        "engine",
         "explain",
+        "edits",
     )
     same = Generation(**{name: getattr(body, name) for name in names})
+    await check_edits(served, same)
     ask = Ask(
         prompt=prompt,
         options=options_of(served, same, max_tokens=max_tokens),

@@ -40,6 +40,16 @@ class Token(NamedTuple):
     named: tuple[float, ...] = ()
     finish: str | None = None  # "stop" (by the end token), "length", "context" or "cancelled"
 
+    @classmethod
+    def of(cls, output: StepOutput) -> "Token":
+        """What a step says about a text; what is wrong with it is raised."""
+        if output.error is not None:
+            raise output.error
+        found = output.token or output.end
+        if found is None:
+            return cls(None, None, finish=output.finish)
+        return cls(found.id, found.logprob, found.top, found.named, output.finish)
+
 
 @dataclass
 class Timings:
@@ -103,7 +113,7 @@ class Running:
         self._wake()
 
     async def __aiter__(self) -> AsyncIterator[Token]:
-        """Its tokens as they come; what is wrong with it is raised. Whoever leaves early cancels it."""
+        """Its tokens as they come; what is wrong with it is raised. Leaving the loop early cancels it."""
         try:
             while True:
                 while not self._outputs and self._failed is None:
@@ -111,22 +121,16 @@ class Running:
                     await self._news.wait()
                 if self._failed is not None:
                     raise self._failed
-                output = self._outputs.popleft()
-                if output.error is not None:
-                    raise output.error
-                found = output.token or output.end
-                if found is None:
-                    yield Token(None, None, finish=output.finish)
-                else:
-                    yield Token(found.id, found.logprob, found.top, found.named, output.finish)
-                if output.finish is not None:
+                token = Token.of(self._outputs.popleft())
+                yield token
+                if token.finish is not None:
                     return
         finally:
             if not self.clock.ended:
                 self.cancel()
 
     def fail(self, error: Exception) -> None:
-        """On its event loop: whoever iterates over it gets this error instead of its next token."""
+        """On its event loop: the request that iterates over it gets this error instead of its next token."""
         self._failed = error
         self._news.set()
 
@@ -167,6 +171,7 @@ class Runner:
         self._live: dict[Writing, Running] = {}
         self._change = threading.Condition()
         self._closing = False
+        self.steps, self.step_texts, self.step_seconds = 0, 0, 0.0  # counted by the computing thread alone
         self._thread = threading.Thread(target=self._work, name=f"runner of {model.name}", daemon=True)
 
     @property
@@ -213,9 +218,7 @@ class Runner:
         waiting = self.waiting_tokens
         if waiting and waiting + self._size(ask) > self.queue_tokens:  # a text alone may always wait
             raise QueueFull(f"{waiting:,} tokens are waiting already; try again later")
-        known = None if self.model.tokenizer is None else len(self.model.tokenizer)
-        asked = replace(ask, ends=ask.ends or self.model.ends, known=known)
-        running = Running(asked, asyncio.get_running_loop(), self._wake)
+        running = Running(of_model(ask, self.model), asyncio.get_running_loop(), self._wake)
         self._inbox.append(running)
         self._wake()
         return running
@@ -254,19 +257,23 @@ class Runner:
             self._spread(self._step(batch))
 
     def _step(self, batch: Batch) -> list[StepOutput]:
+        begun = time.monotonic()
         try:
             output = batch.step()
-        except Exception as error:  # whatever it is: the server lives, and whoever waits is output
+        except Exception as error:  # whatever it is: the server lives, and waiting requests learn of it
             reason = error if isinstance(error, GlassError) else GlassError(f"a step failed: {error}")
             output = batch.fail(reason)
         now = time.monotonic()
+        self.steps += 1
+        self.step_seconds += now - begun
+        self.step_texts += len({one.of for one in output} | set(batch.running))
         for writing in batch.running:
             clock = self._live[writing].clock
             clock.admitted = clock.admitted or now
         return output
 
     def _spread(self, output: list[StepOutput]) -> None:
-        """Tell every text its news, with one call for each event loop."""
+        """Hand every text its output, with one call for each event loop."""
         now = time.monotonic()
         loops: dict[asyncio.AbstractEventLoop, list[tuple[Running, StepOutput]]] = {}
         for one in output:
@@ -279,8 +286,14 @@ class Runner:
                 del self._live[one.of]
             loops.setdefault(running.loop, []).append((running, one))
         for loop, news in loops.items():
-            with contextlib.suppress(RuntimeError):  # it is closed: nobody listens any more
+            with contextlib.suppress(RuntimeError):  # it is closed: no request waits any more
                 loop.call_soon_threadsafe(_hear, news)
+
+
+def of_model(ask: Ask, model: LanguageModel) -> Ask:
+    """The same text, with the end tokens of a model and the size of its vocabulary."""
+    known = None if model.tokenizer is None else len(model.tokenizer)
+    return replace(ask, ends=ask.ends or model.ends, known=known)
 
 
 def _hear(news: list[tuple[Running, StepOutput]]) -> None:

@@ -54,10 +54,10 @@ class Safety:
         *,
         settings: Settings,
         done: Done = lambda about: None,
-        is_stopping: Callable[[], bool] = lambda: False,
+        check_open: Callable[[], None] = lambda: None,
     ) -> None:
-        """`done` is called with what there is to log of every request."""
-        self.app, self.settings, self.done, self.is_stopping = app, settings, done, is_stopping
+        """`done` is called with what there is to log of every request; `check_open` refuses all of them."""
+        self.app, self.settings, self.done, self.check_open = app, settings, done, check_open
         self.hosts, self.origins = settings.hosts(), settings.origins()
         self.key = None if settings.key is None else _digest(settings.key)
         self.session = None if settings.session is None else _digest(settings.session)
@@ -130,8 +130,7 @@ class _Request:
     async def run(self) -> None:
         try:
             self.safety.check(self.scope)
-            if self.safety.is_stopping():
-                raise stopping()
+            self.safety.check_open()
             receive = self._receive
             if self._brings_a_file():
                 receive = self._receive_file()
@@ -171,7 +170,7 @@ class _Request:
             "id": self.id,
             "method": self.scope["method"],
             "path": self.scope["path"],
-            # As the table of routes has it: paths that anybody made up would fill the memory with counters.
+            # As the table of routes has it: made-up paths would fill the memory with counters.
             "route": getattr(self.scope.get("route"), "path", "unknown"),
             "status": self.status or 499,  # the client left before an answer began
             "seconds": round(time.monotonic() - self.begun, 4),

@@ -26,6 +26,8 @@ Seed = Annotated[Whole, Field(ge=-(1 << 63), lt=1 << 63)]
 Count = Annotated[Whole, Field(ge=0, le=1_000_000)]
 Bias = Annotated[Number, Field(ge=-100, le=100)]
 Penalty = Annotated[Number, Field(ge=-2, le=2)]
+Engine = Literal["auto", "torch"]
+Edits = Annotated[list[dict[str, Any]], Field(max_length=64)]
 Prompt = str | list[str] | Ids | list[Ids]
 
 
@@ -81,9 +83,9 @@ class Generation(Sampling):
     return_token_ids: Bool | None = None
     logprob_token_ids: Annotated[Ids, Field(max_length=MOST_NAMED)] | None = None
     logprob_tokens: Annotated[list[str], Field(max_length=MOST_NAMED)] | None = None
-    engine: Literal["auto", "torch"] | None = None
+    engine: Engine | None = None
     explain: dict[str, Any] | None = None
-    edits: Annotated[list[dict[str, Any]], Field(max_length=64)] | None = None
+    edits: Edits | None = None
 
 
 class CompletionRequest(Generation):
@@ -156,7 +158,9 @@ class ResponsesRequest(Sampling):
     background: Bool | None = None
     prompt: Any = None
     stop: Stops | None = None  # not OpenAI's here, and useful
+    engine: Engine | None = None
     explain: dict[str, Any] | None = None
+    edits: Edits | None = None
 
 
 class EmbeddingRequest(Request):

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from glassformer.errors import InputError
-from glassformer.server.errors import ApiError, context_exceeded, invalid, unknown_model
+from glassformer.server.errors import context_exceeded, invalid, still_loading, unknown_model
 from glassformer.server.lane import Lane
 from glassformer.server.runner import Runner
 from glassformer.server.settings import Settings
@@ -180,7 +180,7 @@ class Library:
         if id is None and self.served:
             return next(iter(self.served.values()))
         if id is None:
-            raise ApiError(503, "no model is loaded yet; ask again in a moment", headers={"Retry-After": "1"})
+            raise still_loading()
         found = self.served.get(id)
         if found is None:
             raise unknown_model(id)

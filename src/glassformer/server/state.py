@@ -1,15 +1,17 @@
 """What the routes of one server share."""
 
 import asyncio
+import contextlib
+import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from starlette.requests import Request
 
 from glassformer import machine
-from glassformer.server.errors import jobs_off
+from glassformer.server.errors import jobs_off, still_loading, stopping
 from glassformer.server.metrics import Metrics
 from glassformer.server.served import Library, Served
 from glassformer.server.settings import Settings
@@ -24,7 +26,7 @@ Result = TypeVar("Result")
 
 
 class ClientGone(Exception):
-    """The client left before its answer was complete; nobody reads what would be sent."""
+    """The client left before its answer was complete; no one reads what would be sent."""
 
 
 @dataclass(eq=False)
@@ -36,9 +38,18 @@ class State:
     metrics: Metrics = field(default_factory=Metrics)
     traces: Traces = field(default_factory=Traces)
     stopping: bool = False
+    loading: bool = False  # the models that it was started with are not all there yet
+    failure: BaseException | None = None  # why they never will be
     begun: float = field(default_factory=time.time)
     files: "FileStore | None" = None  # None: neither files nor jobs are offered
     jobs: "Jobs | None" = None
+
+    def check_open(self) -> None:
+        """Refuse a request before the server is ready, and from the signal to stop on."""
+        if self.stopping:
+            raise stopping()
+        if self.loading:
+            raise still_loading()
 
     def files_or_refuse(self) -> "FileStore":
         """The uploaded files."""
@@ -57,6 +68,32 @@ def fingerprint(served: Served) -> str:
     """Which build and which backend answered."""
     backend = "torch" if served.runner is None else served.runner.name
     return f"glassformer {machine.installed('glassformer')}, {backend}"
+
+
+async def in_thread(work: Callable[[], Result]) -> Result:
+    """The result of some work in a thread of its own, for which the end of the process does not wait."""
+    loop = asyncio.get_running_loop()
+    found: asyncio.Future[Result] = loop.create_future()
+
+    def settle(result: Result | None, error: BaseException | None) -> None:
+        if found.cancelled():
+            return
+        if error is not None:
+            found.set_exception(error)
+        else:
+            found.set_result(cast(Result, result))
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except BaseException as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the event loop has ended: nothing waits any more
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name="loading", daemon=True).start()
+    return await found
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Result:

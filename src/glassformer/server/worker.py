@@ -22,12 +22,13 @@ from glassformer.durable import replace_file
 from glassformer.errors import GlassError, InputError, counted
 from glassformer.files import read_json
 from glassformer.server.events import EventLog
-from glassformer.server.jobs import fail
+from glassformer.server.jobs import DATA, VALIDATION, fail
 
 if TYPE_CHECKING:
     from glassformer.tasks.recipe import Recipe
 
-RECIPE, RUN, BASE, DATA = "recipe.toml", "run", "base", "data.jsonl"
+RECIPE, RUN, BASE = "recipe.toml", "run", "base"
+PARAMS = {DATA: "training_file", VALIDATION: "validation_file"}
 DEFAULT_KIND = "gpt2"
 LOOK = 0.5  # seconds between two looks whether the process of an earlier server has ended
 NICENESS = 5  # of 19: requests go first
@@ -53,8 +54,9 @@ def do_job(folder: Path, *, stop: Callable[[], bool]) -> None:
             WORK[about["kind"]](folder, about, log=log, stop=stop)
     except GlassError as error:
         code = "invalid_request" if isinstance(error, InputError) else "server_error"
-        message = str(error).replace(f"{folder}{os.sep}", "")  # where files are is nobody's business
-        fail(log, message, code=code, param="training_file" if message.startswith(DATA) else None)
+        message = str(error).replace(f"{folder}{os.sep}", "")  # clients need not know where files are
+        named = [param for file, param in PARAMS.items() if message.startswith(file)]
+        fail(log, message, code=code, param=named[0] if named else None)
     except KeyboardInterrupt:
         log.append("stopped", "The job was stopped before it began to train")
     except Exception as error:
@@ -120,6 +122,7 @@ def _finetune(folder: Path, about: dict[str, Any], *, log: EventLog, stop: Calla
         recipe = recipe.changed(
             base=base,
             data=[str(folder / DATA)],
+            validation=[str(path) for path in [folder / VALIDATION] if path.is_file()],
             rank=given["rank"],
             lr=recipe.train.lr * given["learning_rate_multiplier"],
             seed=about["seed"],
@@ -174,17 +177,17 @@ def _train(
             raise KeyboardInterrupt
 
     how = {"device": about["device"], "offline": about.get("offline", True)}
-    diary = _Diary(log, steps=recipe.train.steps)
+    writer = _EventWriter(log, steps=recipe.train.steps)
     for event in train(recipe, folder / RUN, progress=progress, stop=stop, **how):
-        diary.write(event)
+        writer.write(event)
         if isinstance(event, Finished):
             message = f"All {counted(event.step, 'step')} are done, {counted(event.tokens, 'token')}"
             log.append("trained", message, folder=f"{RUN}/model", trained_tokens=event.tokens)
             return
-    log.append("stopped", f"The job was stopped at step {diary.step:,}, which is saved")
+    log.append("stopped", f"The job was stopped at step {writer.step:,}, which is saved")
 
 
-class _Diary:
+class _EventWriter:
     """Writes what a training reports as events of the job."""
 
     def __init__(self, log: EventLog, *, steps: int) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import codecs
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -69,7 +69,7 @@ class Choice:
         self._waiting: list[Entry] = []  # of tokens whose text is held back
         self._begun = False
         self._sent = 0  # how many ids were sent so far
-        self._live: list[list[dict[str, Any]]] = []  # the likeliest tokens at each place, not yet sent
+        self._live: dict[str, list[Any]] = {}  # what is reported with each token, not yet sent
 
     @property
     def mean_logprob(self) -> float:
@@ -94,7 +94,7 @@ class Choice:
         if part:
             self._sent = len(self.ids)
             if self._live:
-                part.explain, self._live = {"top": self._live}, []
+                part.explain, self._live = self._live, {}
         return part
 
     def _take(self, token: Token) -> bool:
@@ -107,7 +107,7 @@ class Choice:
             self.tokens.append(token.id)
             self.logprobs.append(token.logprob or 0.0)
         if self.form.live:
-            self._live.append(self._candidates(token))
+            self.report("top", self.candidates(token.top[: self.form.live]))
         if self.form.scored:
             entry = self._entry(token.id, token, after=self._after)
             self._waiting.append(entry)
@@ -134,14 +134,24 @@ class Choice:
         found, self._waiting = self._waiting[:count], self._waiting[count:]
         return found
 
-    def _candidates(self, token: Token) -> list[dict[str, Any]]:
-        """The likeliest tokens, as the question `top` has them."""
+    def report(self, name: str, about: Any) -> None:
+        """Something about the next token, to be sent with it."""
+        self._live.setdefault(name, []).append(about)
+
+    def candidates(self, top: Iterable[tuple[int, float]]) -> list[dict[str, Any]]:
+        """Tokens that might come next, and their log-probabilities, as the question `top` has them."""
         found = []
-        for id, logprob in token.top[: self.form.live]:
-            text = self.model.bytes_of(id, self._after).decode("utf-8", "replace")
-            about = {"token": id, "text": text, "probability": math.exp(logprob), "logprob": finite(logprob)}
-            found.append(about)
+        for id, logprob in top:
+            text = self.model.bytes_of(int(id), self._after).decode("utf-8", "replace")
+            chance = {"probability": math.exp(logprob), "logprob": finite(float(logprob))}
+            found.append({"token": int(id), "text": text, **chance})
         return found
+
+    def begun_again(self) -> "Choice":
+        """The same continuation before its first token, without the prompt and without scores."""
+        ask = replace(self.ask, top=0, named=(), score_prompt=False)
+        form = Form(stops=self.form.stops, stop_ids=self.form.stop_ids)
+        return Choice(self.served, self.index, of=self.of, ask=ask, form=form)
 
     def _entry(self, id: int, scored: Any, *, after: int | None) -> Entry:
         """A token with its bytes, and those of the others that were scored."""
@@ -182,6 +192,7 @@ class Choice:
 
 
 Explainer = Callable[[Choice], Awaitable[dict[str, Any]]]
+Live = Callable[[Choice, int], Awaitable[Any]]
 Submit = Callable[[Ask], Running | LaneRunning]
 
 
@@ -196,10 +207,11 @@ class Writing:
         metrics: Metrics,
         submit: Submit | None = None,
         explain: Explainer | None = None,
+        live_lens: Live | None = None,
     ) -> None:
         self.served, self.choices, self.metrics = served, choices, metrics
         self.submit = submit or served.writing.submit
-        self.explain = explain
+        self.explain, self.live_lens = explain, live_lens
         self.deadline = time.monotonic() + served.settings.longest
         self._phase = "queue"
         self._ended = False
@@ -258,6 +270,8 @@ class Writing:
                 turn.cancel()
                 self._phase = "decode"
                 clock.token()
+                if self.live_lens is not None and token.id is not None:
+                    choice.report("lens", await self.live_lens(choice, token.id))
                 part = choice.push(token)
                 if choice.finish:
                     if token.finish is None:  # a stop string: the runner does not know of it
