@@ -2,6 +2,7 @@
 import { readPlace, writePlace, type Place } from "./place";
 import { events, get, post, Problem, send, type Reading, type Status } from "./api";
 import type { Sampling } from "./numbers";
+import { addressOf, tour } from "./recorded";
 import bundled from "../bundled.json";
 
 export const EXAMPLE = "A robot must obey the orders given it";
@@ -82,6 +83,13 @@ class Studio {
     if (address === location.pathname + location.search) return;
     if (push) history.pushState(null, "", address);
     else history.replaceState(null, "", address);
+  }
+
+  /** Go to an address of the same page, as a link in it would. */
+  visit(search: string): void {
+    history.pushState(null, "", location.pathname + search);
+    this.problem = null;
+    this.open(search);
   }
 
   go(view: string): void {
@@ -258,7 +266,7 @@ class Studio {
     addEventListener("popstate", () => this.open(location.search));
     this.model = bundled.model;
     this.reading = bundled as unknown as Reading;
-    this.open(location.search);
+    this.open(location.search || (tour ? addressOf(tour.stops[0]) : ""));
     try {
       const token = new URLSearchParams(location.hash.slice(1)).get("token");
       if (token) {
