@@ -7,6 +7,7 @@ import http.server
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -182,7 +183,8 @@ def test_it_opens_and_goes_on(built: Path, browser: Any, where: str) -> None:
 @pytest.mark.slow
 def test_every_stop_of_the_tour_that_ships(browser: Any, tmp_path: Path) -> None:
     """The whole tour from a disk: every picture is there, and every thing that a stop offers was recorded."""
-    tour.write(tmp_path / "tour", load=gf.load)
+    with ThreadPoolExecutor(1) as apart:  # this thread's event loop is that of the browser's driver
+        apart.submit(tour.write, tmp_path / "tour", load=gf.load).result()
     page = browser.new_page()
     troubles = watch(page, allowed=lambda url: url.startswith((tmp_path.as_uri(), "data:")))
     page.goto(f"{(tmp_path / 'tour').as_uri()}/index.html")
