@@ -34,6 +34,7 @@ SMALL = tour.Script(
     stops=[
         {"title": "First", "sentence": "Read.", "place": {"model": "tiny", "text": TEXT, "view": "write"}},
         {"title": "Second", "sentence": "Look.", "place": {"model": "tiny", "text": TEXT, "view": "tokens"}},
+        {"title": "Third", "sentence": "More.", "place": {"model": "tiny", "text": TEXT, "view": "lens"}},
     ],
     requests=[
         {"path": "/studio/reading", "body": {"model": "tiny", "text": TEXT}},
@@ -171,6 +172,15 @@ def test_it_opens_and_goes_on(built: Path, browser: Any, where: str) -> None:
         page.get_by_role("button", name="Next").click()
         page.wait_for_selector(".tokens ol .id")
         assert page.locator(".tokens ol .id").all_inner_texts() == [str(id) for id in IDS]
+        page.get_by_role("button", name="Next").click()
+        picture = page.locator('.figure[data-question="lens"] .host svg').first
+        picture.wait_for()
+        assert picture.get_attribute("aria-label") == ask("lens", Text(TINY, IDS)).view().spec["sentence"]
+        # What was not recorded is a sentence, not a hole.
+        page.wait_for_selector(
+            '.figure[data-question="residual"] [role=alert]:has-text("recorded beforehand")'
+        )
+        page.go_back()
         page.go_back()
         page.wait_for_selector(".tour h2:has-text('First')")
         page.locator("#text").fill("Something else")
