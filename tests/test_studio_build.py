@@ -80,7 +80,6 @@ def test_a_wheel_carries_the_page_and_the_tour(tmp_path: Path) -> None:
         "wheel",
         "-q",
         "--no-deps",
-        "--no-build-isolation",
         "--wheel-dir",
         tmp_path,
         ROOT,
@@ -98,6 +97,7 @@ def test_a_wheel_carries_the_page_and_the_tour(tmp_path: Path) -> None:
     assert wheel.stat().st_size <= 95_000_000
 
 
+@pytest.mark.slow
 def test_a_run_that_must_have_a_browser_fails_without_one(tmp_path: Path) -> None:
     """As `.ci/run` asks for it: skipped tests of the page are no success."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/figures/test_player.py"]

@@ -162,13 +162,13 @@ class Studio {
     const writer = (this.writer = new AbortController());
     this.writing = true;
     this.token = null;
-    let { ids, texts } = before, logprobs = before.logprobs;
+    const ids = [...before.ids], texts = [...before.texts], logprobs = [...before.logprobs];
     let frame = 0;
     const show = () => {
       frame = 0;
-      this.ids = ids;
+      this.ids = [...ids];
       this.text = texts.join("");
-      this.reading = { ...extended(before, ids, texts), logprobs };
+      this.reading = { ...extended(before, this.ids, [...texts]), logprobs: [...logprobs] };
     };
     try {
       const { temperature, topK, topP, minP } = this.sampling;
@@ -179,9 +179,9 @@ class Studio {
       for await (const { choices: [part] } of events(answer)) {
         if (!part?.token_ids?.length) continue;
         const fresh: number[] = part.token_ids;
-        ids = [...ids, ...fresh];
-        texts = [...texts, ...fresh.map((_, n) => (n === fresh.length - 1 ? part.text : ""))];
-        logprobs = [...logprobs, ...fresh.map((_, n) => part.logprobs?.token_logprobs?.[n] ?? null)];
+        ids.push(...fresh);
+        texts.push(...fresh.map((_, n) => (n === fresh.length - 1 ? part.text : "")));
+        logprobs.push(...fresh.map((_, n) => part.logprobs?.token_logprobs?.[n] ?? null));
         frame ||= requestAnimationFrame(show); // one picture a frame, however fast tokens come
       }
     } catch (error) {
