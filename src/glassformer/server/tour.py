@@ -21,7 +21,6 @@ from fastapi import FastAPI
 
 from glassformer.durable import replace_file
 from glassformer.errors import GlassError, InputError
-from glassformer.figures.layout import layouts
 from glassformer.server.app import make_app
 from glassformer.server.pages import SHARED_RULES, built_folder
 from glassformer.server.shelf import Load
@@ -29,7 +28,7 @@ from glassformer.server.studio import Studio
 
 Advance = Callable[[int, int], None]
 Answer = dict[str, Any]
-ROOMS = (860.0, 560.0, 420.0, 320.0)  # the widths of pictures that the page chooses from
+WIDTHS = (860, 560, 420, 320)  # of the layouts of a picture that the page chooses from
 MARK = "a recorded tour of Glassformer"
 # A page's own files, also where it is opened from a disk; it asks nobody, so there is no connect-src.
 RULES = "; ".join(
@@ -141,7 +140,7 @@ async def _answers(asked: Script, *, load: Load, advance: Advance) -> dict[str, 
         found["/studio/models"] = {"json": _only(listing, asked.models)}
         for n, request in enumerate(asked.requests):
             path, body = request["path"], request["body"]
-            found[_key(path, body)] = _arranged(await ask(path, body))
+            found[_key(path, body)] = await _asked(ask, path, body)
             advance(len(asked.models) + n + 1, steps)
     return found
 
@@ -171,12 +170,17 @@ def _key(path: str, body: Mapping[str, Any]) -> str:
     return f"{path} {json.dumps(rest, ensure_ascii=False, separators=(',', ':'))}"
 
 
-def _arranged(answer: Answer) -> Answer:
+async def _asked(ask: "Asker", path: str, body: Mapping[str, Any]) -> Answer:
     """An answer; a picture in several widths, since nobody will lay it out for the one that is needed."""
+    answer = await ask(path, body)
     found = answer.get("json")
-    if isinstance(found, dict) and {"view", "layouts"} <= set(found):
-        return {"json": {**found, "layouts": layouts(found["view"], ROOMS)}}
-    return answer
+    if not isinstance(found, dict) or not {"view", "layouts"} <= set(found):
+        return answer
+    laid: dict[float, Any] = {}  # by their widths, the widest first; narrow pictures have but one
+    for width in WIDTHS:
+        for layout in (await ask(path, {**body, "width": width}))["json"]["layouts"]:
+            laid.setdefault(layout["width"], layout)
+    return {"json": {**found, "layouts": list(laid.values())}}
 
 
 @dataclass(frozen=True)
