@@ -229,5 +229,8 @@ class Asker:
             sent.append(message)
 
         await self.app(scope, receive, send)
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # Ctrl-C: the application turned that into an answer
+            raise asyncio.CancelledError
         answered = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
         return sent[0]["status"], answered, b"".join(part.get("body", b"") for part in sent[1:])
