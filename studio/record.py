@@ -16,6 +16,21 @@ TOUR = ROOT / "src" / "glassformer" / "server" / "tour.json"
 NAMES = {"model": "m", "text": "text", "view": "view", "layer": "l", "head": "h", "token": "t"}
 PATIENCE = 120_000  # milliseconds
 SEED = "Math.random = () => 7 / 2 ** 31"  # the page draws a seed of its own: always 7 here
+# Resolves when no request has begun or ended for a while.
+QUIET = """() => new Promise((done) => {
+  let timer;
+  const look = () => (window.asking ? wait() : done());
+  const wait = () => { clearTimeout(timer); timer = setTimeout(look, 400); };
+  window.heard = wait;
+  wait();
+})"""
+# Counts what is on its way, streams included.
+COUNT = """window.asking = 0; window.heard = () => {};
+const ask = window.fetch;
+window.fetch = async (...how) => {
+  window.asking++; window.heard();
+  try { return await ask(...how); } finally { window.asking--; window.heard(); }
+};"""
 
 Requests = dict[str, dict[str, Any]]
 
@@ -38,6 +53,7 @@ def main() -> None:
         page = browser.new_context(viewport={"width": 1280, "height": 900}).new_page()
         page.set_default_timeout(PATIENCE)
         page.add_init_script(SEED)
+        page.add_init_script(COUNT)
         page.goto(f"{running.url}/#token={studio.door.token}")
         page.wait_for_selector(".dot.ready")
         page.on("requestfinished", lambda request: keep(request, found))
@@ -78,7 +94,10 @@ def explore(page: Any, what: str) -> None:
     kind, _, selector = what.partition(":")
     if kind == "click":
         for n in range(page.locator(selector).count()):
-            page.locator(selector).nth(n).click()
+            one = page.locator(selector).nth(n)
+            if not (one.is_visible() and one.is_enabled()):
+                continue
+            one.click()
             settle(page)
             if selector.startswith(".next"):  # a choice changes the text: take it back
                 page.go_back()
@@ -100,8 +119,7 @@ def explore(page: Any, what: str) -> None:
 
 def settle(page: Any) -> None:
     """Wait until the page asks for nothing any more; it begins to ask a moment after a change."""
-    page.wait_for_timeout(260)
-    page.wait_for_load_state("networkidle")
+    page.evaluate(QUIET)
     page.wait_for_selector(".figure.waiting", state="detached")
 
 

@@ -19,7 +19,7 @@ from glassformer.answers.answer import Text
 from glassformer.errors import InputError
 from glassformer.generation.sampling import log_softmax
 from glassformer.server import pages
-from glassformer.server.insides import Recent
+from glassformer.server.insides import Recent, _likeliest
 from glassformer.server.pages import File
 from glassformer.server.studio import Studio
 from glassformer.tasks.complete import LanguageModel
@@ -462,3 +462,11 @@ def test_what_a_translator_and_a_writer_cannot_do(translating: Opened, opened: O
     assert "tiny does not translate" in refused.json()["error"]["message"]
     refused = translating.post("/studio/reading", {"model": "small", "text": "the girl"})
     assert "does not continue texts" in refused.json()["error"]["message"]
+
+
+def test_the_likeliest_tokens_are_found_without_sorting_all() -> None:
+    """The same as a stable sort of the whole vocabulary, equal values included."""
+    generator = np.random.default_rng(0)
+    rows = [generator.normal(size=500), generator.integers(0, 4, 500) * 1.0, np.zeros(50), np.arange(7.0)]
+    for row in rows:
+        assert _likeliest(row).tolist() == np.argsort(-row, kind="stable")[:10].tolist()
