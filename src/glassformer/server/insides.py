@@ -97,7 +97,7 @@ def read(served: "Served", ids: Sequence[int]) -> dict[str, Any]:
 
 
 def _likeliest(row: Array) -> Array:
-    """The ids of the largest values, the largest first, of equal ones the lower id; without sorting the rest."""
+    """The ids of the largest values, largest first, of equal ones the lower id; the rest is not sorted."""
     if len(row) <= TOP:
         return np.argsort(-row, kind="stable")
     least = np.partition(row, -TOP)[-TOP]
