@@ -1,5 +1,5 @@
 /** A recorded tour: answers that a server gave beforehand, for a page with no server behind it. */
-import { writePlace, type Place } from "./place";
+import { readPlace, writePlace, type Place } from "./place";
 import { Problem } from "./problem";
 
 export interface Stop {
@@ -35,8 +35,7 @@ export function keyOf(path: string, body: string | undefined): string {
 }
 
 /** The address of what is looked at. */
-export const addressOf = (stop: Stop): string =>
-  writePlace({ model: "", text: null, view: "", layer: null, head: null, token: null, ...stop.place });
+export const addressOf = (stop: Stop): string => writePlace({ ...readPlace(""), ...stop.place });
 
 const raw = (text: string): Uint8Array<ArrayBuffer> => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
 
