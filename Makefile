@@ -51,7 +51,7 @@ studio/node_modules: studio/package.json studio/package-lock.json | $(BIN)/pytho
 	@touch $@
 
 $(PAGE): studio/node_modules studio/index.html studio/vite.config.ts $(shell find studio/src studio/public -type f) src/glassformer/figures/views.js
-	@$(NPM) run --silent build -- --logLevel warn
+	@$(NPM) run --silent build
 
 wheel: $(BIN)/python $(PAGE)  ## what is released: the package with its compiled engine and the studio's page, in dist/
 	@$(BIN)/python -m pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir dist .

@@ -5,6 +5,7 @@ are at hand.
 import gzip
 import itertools
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # two workers, two cores: childre
 os.environ["HF_HUB_OFFLINE"] = "1"  # no test talks to the world; the hub's tests start a hub of their own
 
 HOMES = itertools.count()
+IN_BROWSER = re.compile(r"^(from browsing|import browsing|playwright =)|sync_playwright", re.MULTILINE)
 from glassformer.hub.vocabulary import load_tokenizer  # noqa: E402  (after the switches above)
 from glassformer.tokenizers import Tokenizer  # noqa: E402
 
@@ -68,3 +70,21 @@ def gpt2(gpt2_vocabulary: Path) -> Tokenizer:
     tokenizer = load_tokenizer(gpt2_vocabulary)
     assert tokenizer is not None
     return tokenizer
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """With GLASSFORMER_BROWSER=required, a test in a browser that was skipped fails the run, whatever the reason."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if os.environ.get("GLASSFORMER_BROWSER") != "required" or reporter is None:
+        return
+    files = {one for one in Path(__file__).parent.rglob("test_*.py") if IN_BROWSER.search(one.read_text())}
+    names = {str(one.relative_to(session.config.rootpath)) for one in files}
+
+    def of_browser(outcome: str) -> list[str]:
+        found = [report.nodeid for report in reporter.stats.get(outcome, [])]
+        return [nodeid for nodeid in found if nodeid.partition("::")[0] in names]
+
+    skipped = of_browser("skipped")
+    if skipped or not of_browser("passed"):
+        reporter.write_line(f"tests in a browser were skipped: {', '.join(skipped) or 'all'}", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

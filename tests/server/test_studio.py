@@ -25,7 +25,7 @@ from glassformer.cli import run
 from glassformer.errors import InputError
 from glassformer.generation.sampling import log_softmax
 from glassformer.server import pages, snippets
-from glassformer.server.insides import Recent
+from glassformer.server.insides import Recent, _likeliest
 from glassformer.server.pages import File
 from glassformer.server.studio import Studio
 from glassformer.tasks.classify import TextClassifier
@@ -738,3 +738,11 @@ def test_what_is_copied_about_a_translation_gives_the_same_numbers(
     seen: dict[str, Any] = {"gf": type("gf", (), {"load": staticmethod(lambda name: TRANSLATOR)})}
     exec("\n".join(found["code"]["Python"].split("\n")[1:3]), seen)
     assert same(seen["answer"].view().spec["table"]["rows"], rows)
+
+
+def test_the_likeliest_tokens_are_found_without_sorting_all() -> None:
+    """The same as a stable sort of the whole vocabulary, equal values included."""
+    generator = np.random.default_rng(0)
+    rows = [generator.normal(size=500), generator.integers(0, 4, 500) * 1.0, np.zeros(50), np.arange(7.0)]
+    for row in rows:
+        assert _likeliest(row).tolist() == np.argsort(-row, kind="stable")[:10].tolist()

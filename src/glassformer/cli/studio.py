@@ -10,6 +10,7 @@ from glassformer import machine
 from glassformer.cli import flags
 from glassformer.cli.flags import DEFAULT_MODEL, MODEL, Loading, option, switch
 from glassformer.cli.printing import log, out
+from glassformer.cli.progress import progress_bar
 from glassformer.errors import InputError
 
 PORT = 8765
@@ -20,15 +21,19 @@ MODELS = f"{MODEL} May be given several times; the page begins with the first. [
 @option("-m", "--model", "models", multiple=True, help=MODELS)
 @option("--port", default=PORT, help="The port to listen on; 0 takes a free one.")
 @switch("--no-open", help="Only print the address; do not open a browser.")
+@option("--demo", metavar="DIR", help="Write a recorded tour into a folder, for any web server, and end.")
 @switch("--json", "as_json", help="Print the address as JSON.")
 @flags.loading(flags.engine, flags.quantize, flags.device, flags.dtype, flags.revision, flags.offline)
-def studio(loading: Loading, models: tuple[str, ...], *, port: int, no_open: bool, as_json: bool) -> None:
+def studio(
+    loading: Loading, models: tuple[str, ...], *, port: int, no_open: bool, demo: str | None, as_json: bool
+) -> None:
     """Write with a model and look inside while you write, on a page of this machine.
 
     \b
     glass studio                     the storyteller, in your browser
     glass studio -m gpt2             another model
     glass studio --no-open           print the address, open it yourself
+    glass studio --demo tour         a tour of it as plain files, for a course page
 
     The page is for this machine alone: the address holds a token that is new with every start. Ctrl-C ends
     it.
@@ -41,6 +46,9 @@ def studio(loading: Loading, models: tuple[str, ...], *, port: int, no_open: boo
     except ModuleNotFoundError as error:
         raise InputError(f'{error.name} is missing: pip install "glassformer[serve]"') from None
 
+    if demo is not None:
+        _write_tour(Path(demo), models, loading=loading, as_json=as_json)
+        return
     named = _named(models or (DEFAULT_MODEL,))
     places: dict[str, Any] = {"home": machine.home(), "offline": loading.offline}
     page = Studio(loading.load, first=tuple(named), names=named, **places)
@@ -52,6 +60,18 @@ def studio(loading: Loading, models: tuple[str, ...], *, port: int, no_open: boo
         if not no_open:  # the socket listens already: the browser waits until the server answers
             webbrowser.open(url)
         run(settings, {}, listening=listening, log=_problem, studio=page)
+
+
+def _write_tour(folder: Path, models: tuple[str, ...], *, loading: Loading, as_json: bool) -> None:
+    from glassformer.server import tour
+
+    if models:
+        raise InputError("--demo: the tour has models of its own; leave out --model")
+    with progress_bar("the tour's answers") as advance:
+        size = tour.write(folder, load=loading.load, advance=advance)
+    page = folder / "index.html"
+    told = f"The tour is in {page} ({size / 1e6:.1f} MB): open it, or put the folder on any web server."
+    out(json.dumps({"path": str(page), "bytes": size}) if as_json else told)
 
 
 def _named(models: tuple[str, ...]) -> dict[str, str]:

@@ -15,7 +15,17 @@ RULES = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inlin
 def page(view: Spec, theme: str | None = None) -> str:
     """HTML that draws a view live."""
     options = json.dumps({} if theme is None else {"theme": theme})
-    still = svg(figure(view), view, theme=theme or "light")
+    given = 'JSON.parse(document.getElementById("data").textContent)'
+    call = f'draw(document.getElementById("view"), {given}, {options});'
+    data = {"view": view, "layouts": layouts(view)}
+    return document(view, theme, body='<main id="view"></main>', data=data, code=f"{script()}\n{call}\n")
+
+
+def document(view: Spec, theme: str | None, *, body: str, data: Spec, code: str, more: str = "") -> str:
+    """A whole page about a view: its rules, a body, a still picture, data and the module that uses it.
+
+    `body`, `code` and `more` (style) are our own; every text of the view is escaped here.
+    """
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -24,16 +34,14 @@ def page(view: Spec, theme: str | None = None) -> str:
 <meta name="color-scheme" content="{theme or "light dark"}">
 <meta http-equiv="Content-Security-Policy" content="{RULES}">
 <title>{escape(view["title"])}</title>
-<style>{style(theme)}</style>
+<style>{style(theme)}{more}</style>
 </head>
 <body>
-<main id="view"></main>
-<noscript>{still}</noscript>
-<script type="application/json" id="data">{inline({"view": view, "layouts": layouts(view)})}</script>
+{body}
+<noscript>{svg(figure(view), view, theme=theme or "light")}</noscript>
+<script type="application/json" id="data">{inline(data)}</script>
 <script type="module">
-{script()}
-draw(document.getElementById("view"), JSON.parse(document.getElementById("data").textContent), {options});
-</script>
+{code}</script>
 </body>
 </html>
 """

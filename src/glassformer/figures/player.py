@@ -5,29 +5,15 @@ from html import escape
 from importlib import resources
 
 from glassformer.figures.color import PALETTES
-from glassformer.figures.layout import figure
 from glassformer.figures.marks import Spec
-from glassformer.figures.page import RULES, inline, style
-from glassformer.figures.svg import svg
+from glassformer.figures.page import document
 
 
 def player(view: Spec, theme: str | None = None) -> str:
     """HTML that plays the notes of a roll."""
     keys = ("notes", "velocities", "series", "given")
     data = {key: view[key] for key in keys if key in view} | {"palettes": PALETTES, "theme": theme}
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="{theme or "light dark"}">
-<meta http-equiv="Content-Security-Policy" content="{RULES}">
-<title>{escape(view["title"])}</title>
-<style>{style(theme)}
-{_part("css")}</style>
-</head>
-<body>
-<main>
+    body = f"""<main>
 <h1>{escape(view["title"])}</h1>
 <p><button id="play" type="button">Play</button>
 <input id="place" type="range" min="0" max="1000" value="0" aria-label="place in the piece">
@@ -35,14 +21,8 @@ def player(view: Spec, theme: str | None = None) -> str:
 <canvas id="roll" role="img" aria-label="{escape(view["sentence"])}"></canvas>
 <p id="names"></p>
 <p class="soft">{escape(view["caption"])}</p>
-</main>
-<noscript>{svg(figure(view), view, theme=theme or "light")}</noscript>
-<script type="application/json" id="data">{inline(data)}</script>
-<script type="module">
-{_part("js")}</script>
-</body>
-</html>
-"""
+</main>"""
+    return document(view, theme, body=body, data=data, code=_part("js"), more=f"\n{_part('css')}")
 
 
 def _part(suffix: str) -> str:

@@ -73,7 +73,7 @@ def read(served: "Served", ids: Sequence[int]) -> dict[str, Any]:
     tops: list[list[list[float]]] = []
     for at, row in enumerate(_distributions(served, ids)):
         entropies.append(float(-(np.exp(row) @ row) / np.log(2)))
-        best = np.argsort(-row, kind="stable")[:TOP]
+        best = _likeliest(row)
         tops.append([[int(id), float(row[id])] for id in best])
         if at + 1 < len(ids):
             chosen = float(row[ids[at + 1]])
@@ -94,6 +94,15 @@ def read(served: "Served", ids: Sequence[int]) -> dict[str, Any]:
         "tops": plain(tops),
         "names": {str(id): name for id, name in zip(known, labels(served, known), strict=True)},
     }
+
+
+def _likeliest(row: Array) -> Array:
+    """The ids of the largest values, largest first, of equal ones the lower id; the rest is not sorted."""
+    if len(row) <= TOP:
+        return np.argsort(-row, kind="stable")
+    least = np.partition(row, -TOP)[-TOP]
+    found = np.flatnonzero(row >= least)
+    return found[np.argsort(-row[found], kind="stable")[:TOP]]
 
 
 def _distributions(served: "Served", ids: Sequence[int]) -> "Any":

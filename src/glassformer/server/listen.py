@@ -27,7 +27,7 @@ def bind(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         reason = os.strerror(error.errno) if error.errno else str(error)
-        raise InputError(f"--host {host} --port {port}: {reason}; --port 0 takes a free one") from None
+        raise InputError(f"{host}, port {port}: {reason}; --port 0 takes a free one") from None
 
 
 class Server(uvicorn.Server):

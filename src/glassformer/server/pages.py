@@ -28,7 +28,14 @@ from glassformer.server.settings import Settings
 BUILD = "make studio"
 INDEX = "index.html"
 SESSION = "/studio/session"
+TOUR = "/tour/"  # beside the page: what `--demo` writes into a folder; it is not served
 # Svelte makes elements from its own templates, under a Trusted Types policy of this name; nothing else may.
+SHARED_RULES = (
+    "base-uri 'none'",
+    "form-action 'none'",
+    "require-trusted-types-for 'script'",
+    "trusted-types svelte-trusted-html",
+)
 RULES = "; ".join(
     [
         "default-src 'none'",
@@ -37,11 +44,8 @@ RULES = "; ".join(
         "connect-src 'self'",
         "img-src 'self' data: blob:",
         "font-src 'self'",
-        "base-uri 'none'",
-        "form-action 'none'",
         "frame-ancestors 'none'",
-        "require-trusted-types-for 'script'",
-        "trusted-types svelte-trusted-html",
+        *SHARED_RULES,
     ]
 )
 PAGE = {
@@ -76,15 +80,20 @@ class File:
         return Response(self.small, headers=headers, media_type=self.kind)
 
 
-def built_files() -> dict[str, File]:
-    """The files of the page by their paths; an error that names the command if it was never built."""
+def built_folder() -> Traversable:
+    """Where the page is; an error that names the command if it was never built."""
     folder = resources.files("glassformer.server") / "static"
     if not (folder / INDEX).is_file():
         raise InputError(
             f"the studio's page is not built: run `{BUILD}` in the source folder (it needs Node), or install"
             " a released wheel, which carries it"
         )
-    return dict(_found(folder, ""))
+    return folder
+
+
+def built_files() -> dict[str, File]:
+    """The files of the page by their paths."""
+    return {path: file for path, file in _found(built_folder(), "") if not path.startswith(TOUR)}
 
 
 def _found(folder: Traversable, before: str) -> list[tuple[str, File]]:

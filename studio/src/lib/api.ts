@@ -1,4 +1,8 @@
-/** The server: every call goes to this page's own origin. */
+/** The server: every call goes to this page's own origin, or to a recording where there is no server. */
+import { Problem } from "./problem";
+import { replay, tour } from "./recorded";
+
+export { Problem };
 
 export interface Reading {
   model: string;
@@ -54,20 +58,10 @@ export interface Picture {
   count?: number;
 }
 
-/** What went wrong, in a sentence for people. */
-export class Problem extends Error {
-  constructor(
-    message: string,
-    readonly status: number,
-    readonly code: string | null = null,
-  ) {
-    super(message);
-  }
-}
-
 export const GONE = "The studio's server does not answer. Is `glass studio` still running?";
 
 async function call(path: string, how: RequestInit): Promise<Response> {
+  if (tour) return replay(path, how);
   let answer: Response;
   try {
     answer = await fetch(path, { ...how, credentials: "same-origin" });

@@ -2,6 +2,7 @@
 import { readPlace, writePlace, type Place } from "./place";
 import { events, get, post, Problem, send, type Pull, type Reading, type Status } from "./api";
 import type { Sampling } from "./numbers";
+import { addressOf, tour } from "./recorded";
 import bundled from "../bundled.json";
 
 export const EXAMPLE = "A robot must obey the orders given it";
@@ -124,6 +125,13 @@ class Studio {
     else history.replaceState(null, "", address);
   }
 
+  /** Go to an address of the same page, as a link in it would. */
+  visit(search: string): void {
+    history.pushState(null, "", location.pathname + search);
+    this.problem = null;
+    this.open(search);
+  }
+
   go(view: string): void {
     if (view === this.view) return;
     this.view = view;
@@ -194,13 +202,13 @@ class Studio {
     const writer = (this.writer = new AbortController());
     this.writing = true;
     this.token = null;
-    let { ids, texts } = before, logprobs = before.logprobs;
+    const ids = [...before.ids], texts = [...before.texts], logprobs = [...before.logprobs];
     let frame = 0;
     const show = () => {
       frame = 0;
-      this.ids = ids;
+      this.ids = [...ids];
       this.text = texts.join("");
-      this.reading = { ...extended(before, ids, texts), logprobs };
+      this.reading = { ...extended(before, this.ids, [...texts]), logprobs: [...logprobs] };
     };
     try {
       const { temperature, topK, topP, minP } = this.sampling;
@@ -211,9 +219,9 @@ class Studio {
       for await (const { choices: [part] } of events(answer)) {
         if (!part?.token_ids?.length) continue;
         const fresh: number[] = part.token_ids;
-        ids = [...ids, ...fresh];
-        texts = [...texts, ...fresh.map((_, n) => (n === fresh.length - 1 ? part.text : ""))];
-        logprobs = [...logprobs, ...fresh.map((_, n) => part.logprobs?.token_logprobs?.[n] ?? null)];
+        ids.push(...fresh);
+        texts.push(...fresh.map((_, n) => (n === fresh.length - 1 ? part.text : "")));
+        logprobs.push(...fresh.map((_, n) => part.logprobs?.token_logprobs?.[n] ?? null));
         frame ||= requestAnimationFrame(show); // one picture a frame, however fast tokens come
       }
     } catch (error) {
@@ -307,7 +315,7 @@ class Studio {
     addEventListener("popstate", () => this.open(location.search));
     this.model = bundled.model;
     this.reading = bundled as unknown as Reading;
-    this.open(location.search);
+    this.open(location.search || (tour ? addressOf(tour.stops[0]) : ""));
     try {
       const token = new URLSearchParams(location.hash.slice(1)).get("token");
       if (token) {
