@@ -24,7 +24,7 @@ def player(view: Spec, theme: str | None = None) -> str:
 <meta http-equiv="Content-Security-Policy" content="{RULES}">
 <title>{escape(view["title"])}</title>
 <style>{style(theme)}
-{_part("css")}</style>
+{_part("player.css")}</style>
 </head>
 <body>
 <main>
@@ -39,14 +39,15 @@ def player(view: Spec, theme: str | None = None) -> str:
 <noscript>{svg(figure(view), view, theme=theme or "light")}</noscript>
 <script type="application/json" id="data">{inline(data)}</script>
 <script type="module">
-{_part("js")}</script>
+{_part("playing.js")}
+{_part("player.js")}</script>
 </body>
 </html>
 """
 
 
-def _part(suffix: str) -> str:
-    return resources.files("glassformer.figures").joinpath(f"player.{suffix}").read_text(encoding="utf-8")
+def _part(name: str) -> str:
+    return resources.files("glassformer.figures").joinpath(name).read_text(encoding="utf-8")
 
 
 def parsed(page: str) -> Spec:

@@ -9,6 +9,7 @@ from glassformer.server.explain import OF_MODEL, OF_NOTHING, OF_TOKENIZER
 
 if TYPE_CHECKING:
     from glassformer.server.served import Served
+    from glassformer.tasks.compose import Composition
 
 KEY = "GLASSFORMER_API_KEY"
 VERBS = {  # question -> verb of the command line, and the flags of its options
@@ -60,6 +61,33 @@ def of_translation(
     return {"Python": "\n".join(lines)}
 
 
+ABOUT_PIECES = {"arcs": "--arcs", "note_saliency": "--saliency", "events": "--events", "roll": ""}
+
+
+def of_piece(
+    served: "Served", piece: "Composition", question: str, *, options: dict[str, Any]
+) -> dict[str, str]:
+    """How to ask the same about a piece; the command line reads it from the file that the page saves."""
+    how = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    lines = [
+        "import glassformer as gf",
+        f"model = gf.load({served.id!r})",
+        f"piece = model.hear({piece.text!r}, given={piece.given!r}, quarter={piece.score.quarter!r})",
+        f"answer = piece.{question}({how})",
+        f'answer.save("{question}.svg")',
+    ]
+    flag = [ABOUT_PIECES[question]] if ABOUT_PIECES[question] else []
+    note = [str(options["note"])] if "note" in options else []
+    layer = ["--layer", str(options["layer"])] if question == "arcs" and "layer" in options else []
+    words = ["glass", "compose", "-m", served.id, "--prime", "piece.mid", "--seconds", "0"]
+    command = shlex.join([*words, *flag, *note, *layer, "-o", f"{question}.svg"])
+    made = {"Python": "\n".join(lines), "Command line": command}
+    if question == "roll":
+        body = {"model": served.id, "text": piece.text, "seconds": 0, "format": "mid"}
+        made["curl"] = _request(served, "tasks/compose", body)
+    return made
+
+
 def of_model(name: str) -> dict[str, str]:
     """How to count a model's parameters elsewhere."""
     return {"Command line": f"glass show {shlex.quote(name)}"}
@@ -104,7 +132,12 @@ def _command(served: "Served", question: str, *, text: str, options: dict[str, A
 
 def _curl(served: "Served", question: str, *, text: str, options: dict[str, Any]) -> str:
     body = {"model": served.id, "prompt": text, "echo": True, "max_tokens": 0}
-    asked = json.dumps({**body, "explain": {question: options or True}}, ensure_ascii=False)
-    url = f"http://127.0.0.1:{served.settings.port}/v1/completions"
+    return _request(served, "completions", {**body, "explain": {question: options or True}})
+
+
+def _request(served: "Served", path: str, body: dict[str, Any]) -> str:
+    """A POST of JSON."""
+    asked = json.dumps(body, ensure_ascii=False)
+    url = f"http://127.0.0.1:{served.settings.port}/v1/{path}"
     key = f'-H "Authorization: Bearer ${KEY}"'
     return f"curl {url} {key} -H 'Content-Type: application/json' \\\n  -d {shlex.quote(asked)}"
