@@ -136,18 +136,28 @@ def test_voices_are_written_to_a_melody(opened: Opened) -> None:
 
 
 @pytest.mark.parametrize("model", ["composer", "pianist"])
-def test_a_piece_fits_the_context(opened: Opened, model: str) -> None:
-    """A long file is cut off, and so is what is written; a full context is said."""
+def test_a_piece_fits_the_context(opened: Opened, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long file is cut off, and no more is written than the context holds."""
+    counts: list[int] = []
+    compose = Composer.compose
+
+    def counted(self: Composer, *given: Any, **how: Any) -> Any:
+        piece = compose(self, *given, **how)
+        counts.append(len(piece.prompt_tokens) + len(piece.tokens))
+        return piece
+
+    monkeypatch.setattr(Composer, "compose", counted)
     long = Score.of([Note(0.3 * n, 0.3 * n + 0.3, 60 + n % 12) for n in range(400)])
     file = base64.b64encode(write_midi(long)).decode()
     made = opened.ask("compose", model=model, midi=file, seconds=0)
-    room = MODELS[model].net.context - 1
-    assert room - 8 <= len(made["ids"]) <= room
-    assert opened.ask("piece", model=model, ids=made["ids"])["notes"]
-    written = opened.ask("compose", model=model, seconds=120, seed=1)
-    assert len(written["ids"]) <= room
-    half = opened.ask("compose", model=model, ids=made["ids"], at=3.0, seconds=120, seed=2)
-    assert len(half["ids"]) <= room
+    context = MODELS[model].net.context
+    assert context - 9 <= len(made["ids"]) < context
+    piece = opened.ask("piece", model=model, ids=made["ids"], quarter=made["quarter"])
+    assert piece["seconds"] == pytest.approx(made["given"], abs=0.3)
+    opened.ask("compose", model=model, seconds=120, seed=1)
+    opened.ask("compose", model=model, ids=made["ids"], at=1.5, seconds=120, seed=2)
+    assert len(counts) == 3
+    assert max(counts) <= context
 
 
 @pytest.mark.parametrize(("path", "body", "param"), [

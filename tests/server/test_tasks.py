@@ -2,8 +2,11 @@
 
 import base64
 import json
+import threading
+import time
 from typing import Any
 
+import httpx
 import pytest
 from composers import small_composer, tune
 from serving import Running, serving
@@ -11,6 +14,7 @@ from translators import small_translator
 
 import glassformer as gf
 from glassformer.server.tasks import verbs_of
+from glassformer.tasks.compose import Composer
 from glassformer.tokenizers.midi import read_midi, write_midi
 from glassformer.tokenizers.music import to_grid
 
@@ -96,3 +100,23 @@ def test_music_over_http() -> None:
 def test_a_model_of_texts_composes_nothing(server: Running) -> None:
     answer = server.post("/v1/tasks/compose", {"model": "tiny"})
     assert (answer.status_code, answer.json()["error"]["param"]) == (404, "verb")
+
+
+def test_who_leaves_leaves_the_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a client no longer waits for ends before its next event."""
+    ended = threading.Event()
+    compose = Composer.compose
+
+    def slow(self: Composer, *given: Any, **how: Any) -> Any:
+        limit = time.monotonic() + 20
+        while not how["cancelled"]():
+            assert time.monotonic() < limit
+            time.sleep(0.01)
+        ended.set()
+        return compose(self, *given, **how)
+
+    monkeypatch.setattr(Composer, "compose", slow)
+    with serving({"composer": small_composer()}) as running:
+        with pytest.raises(httpx.TimeoutException):
+            running.post("/v1/tasks/compose", {"seconds": 1}, timeout=0.3)
+        assert ended.wait(10)

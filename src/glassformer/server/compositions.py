@@ -259,8 +259,10 @@ def _written(served: "Served", piece: Composition, room: int) -> dict[str, Any]:
 def fitting(events: Music, score: Score, room: int) -> Score:
     """As much of the beginning of a score as is written in at most `room` events."""
     ids = events.events(score)
-    if len(ids) <= room:
-        return score
-    heard = events.hear(ids[:room]).score
-    pace = score.quarter / heard.quarter if events.steady else 1.0
-    return score.until(heard.seconds * pace)
+    cut, count = score, room
+    while len(events.events(cut)) > room:
+        heard = events.hear(ids[:count]).score
+        pace = score.quarter / heard.quarter if events.steady else 1.0
+        cut = score.until(heard.seconds * pace)
+        count -= 1  # notes that are cut off end there, which may be one event more for each
+    return cut
