@@ -338,3 +338,23 @@ class TestPage:
         page.wait_for_selector("h2:has-text('tiny does not compose music')")
         assert page.locator("main code").last.inner_text() == "glass train --kind music --data FOLDER"
         page.get_by_role("button", name="composer").wait_for()
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("theme", ["light", "dark"])
+    def test_axe_finds_nothing_serious(self, browser: Any, opened: Opened, theme: str) -> None:
+        """Names, contrast and structure of the page, as axe-core checks them; and nothing is too wide for a phone."""
+        axe = Path(__file__).parents[2] / "studio" / "node_modules" / "axe-core" / "axe.min.js"
+        if not axe.is_file():
+            pytest.skip("axe-core is not installed: make page")
+        context = browser.new_context(
+            color_scheme=theme, bypass_csp=True, viewport={"width": 390, "height": 800}
+        )
+        page = context.new_page()
+        go(page, opened, f"?m=composer&view=music&text={quote(MODEL.harmonize(tune(), seed=5).text)}")
+        for question in ("arcs", "note_saliency", "roll", "events"):
+            drawn(page, question)
+        page.add_script_tag(path=axe)
+        found = page.evaluate("axe.run()")["violations"]
+        assert not [one["id"] for one in found if one["impact"] in ("serious", "critical")]
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        context.close()
