@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
+from glassformer.answers.music import COLORS
 from glassformer.errors import InputError
-from glassformer.figures.color import PALETTES
 from glassformer.server.errors import invalid
 from glassformer.server.insides import Recent, spans
 from glassformer.server.schemas import Ids, Number, Seed, Whole
@@ -182,7 +182,7 @@ class Compositions:
             "quarter": piece.score.quarter,
             "harmonizes": isinstance(events, Chorale),
             "layers": served.model.net.stacks[0].layers,
-            "palettes": PALETTES,
+            "palettes": COLORS,
         }
 
     def answer(self, served: "Served", body: PieceViewRequest) -> "Answer":
