@@ -77,7 +77,9 @@ def few_labels(runs: Runs) -> Iterator[str]:
 
 def lead(runs: Runs, data: str, about: str) -> Iterator[str]:
     """What the first sentence of every text is worth; the same in all runs on a data set."""
-    found = next((run["rouge"] for name, run in runs.items() if name.startswith(f"{data}-")), {})
+    found: dict[str, float] = next(
+        (run["rouge"] for name, run in runs.items() if name.startswith(f"{data}-")), {}
+    )
     if found:
         scores = " | ".join(f"{found[f'{LEAD}{name}']:.1f}" for name in ROUGE)
         yield f"| {about} | none | the text's first sentence | – | – | {scores} |"

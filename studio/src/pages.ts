@@ -8,7 +8,7 @@ export interface Page {
   key: string;
   group: "Write" | "Look inside" | "Use";
   /** What a model must offer for it, one of these verbs of the command line; none: nothing. */
-  needs: ("generate" | "translate")[];
+  needs: ("generate" | "translate" | "compose")[];
   /** Whether the text is above it; a page that has none may bring its own. */
   text: boolean;
   load: () => Promise<{ default: Component }>;
@@ -23,6 +23,7 @@ export const PAGES: Page[] = [
   { id: "neurons", name: "Neurons", key: "n", group: "Look inside", needs: ["generate"], text: true, load: () => import("./pages/Neurons.svelte") },
   { id: "edits", name: "Edits", key: "e", group: "Look inside", needs: ["generate"], text: true, load: () => import("./pages/Edits.svelte") },
   { id: "translate", name: "Translate", key: "r", group: "Use", needs: ["translate"], text: true, load: () => import("./pages/Translate.svelte") },
+  { id: "music", name: "Music", key: "u", group: "Use", needs: ["compose"], text: false, load: () => import("./pages/Music.svelte") },
   { id: "tasks", name: "Tasks", key: "k", group: "Use", needs: [], text: true, load: () => import("./pages/Tasks.svelte") },
   { id: "models", name: "Models", key: "m", group: "Use", needs: [], text: false, load: () => import("./pages/Models.svelte") },
 ];

@@ -17,12 +17,19 @@ from glassformer.errors import CheckpointError, InputError
 from glassformer.explain.attention import query_steps
 from glassformer.explain.reading import Reading
 from glassformer.hub.folder import load_folder, save_folder
+from glassformer.models import music as music_model
 from glassformer.models.music import POSITIONS, MusicConfig, MusicTransformer, RelativeAttention, skew
 from glassformer.tokenizers.music import Chorale
 from glassformer.trace import trace
 
 SIZES: dict[str, Any] = {"layers": 2, "heads": 3, "width": 12, "neurons": 10, "vocab": 13, "context": 11}
+FEW = 4  # queries at once: fewer than a row has, so that parts are put together
 IDS = [[1, 2, 12, 7, 0, 4, 4, 9, 3], [5, 5, 6, 1, 2, 12, 7, 0, 11]]
+
+
+@pytest.fixture(autouse=True)
+def few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(music_model, "ROWS", FEW)
 
 
 def make(**choices: Any) -> MusicTransformer:
@@ -60,13 +67,15 @@ MODEL, ATTENTION = "models/music.py", "nn/attention.py"
 MUTANTS: list[tuple[str, str, str, dict[str, Any]]] = [
     (MODEL, "F.pad(x, (1, 0)).flatten(-2)[..., T:]", "F.pad(x, (1, 0)).flatten(-2)[..., :-T]", {}),
     (MODEL, "F.pad(x, (1, 0))", "F.pad(x, (0, 1))", {}),
-    (MODEL, "skew(q @ self.nearest(S).transpose(-2, -1))", "q @ self.nearest(S).transpose(-2, -1)", {}),
-    (MODEL, "skew(q @ self.nearest", "skew(k @ self.nearest", {}),
+    (MODEL, "skew(q @ distances.transpose(-2, -1))", "q @ distances.transpose(-2, -1)", {}),
+    (MODEL, "skew(q @ distances", "skew(2 * q @ distances", {}),
     (MODEL, "self.distances[:, -count:]", "self.distances[:, :count]", {}),
     (MODEL, "(0, 0, count - near.shape[1], 0)", "(0, 0, 0, count - near.shape[1])", {"reach": 4}),
-    (MODEL, "(content + distance) / math.sqrt(K)", "content / math.sqrt(K) + distance", {}),
-    (MODEL, "(content + distance) / math.sqrt(K)", "content + distance", {}),
-    (MODEL, "if mask is None and T > 1:", "if mask is None and T > 99:", {}),
+    (MODEL, "distance)) / math.sqrt(q.shape[-1])", "distance))", {}),
+    (MODEL, "self.terms(q / math.sqrt(q.shape[-1]), k)", "self.terms(q, k)", {}),
+    (MODEL, "q @ k.transpose(-2, -1), skew", "q @ k.transpose(-2, -1) / 2, skew", {}),
+    (MODEL, "(content + distance).masked_fill(~mask, -torch.inf)", "content + distance", {}),
+    (MODEL, "rows = mask[..., start:end, :seen]", "rows = mask[..., :end - start, :seen]", {}),
     (MODEL, "return 0.02 * table[places]", "return table[places]", {"positions": "sinusoids"}),
     (MODEL, "if config.positions == \"sinusoids\" else Nowhere()", "if config.positions else Nowhere()", {}),
     (MODEL, "block = RelativeBlock if config.positions == \"relative\" else Block", "block = Block", {}),
@@ -81,6 +90,7 @@ def test_the_oracle_catches_every_mutant(file: str, old: str, new: str, choices:
     """A one-line defect moves a value by far more than the tolerance."""
     right = make(**choices)
     module = mutated(MODEL, file, old=old, new=new)
+    module.ROWS = FEW  # type: ignore[attr-defined]
     wrong = module.MusicTransformer(module.MusicConfig(**asdict(right.config))).initialize(5).double().eval()
     wrong.load_state_dict(right.state_dict(), strict=False)
     assert max(differences(wrong, right).values()) > 1e-6
@@ -151,6 +161,37 @@ def test_behind_a_cache_distances_stay_what_they_are() -> None:
     parts = torch.cat([model(part, cache) for part in shifted.split([4, 1, 1, 3, 2], 1)], 1)
     assert torch.allclose(parts[0, :9], whole[0], rtol=0, atol=1e-12)
     assert torch.allclose(parts[1, 2:], whole[1], rtol=0, atol=1e-12)
+
+
+def test_a_few_queries_at_a_time_change_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither values nor gradients depend on how many are computed at once; and reading changes no bit."""
+    model = make(reach=4)
+
+    def step() -> tuple[Tensor, Tensor]:
+        model.zero_grad()
+        logits = model(torch.tensor(IDS))
+        logits.square().mean().backward()
+        grad = model.blocks[0].attn.distances.grad
+        assert grad is not None
+        return logits.detach(), grad.clone()
+
+    parts = step()
+    with trace(model, "blocks.*.attn.pattern"):
+        assert torch.equal(model(torch.tensor(IDS)), parts[0])
+    monkeypatch.setattr(music_model, "ROWS", 99)
+    for part, whole in zip(parts, step(), strict=True):
+        assert torch.allclose(part, whole, rtol=0, atol=1e-12)
+
+
+def test_no_weight_of_attention_is_dropped() -> None:
+    """In training all dropout is in the stream, whichever positions there are: all models train alike."""
+    for positions in POSITIONS:
+        model = make(positions=positions, dropout=0.5).train()
+        assert [block.attn.dropout for block in model.blocks] == [0.0, 0.0]
+        model.drop = torch.nn.Identity()
+        for block in model.blocks:
+            block.drop = torch.nn.Identity()
+        assert torch.equal(model(torch.tensor(IDS)), model(torch.tensor(IDS)))
 
 
 def test_the_steps_of_a_query_are_those_of_the_model() -> None:

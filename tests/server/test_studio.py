@@ -459,7 +459,7 @@ def test_a_translation_and_what_can_be_asked_about_it(translating: Opened) -> No
 def test_what_a_translator_and_a_writer_cannot_do(translating: Opened, opened: Opened) -> None:
     body = {"model": "small", "text": "the girl", "to": "fr"}
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"question": "nonsense"}, "is not asked about translations"),
+        ({"question": "nonsense"}, "is not asked here"),
         ({"question": "alignment", "options": {"layer": -1}}, "options.layer"),
         ({"question": "alignment", "options": {"layer": True}}, "options.layer"),
         ({"question": "alignment", "options": {"edits": []}}, "is not an option of alignment"),

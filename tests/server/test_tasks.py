@@ -1,14 +1,22 @@
 """`/v1/tasks/{verb}`: what a model offers beside continuing texts, as `glass VERB --json` prints it."""
 
+import base64
 import json
+import threading
+import time
 from typing import Any
 
+import httpx
 import pytest
+from composers import small_composer, tune
 from serving import Running, serving
 from translators import small_translator
 
 import glassformer as gf
 from glassformer.server.tasks import verbs_of
+from glassformer.tasks.compose import Composer
+from glassformer.tokenizers.midi import read_midi, write_midi
+from glassformer.tokenizers.music import to_grid
 
 
 def task(server: Running, verb: str, **fields: Any) -> Any:
@@ -55,3 +63,60 @@ def test_what_is_refused(server: Running, verb: str, fields: dict[str, Any], sta
     """The field is named."""
     answer = server.post(f"/v1/tasks/{verb}", {"model": "tiny", "text": "Once"} | fields)
     assert (answer.status_code, answer.json()["error"]["param"]) == (status, param)
+
+
+def test_music_over_http() -> None:
+    """The JSON of `glass compose --json`; files come and go as base64, and a path is never one."""
+    model = small_composer()
+    midi = base64.b64encode(write_midi(tune())).decode()
+    with serving({"composer": model}) as running:
+        assert task(running, "compose", seconds=1, seed=2) == model.compose(seconds=1, seed=2).to_dict()
+        right = model.harmonize(tune(), seed=5)
+        found = task(running, "compose", melody=midi, seed=5, format="mid")
+        assert found["media_type"] == "audio/midi"
+        assert to_grid(read_midi(base64.b64decode(found["content"]), steady=True)) == to_grid(right.score)
+        assert {key: found[key] for key in right.to_dict()} == right.to_dict()
+        looked = task(running, "compose", text=right.text, seconds=0, format="wav")
+        assert looked["notes"] == right.to_dict()["notes"]
+        sound = base64.b64decode(looked["content"])
+        assert (sound[:4], looked["media_type"]) == (b"RIFF", "audio/wav")
+        for fields, param in [
+            ({"prime": "/etc/passwd"}, "prime"),
+            ({"prime": base64.b64encode(b"no music").decode()}, "prime"),
+            ({"prime": midi, "melody": midi}, "prime"),
+            ({"seconds": 1e6}, "seconds"),
+            ({"seconds": True}, "seconds"),
+            ({"format": "exe"}, "format"),
+            ({"cancelled": 1}, "cancelled"),
+            ({"text": "Once upon"}, None),
+            ({"temperature": "hot"}, None),
+            ({"num_beams": 4}, None),
+        ]:
+            answer = running.post("/v1/tasks/compose", fields)
+            assert answer.status_code == 400, fields
+            assert param is None or answer.json()["error"]["param"] == param
+
+
+def test_a_model_of_texts_composes_nothing(server: Running) -> None:
+    answer = server.post("/v1/tasks/compose", {"model": "tiny"})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (404, "verb")
+
+
+def test_who_leaves_leaves_the_lane(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a client no longer waits for ends before its next event."""
+    ended = threading.Event()
+    compose = Composer.compose
+
+    def slow(self: Composer, *given: Any, **how: Any) -> Any:
+        limit = time.monotonic() + 20
+        while not how["cancelled"]():
+            assert time.monotonic() < limit
+            time.sleep(0.01)
+        ended.set()
+        return compose(self, *given, **how)
+
+    monkeypatch.setattr(Composer, "compose", slow)
+    with serving({"composer": small_composer()}) as running:
+        with pytest.raises(httpx.TimeoutException):
+            running.post("/v1/tasks/compose", {"seconds": 1}, timeout=0.3)
+        assert ended.wait(10)

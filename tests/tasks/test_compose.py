@@ -1,9 +1,12 @@
 """Composing: what is given stays, what is written is music, and the same seed writes the same."""
 
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from composers import TUNE, performer, small_composer, tune
 
 from glassformer.errors import InputError
@@ -13,6 +16,7 @@ from glassformer.tasks.load import load
 from glassformer.tokenizers.midi import read_midi, write_midi
 from glassformer.tokenizers.music import Chorale, to_grid
 from glassformer.tokenizers.score import Note, Score
+from glassformer.trace import trace
 
 
 def test_the_same_seed_writes_the_same() -> None:
@@ -162,6 +166,64 @@ def test_files(tmp_path: Path) -> None:
         out.save(tmp_path / "a.mp3")
     with pytest.raises(InputError, match="cannot be written"):
         out.save(tmp_path / "none" / "a.mid")
+
+
+def test_a_notebook_plays_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is displayed is the sound; elsewhere there is a sentence."""
+    piece = small_composer().harmonize(tune(), seed=5)
+    displayed: list[Any] = []
+    monkeypatch.setattr("IPython.display.display", displayed.append)
+    piece.play()
+    assert displayed[0].data == piece.to_wav()
+    assert displayed[0]._repr_html_().count("<audio") == 1
+    monkeypatch.setitem(sys.modules, "IPython.display", None)
+    with pytest.raises(InputError, match=r"play\(\) is for notebooks; save it as \.wav or \.html"):
+        piece.play()
+
+
+def test_a_piece_is_asked_as_a_text_is() -> None:
+    """Attention of its events: rows add up to 1, as many as there are events and the token that begins it."""
+    model = small_composer()
+    piece = model.harmonize(tune(), seed=5)
+    found = piece.attention(layer=1, head=2)
+    count = 1 + len(model.events.encode(piece.text))
+    assert found.weights.shape == (count, count)
+    np.testing.assert_allclose(found.weights.sum(-1), 1, atol=1e-5)
+    with torch.no_grad(), trace(model.net, "blocks.1.attn.pattern") as seen:
+        model.net(torch.tensor([[*piece.prompt_tokens, *piece.tokens]]))
+    np.testing.assert_allclose(found.weights, seen["blocks.1.attn.pattern"][0, 2], atol=1e-6)
+
+
+@pytest.mark.parametrize("ahead", [0, 3, 16])
+def test_a_file_that_is_only_looked_at_is_whole(ahead: int) -> None:
+    """Also its last steps, beside which no soprano comes any more."""
+    model = small_composer(Chorale(ahead))
+    whole = model.harmonize(tune(), seed=5)
+    looked = model.compose(whole.score, seconds=0)
+    assert to_grid(looked.score) == to_grid(whole.score)
+    assert looked.text == whole.text
+    assert looked.given == pytest.approx(whole.seconds)
+
+
+def test_what_was_written_is_heard_again() -> None:
+    """In words or ids, at any tempo; the same questions have the same answers."""
+    model = small_composer()
+    piece = model.harmonize(tune(), seed=5)
+    ids = [*piece.prompt_tokens[1:], *piece.tokens]
+    for events in (piece.text, ids):
+        again = model.hear(events, quarter=1.2, given=0.5)
+        assert to_grid(again.score) == to_grid(piece.score)
+        assert again.seconds == pytest.approx(2 * piece.seconds)
+        assert again.given == 0.5
+        assert again.arcs(3).rows == [
+            [head, number, pytest.approx(2 * start), pytest.approx(2 * end), *rest]
+            for head, number, start, end, *rest in piece.arcs(3).rows
+        ]
+    with pytest.raises(InputError, match=r"quarter must be from 0\.05 to 10 seconds, not 0"):
+        model.hear(ids, quarter=0)
+    with pytest.raises(InputError, match="'Once' is no event"):
+        model.hear("Once")
+    assert performer().hear("NOTE_ON<60> TIME_SHIFT<500>", quarter=2.0).seconds == 0.5
 
 
 def test_a_folder_is_loaded_as_a_composer(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """MIDI files: in and out, pedal, tempo, tracks; what is broken is refused in one sentence."""
 
 import itertools
-import os
 import re
+import struct
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import symusic
+from conftest import DATA
 
 from glassformer.errors import InputError
 from glassformer.tokenizers.midi import held, read_midi, sustained, write_midi
 from glassformer.tokenizers.music import BIN, Performance
 from glassformer.tokenizers.score import Note, Score
-
-DATA = Path(os.environ.get("GLASSFORMER_DATA", "no data"))
 
 
 def made(*tracks: Any, tempos: tuple[tuple[int, float], ...] = ((0, 120.0),)) -> bytes:
@@ -130,6 +129,56 @@ def test_broken_files_are_refused(content: bytes, message: str, tmp_path: Path) 
     with pytest.raises(InputError, match=re.escape(message)) as caught:
         read_midi(path)
     assert "\n" not in str(caught.value)
+
+
+# Files byte by byte: one note C4 of a quarter, in a track of its own.
+KEY_DOWN, KEY_UP = b"\x00\x90\x3c\x50", b"\x83\x60\x80\x3c\x40"
+ENDED = b"\x00\xff\x2f\x00"
+
+
+def raw(kind: int, *tracks: bytes, division: int = 480) -> bytes:
+    whole = struct.pack(">4sIHHh", b"MThd", 6, kind, len(tracks), division)
+    return whole + b"".join(b"MTrk" + struct.pack(">I", len(track)) + track for track in tracks)
+
+
+C4 = KEY_DOWN + KEY_UP + ENDED
+
+
+@pytest.mark.parametrize(
+    ("content", "count"),
+    [
+        (raw(0, C4), 1),
+        (raw(1, C4, C4.replace(b"\x3c", b"\x40")), 2),
+        (raw(2, C4), 1),  # one piece alone
+        (raw(0, KEY_DOWN + b"\x83\x60\x3c\x00" + ENDED), 1),  # running status; a key goes up by velocity 0
+        (raw(0, b"\x00\xc0\x28" + C4), 1),  # a violin is played on the piano
+        (raw(0, b"\x00\x90\x40\x50" + C4), 1),  # a note that never ends is passed over
+        (raw(0, C4) + b"junk", 1),
+    ],
+)
+def test_files_of_all_types(content: bytes, count: int) -> None:
+    """One track, several, and what programs write into them."""
+    for steady in (False, True):
+        found = rounded(read_midi(content, steady=steady))
+        assert len(found) == count
+        assert found[0] == (0, 0.5, 60, 80, 0)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (raw(2, C4, C4), r"the file: holds 2 pieces \(MIDI type 2\); save one of them as a file"),
+        (raw(1, C4, division=-6360), r"the file: counts time in frames of a film \(SMPTE\)"),
+        (raw(1, C4, division=0), r"the file: is a damaged MIDI file \(a quarter note has no ticks\)"),
+        (raw(3, C4), "the file: is a damaged MIDI file"),
+        (raw(1), "the file: holds no notes"),
+    ],
+)
+def test_other_files_are_refused(content: bytes, message: str) -> None:
+    """Read as a score or as a performance."""
+    for steady in (False, True):
+        with pytest.raises(InputError, match=message):
+            read_midi(content, steady=steady)
 
 
 def test_random_damage_is_read_or_refused() -> None:

@@ -2,18 +2,17 @@
 
 import gzip
 import json
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import DATA
 
 from glassformer.errors import CheckpointError, InputError
 from glassformer.hub.vocabulary import load_tokenizer
 from glassformer.tokenizers.music import Chorale, Grid, Performance, Plan, music_tokenizer, to_grid
 from glassformer.tokenizers.score import Note, Score, name_of
 
-DATA = Path(os.environ.get("GLASSFORMER_DATA", "no data"))
 ARTICLE = (
     "SET_VELOCITY<80> NOTE_ON<60> TIME_SHIFT<500> NOTE_ON<64> TIME_SHIFT<500> NOTE_ON<67> TIME_SHIFT<1000>"
     " NOTE_OFF<60> NOTE_OFF<64> NOTE_OFF<67> TIME_SHIFT<500> SET_VELOCITY<100> NOTE_ON<65> TIME_SHIFT<500> NOTE_OFF<65>"

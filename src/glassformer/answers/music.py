@@ -11,7 +11,7 @@ from glassformer.answers.answer import Answer, Array, Cell, Column, Drawing, Tab
 from glassformer.errors import InputError, check_position, counted
 from glassformer.explain import attention as attending
 from glassformer.explain import saliency as salient
-from glassformer.figures.color import magnitude
+from glassformer.figures.color import PALETTES, magnitude
 from glassformer.figures.labels import percent, pitch_name
 from glassformer.figures.marks import Spec
 from glassformer.figures.specs import plain, strip
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from glassformer.tokenizers.score import Note, Score
 
 VOICES = ("soprano", "alto", "tenor", "bass")
+COLORS = PALETTES  # for those who draw a roll that moves
 COLUMNS = 64  # events that one-hot columns show
 SHOWN = 240  # events of a strip
 GROUPS = {

@@ -22,11 +22,12 @@ def player(view: Spec, theme: str | None = None) -> str:
 <p id="names"></p>
 <p class="soft">{escape(view["caption"])}</p>
 </main>"""
-    return document(view, theme, body=body, data=data, code=_part("js"), more=f"\n{_part('css')}")
+    code = "\n".join(_part(name) for name in ("playing.js", "player.js"))
+    return document(view, theme, body=body, data=data, code=code, more=f"\n{_part('player.css')}")
 
 
-def _part(suffix: str) -> str:
-    return resources.files("glassformer.figures").joinpath(f"player.{suffix}").read_text(encoding="utf-8")
+def _part(name: str) -> str:
+    return resources.files("glassformer.figures").joinpath(name).read_text(encoding="utf-8")
 
 
 def parsed(page: str) -> Spec:

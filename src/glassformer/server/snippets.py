@@ -10,6 +10,7 @@ from glassformer.server.explain import OF_MODEL, OF_NOTHING, OF_TOKENIZER
 
 if TYPE_CHECKING:
     from glassformer.server.served import Served
+    from glassformer.tasks.compose import Composition
 
 KEY = "GLASSFORMER_API_KEY"
 PASSAGES, LINE = "passages.jsonl", r"%s\n"
@@ -89,6 +90,33 @@ def _translation_flags(question: str, options: Options) -> list[str]:
     if options.get("part") == "cross":
         return [*found, "--cross"]
     return [*found, "--stack", options["stack"]] if options.get("stack") else found
+
+
+ABOUT_PIECES = {"arcs": "--arcs", "note_saliency": "--saliency", "events": "--events", "roll": ""}
+
+
+def of_piece(
+    served: "Served", piece: "Composition", question: str, *, options: dict[str, Any]
+) -> dict[str, str]:
+    """How to ask the same about a piece; the command line reads it from the file that the page saves."""
+    how = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    lines = [
+        "import glassformer as gf",
+        f"model = gf.load({served.id!r})",
+        f"piece = model.hear({piece.text!r}, given={piece.given!r}, quarter={piece.score.quarter!r})",
+        f"answer = piece.{question}({how})",
+        f'answer.save("{question}.svg")',
+    ]
+    flag = [ABOUT_PIECES[question]] if ABOUT_PIECES[question] else []
+    note = [str(options["note"])] if "note" in options else []
+    layer = ["--layer", str(options["layer"])] if question == "arcs" and "layer" in options else []
+    words = ["glass", "compose", "-m", served.id, "--prime", "piece.mid", "--seconds", "0"]
+    command = shlex.join([*words, *flag, *note, *layer, "-o", f"{question}.svg"])
+    made = {"Python": "\n".join(lines), "Command line": command}
+    if question == "roll":
+        body = {"model": served.id, "text": piece.text, "seconds": 0, "format": "mid"}
+        made["curl"] = _request(served.settings.port, "/v1/tasks/compose", body)
+    return made
 
 
 def of_model(name: str, *, port: int) -> dict[str, str]:

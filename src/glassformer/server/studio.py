@@ -1,6 +1,7 @@
 """`/studio/…`: what the pages of `glass studio` ask beside the API that every client has."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +13,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from glassformer.server import insides, pages, snippets
+from glassformer.server import compositions, insides, pages, snippets
 from glassformer.server.classes import Classes, summary_rows
 from glassformer.server.errors import invalid
 from glassformer.server.pulls import Pulls
@@ -184,6 +185,7 @@ def router(state: State, shelf: Shelf, *, pulls: Pulls) -> APIRouter:
     _add_views(routes, find, answers)
     _add_translations(routes, find)
     _add_tasks(routes, find)
+    _add_compositions(routes, find)
     return routes
 
 
@@ -353,6 +355,46 @@ def _add_pulls(routes: APIRouter, pulls: Pulls) -> None:
     async def cancel(body: CancelRequest) -> dict[str, Any]:
         """End a download."""
         return await asyncio.to_thread(pulls.cancel, body.id)
+
+
+def _add_compositions(routes: APIRouter, find: Finder) -> None:
+    made = compositions.Compositions()
+
+    @routes.post("/compose")
+    async def compose(body: compositions.ComposeRequest, request: Request) -> dict[str, Any]:
+        """New music, more of a piece or of a file, or the voices to a melody."""
+        served = find.model(body.model)
+        gone = threading.Event()  # who leaves, leaves the lane to others
+        try:
+            work = served.lane.run(lambda: made.compose(served, body, cancelled=gone.is_set))
+            return await unless_gone(request, work)
+        finally:
+            gone.set()
+
+    @routes.post("/piece")
+    async def piece(body: compositions.PieceRequest, request: Request) -> dict[str, Any]:
+        """The notes of a piece."""
+        served = find.model(body.model)
+        return await unless_gone(request, served.lane.run(lambda: made.details(served, body)))
+
+    @routes.post("/piece/view")
+    async def piece_view(body: compositions.PieceViewRequest, request: Request) -> Response:
+        """The picture of an answer about a piece."""
+        served = find.model(body.model)
+
+        def work() -> dict[str, Any]:
+            answer = made.answer(served, body)
+            code = snippets.of_piece(served, made.piece(served, body), body.question, options=body.options)
+            return _picture(answer, code, drawing=body.drawing, width=body.width)
+
+        return JSONResponse(await unless_gone(request, served.lane.run(work)))
+
+    @routes.post("/piece/file")
+    async def piece_file(body: compositions.PieceFileRequest, request: Request) -> Response:
+        """A piece as a file."""
+        served = find.model(body.model)
+        content, kind = await unless_gone(request, served.lane.run(lambda: made.file(served, body)))
+        return Response(content, media_type=kind)
 
 
 def _picture(answer: "Answer", code: dict[str, str], *, drawing: str | None, width: int) -> dict[str, Any]:

@@ -5,7 +5,9 @@ answer is the JSON that `glass VERB --json` prints; the fields beside `text` are
 """
 
 import inspect
+import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter
@@ -13,6 +15,7 @@ from starlette.requests import Request
 
 from glassformer.answers.answer import Answer, plain
 from glassformer.generation.options import Options
+from glassformer.server.compositions import compose_task
 from glassformer.server.errors import ApiError, invalid
 from glassformer.server.schemas import TaskRequest
 from glassformer.server.served import Served
@@ -29,7 +32,10 @@ VERBS: dict[str, tuple[str, bool]] = {
     "top": ("top", True),
     "tokenize": ("tokens", False),
     "merges": ("merges", False),
+    "compose": ("compose", True),
 }
+# Verbs whose options are files, which a request holds: what does them in place of the method.
+ADAPTERS: dict[str, Callable[..., Any]] = {"compose": compose_task}
 MOST_TOKENS = 1024
 NEVER = ("cancelled", "edits", "progress", "num_return_sequences")
 OPTIONS = frozenset(Options.__dataclass_fields__) | {"stop"}
@@ -48,20 +54,28 @@ def router(state: State) -> APIRouter:
     async def task(verb: str, body: TaskRequest, request: Request) -> dict[str, Any]:
         """Do what a verb of the command line does."""
         served = state.library.find(body.model)
-        work = _work(served, verb, body)
-        found = await unless_gone(request, served.lane.run(work))
+        gone = threading.Event()  # who leaves, leaves the lane to others
+        try:
+            work = _work(served, verb, body, cancelled=gone.is_set)
+            found = await unless_gone(request, served.lane.run(work))
+        finally:
+            gone.set()
         return {"object": "task", "verb": verb, "model": served.id, "result": found}
 
     return routes
 
 
-def _work(served: Served, verb: str, body: TaskRequest) -> Callable[[], Any]:
+def _work(
+    served: Served, verb: str, body: TaskRequest, *, cancelled: Callable[[], bool]
+) -> Callable[[], Any]:
     offered = verbs_of(served.model)
     if verb not in offered:
         message = f"{served.id} offers no {verb[:40]!r}; it offers {', '.join(offered)}"
         raise ApiError(404, message, param="verb", code="unknown_task")
     name, generates = VERBS[verb]
     method: Callable[..., Any] = getattr(served.model, name)
+    if verb in ADAPTERS:
+        method = partial(ADAPTERS[verb], served.model)
     options = dict(body.model_extra or {})
     own = {
         one for one in inspect.signature(method).parameters if one not in ("text", "prompt", "options", "how")
@@ -73,7 +87,9 @@ def _work(served: Served, verb: str, body: TaskRequest) -> Callable[[], Any]:
                 option[:40], f"is not an option of {verb}; it takes {', '.join(sorted(known)) or 'none'}"
             )
     _check_types(options)
-    if generates and verb != "top":
+    if "cancelled" in own:
+        options["cancelled"] = cancelled
+    if generates and verb not in ("top", *ADAPTERS):
         most = min(MOST_TOKENS, served.context or MOST_TOKENS)
         options.setdefault("max_new_tokens", min(Options().max_new_tokens, most))
         if type(options["max_new_tokens"]) is not int or options["max_new_tokens"] > most:

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from glassformer.tasks.translated import Translated
 
 KEPT = 16  # translations, and answers about them
+Asked = dict[str, dict[str, type]]
 PLACE: dict[str, type] = {"layer": int, "head": int}
 WHERE: dict[str, type] = {"stack": str, "part": str}
 # The questions, and the options of each.
-ASKED: dict[str, dict[str, type]] = {
+ASKED: Asked = {
     "alignment": {**PLACE, "by_word": bool},
     "attention": {**PLACE, **WHERE},
     "heads": WHERE,
@@ -99,7 +100,7 @@ class Translations:
         self, served: "Served", text: str, *, to: str | None, question: str, options: dict[str, Any]
     ) -> "Answer":
         """The answer to a question about a translation."""
-        check_options(question, options)
+        check_options(question, options, asked=ASKED)
         key = (served.id, text, to, question, repr(sorted(options.items())))
         kept = self._answers.get(key)
         if kept is not None:
@@ -121,13 +122,11 @@ def _stacks(model: Any) -> list[tuple[str, str, str]]:
     return [*within, ("cross", "", "cross")]
 
 
-def check_options(question: str, options: dict[str, Any]) -> None:
+def check_options(question: str, options: dict[str, Any], *, asked: Asked) -> None:
     """Refuse what is no question here, and options that it does not take."""
-    if question not in ASKED:
-        raise invalid(
-            "question", f"{question!r} is not asked about translations; there is {', '.join(ASKED)}"
-        )
-    takes = ASKED[question]
+    if question not in asked:
+        raise invalid("question", f"{question!r} is not asked here; there is {', '.join(asked)}")
+    takes = asked[question]
     for name, value in options.items():
         if name not in takes:
             raise invalid(f"options.{name[:40]}", f"is not an option of {question}")

@@ -28,6 +28,7 @@ Source = str | Path | Score
 Progress = Callable[[float, float], object]  # seconds of music that are written, and of how many
 USUAL: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 0.95, "overflow": "slide"}
 SECONDS, LONGEST = 60.0, 3600.0  # of music that is written, if nobody says how many; and at most
+SHORTEST_QUARTER, LONGEST_QUARTER = 0.05, 10.0  # seconds of a quarter note
 DENSEST = 100  # events a second, above which a model has lost its way
 NEVER = -1e9  # the score of what may not follow; generation takes an infinite one for a broken model
 SOUNDS = (".mid", ".midi", ".wav", ".html")
@@ -170,7 +171,7 @@ class Composer(LanguageModel):
         `generate`.
         """
         wanted = _check_seconds(seconds)
-        order = self._order(prime, melody)
+        order = self._order(prime, melody, writes=wanted > 0)
         chosen = self._chosen(options, wanted)
         began = time.monotonic()
         wanted = LONGEST if melody is not None else wanted / order.pace
@@ -191,6 +192,23 @@ class Composer(LanguageModel):
         """Write alto, tenor and bass to a soprano."""
         return self.compose(melody=melody, **options)
 
+    def hear(
+        self, events: str | Sequence[int], *, given: float = 0.0, quarter: float | None = None
+    ) -> Composition:
+        """Music that was written before, in events as words or ids, to be heard and asked about.
+
+        Its first `given` seconds count as given; `quarter` is the tempo: seconds of a quarter note.
+        """
+        ids = self.events.encode(events) if isinstance(events, str) else list(events)
+        score = self.events.hear(ids).score
+        if quarter is not None and not SHORTEST_QUARTER <= quarter <= LONGEST_QUARTER:
+            between = f"from {SHORTEST_QUARTER:g} to {LONGEST_QUARTER:g} seconds"
+            raise InputError(f"quarter must be {between}, not {quarter:g}")
+        # A performance has its tempo in its events.
+        pace = quarter / score.quarter if quarter is not None and self.events.steady else 1.0
+        written = Written(ids, [], "stop")
+        return Composition(_paced(score, pace), [self.events.end], *written, 0, 0.0, given, self)
+
     def _chosen(self, given: dict[str, Any], seconds: float) -> Options:
         """How events are chosen: as is said, as the model's makers recommend, or as usual."""
         seed = int.from_bytes(os.urandom(4)) if given.get("seed") is None else given["seed"]
@@ -203,14 +221,14 @@ class Composer(LanguageModel):
         usual = USUAL | self.settings | {"max_new_tokens": most}
         return check_options(usual | given | {"seed": seed})
 
-    def _order(self, prime: Source | None, melody: Source | None) -> "Order":
+    def _order(self, prime: Source | None, melody: Source | None, *, writes: bool) -> "Order":
         """What is given, and what is fixed."""
         if prime is not None and melody is not None:
             raise InputError("give a prime or a melody, not both")
         events, source = self.events, melody if prime is None else prime
         score = None if source is None else _read(source, steady=events.steady)
         if isinstance(events, Chorale):
-            return _order_of_chorale(events, score, is_melody=melody is not None)
+            return _order_of_chorale(events, score, is_melody=melody is not None, writes=writes)
         if melody is not None:
             raise InputError(f"{self.name} writes no voices to a melody: it was trained on performances")
         start = [] if score is None else events.events(score)
@@ -254,13 +272,16 @@ class Order(NamedTuple):
     pace: float = 1.0  # how much slower than its own tempo the music goes
 
 
-def _order_of_chorale(events: Chorale, score: Score | None, *, is_melody: bool) -> Order:
-    """Pitches of a prime or of a melody become the plan; what it fixes at the beginning is read at once."""
+def _order_of_chorale(events: Chorale, score: Score | None, *, is_melody: bool, writes: bool) -> Order:
+    """Pitches of a prime or of a melody become the plan; what it fixes at the beginning is read at once.
+
+    Where nothing is written, a prime is all there is: else its last steps would lack the soprano ahead.
+    """
     grid = [] if score is None else to_grid(score)
     if is_melody:
         grid = [[pitch] for pitch in melody_of(grid)]
     cells = {(voice, at): pitch for at, step in enumerate(grid) for voice, pitch in enumerate(step)}
-    plan = Plan(cells, len(grid) if is_melody else None)
+    plan = Plan(cells, len(grid) if is_melody or (grid and not writes) else None)
     start: list[int] = []
     while len(allowed := events.allowed(start, plan)) == 1 and allowed[0] != events.end:
         start.append(allowed[0])

@@ -2,6 +2,7 @@
 
 import bisect
 import math
+import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ SUFFIXES = (".mid", ".midi")
 LARGEST = 16 * MEGABYTE  # a concert is 0.5 MB
 LONGEST = 24 * 3600.0  # seconds; a file that says more is broken
 TICKS = 500  # of a quarter note in files that are written: at 120 quarters a minute one is a millisecond
+HEADER = struct.Struct(">4sIHHh")  # name, length, type, tracks, ticks of a quarter note
+SEVERAL_PIECES = 2  # the type of a file whose tracks follow each other
 PEDAL, DOWN = 64, 64  # the number of the sustain pedal's control, and the value from which on it is down
 VOICE_NAMES = ("soprano", "alto", "tenor", "bass")
 
@@ -109,11 +112,25 @@ def _parsed(content: bytes, where: str, unit: str) -> Any:
         raise InputError(f"{where}: is empty")
     if not content.startswith(b"MThd"):
         raise InputError(f"{where}: is not a MIDI file")
+    _check_header(content, where)
     try:
         return symusic.Score.from_midi(content, ttype=unit)
     except (RuntimeError, ValueError, IndexError, OverflowError) as error:
         reason = str(error).removeprefix("MiniMidi: ").removesuffix(": iostream error")
         raise InputError(f"{where}: is a damaged MIDI file ({reason[:120]})") from None
+
+
+def _check_header(content: bytes, where: str) -> None:
+    """Refuse what has another meaning than one piece that counts time in parts of a quarter note."""
+    if len(content) < HEADER.size or HEADER.unpack_from(content)[1] != HEADER.size - 8:
+        raise InputError(f"{where}: is a damaged MIDI file (its header has another length)")
+    _, _, kind, tracks, division = HEADER.unpack_from(content)
+    if kind == SEVERAL_PIECES and tracks > 1:
+        raise InputError(f"{where}: holds {tracks} pieces (MIDI type 2); save one of them as a file")
+    if division < 0:
+        raise InputError(f"{where}: counts time in frames of a film (SMPTE), not in quarter notes")
+    if division == 0:
+        raise InputError(f"{where}: is a damaged MIDI file (a quarter note has no ticks)")
 
 
 def _quarter(whole: Any) -> float:
