@@ -10,7 +10,6 @@ from glassformer import machine
 from glassformer.cli import flags
 from glassformer.cli.flags import DEFAULT_MODEL, MODEL, Loading, option, switch
 from glassformer.cli.printing import log, out
-from glassformer.cli.progress import progress_bar
 from glassformer.errors import InputError
 
 PORT = 8765
@@ -63,6 +62,7 @@ def studio(
 
 
 def _write_tour(folder: Path, models: tuple[str, ...], *, loading: Loading, as_json: bool) -> None:
+    from glassformer.cli.progress import progress_bar  # here: `--help` needs neither
     from glassformer.server import tour
 
     if models:
@@ -70,8 +70,8 @@ def _write_tour(folder: Path, models: tuple[str, ...], *, loading: Loading, as_j
     with progress_bar("the tour's answers") as advance:
         size = tour.write(folder, load=loading.load, advance=advance)
     page = folder / "index.html"
-    told = f"The tour is in {page} ({size / 1e6:.1f} MB): open it, or put the folder on any web server."
-    out(json.dumps({"path": str(page), "bytes": size}) if as_json else told)
+    where = f"The tour is in {page} ({size / 1e6:.1f} MB): open it, or put the folder on any web server."
+    out(json.dumps({"path": str(page), "bytes": size}) if as_json else where)
 
 
 def _named(models: tuple[str, ...]) -> dict[str, str]:

@@ -217,7 +217,7 @@ class Compositions:
         room = model.net.context - 1  # a piece begins with a token of its own
         given = self._given(served, body)
         if given is not None:
-            given = fitting(model.events, given, room)
+            given = fitting(model.events, given, room=room)
         names = ("temperature", "top_p", "seed")
         options = {name: getattr(body, name) for name in names if getattr(body, name) is not None}
         options["cancelled"] = cancelled
@@ -256,7 +256,7 @@ def _written(served: "Served", piece: Composition, room: int) -> dict[str, Any]:
     return about | {"ids": ids, "texts": texts, "finish": piece.finish_reason}
 
 
-def fitting(events: Music, score: Score, room: int) -> Score:
+def fitting(events: Music, score: Score, *, room: int) -> Score:
     """As much of the beginning of a score as is written in at most `room` events."""
     ids = events.events(score)
     cut, count = score, room

@@ -96,7 +96,7 @@ ABOUT_PIECES = {"arcs": "--arcs", "note_saliency": "--saliency", "events": "--ev
 
 
 def of_piece(
-    served: "Served", piece: "Composition", question: str, *, options: dict[str, Any]
+    served: "Served", piece: "Composition", *, question: str, options: dict[str, Any]
 ) -> dict[str, str]:
     """How to ask the same about a piece; the command line reads it from the file that the page saves."""
     how = ", ".join(f"{name}={value!r}" for name, value in options.items())

@@ -384,7 +384,8 @@ def _add_compositions(routes: APIRouter, find: Finder) -> None:
 
         def work() -> dict[str, Any]:
             answer = made.answer(served, body)
-            code = snippets.of_piece(served, made.piece(served, body), body.question, options=body.options)
+            asked: dict[str, Any] = {"question": body.question, "options": body.options}
+            code = snippets.of_piece(served, made.piece(served, body), **asked)
             return _picture(answer, code, drawing=body.drawing, width=body.width)
 
         return JSONResponse(await unless_gone(request, served.lane.run(work)))
