@@ -1,6 +1,7 @@
 /** What all pages share: the text, the model, the token, layer and head that are looked at; all of it in the address. */
 import { readPlace, writePlace, type Place } from "./place";
 import { events, get, post, Problem, send, type Pull, type Reading, type Status } from "./api";
+import { isMusic } from "./music";
 import type { Sampling } from "./numbers";
 import { addressOf, tour } from "./recorded";
 import bundled from "../bundled.json";
@@ -177,6 +178,7 @@ class Studio {
   async refresh(): Promise<void> {
     this.reader?.abort();
     if (!this.loaded || !this.can("generate")) return;
+    if (this.view === "music" && !isMusic(this.text)) return; // the page makes room for music first
     const reader = (this.reader = new AbortController());
     this.busy = true;
     try {
