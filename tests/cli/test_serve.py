@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from listening import LOOPBACK, listening
 from serving import tiny_model
 
 from glassformer.cli import run
@@ -68,6 +69,8 @@ def test_the_printed_command_works(folder: Path) -> None:
         ready(url)
         body = json.loads(command[-1])
         headers = dict([command[command.index("-H") + 1].split(": ")])
+        if sys.platform == "linux":
+            assert listening([process.pid]) == {LOOPBACK}
         tried = httpx.post(command[1], json=body, headers=headers, trust_env=False, timeout=60)
         assert tried.status_code == 200
         process.send_signal(signal.SIGTERM)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from listening import LOOPBACK, listening
 
 from glassformer.cli import run
 from glassformer.cli.studio import _named
@@ -50,13 +51,7 @@ def test_it_listens_on_loopback_and_loads_in_the_background() -> None:
         url = json.loads(process.stdout.readline())["url"]
         base, token = url.split("/#token=")
         assert len(token) >= 22
-        port = int(base.rpartition(":")[2])
-        listening = [
-            line.split()[1]
-            for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
-            if line.split()[3] == "0A" and int(line.split()[1].split(":")[1], 16) == port
-        ]
-        assert [address.split(":")[0] for address in listening] == ["0100007F"]
+        assert listening([process.pid]) == {LOOPBACK}
         for _ in range(600):
             try:
                 found = httpx.get(

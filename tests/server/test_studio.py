@@ -477,6 +477,13 @@ def test_what_a_translator_and_a_writer_cannot_do(translating: Opened, opened: O
     assert "does not continue texts" in refused.json()["error"]["message"]
 
 
+def test_ten_thousand_ranges_of_a_file(opened: Opened) -> None:
+    """They are not served: the file comes whole, once."""
+    ranges = {"range": "bytes=" + ",".join("0-" for _ in range(10_000))}
+    answer = opened.running.get("/", headers=ranges)
+    assert (answer.status_code, answer.content) == (200, INDEX.content)
+
+
 # Models of the hub
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import crash
 import numpy as np
 import pytest
+from listening import listening
 
 from glassformer.errors import InputError
 from glassformer.training.distributed import World
@@ -127,23 +128,6 @@ def test_rows_must_be_divisible(tmp_path: Path, text: str) -> None:
     """Three rows cannot be shared by two; all ranks report it and end."""
     assert crash.run_ranks(tmp_path / "run", 2, data=[text], batch=3) == [2, 2]
     assert "batch must be a multiple of the 2 processes" in log_of(tmp_path / "run")
-
-
-def listening(pids: list[int]) -> set[str]:
-    """The addresses on which processes listen, as the system writes them."""
-    inodes = set()
-    for pid in pids:
-        for link in Path(f"/proc/{pid}/fd").iterdir():
-            name = os.readlink(link)
-            if name.startswith("socket:["):
-                inodes.add(name[8:-1])
-    found = set()
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        for line in Path(table).read_text().splitlines()[1:] if Path(table).exists() else []:
-            fields = line.split()
-            if fields[3] == "0A" and fields[9] in inodes:
-                found.add(fields[1].split(":")[0])
-    return found
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs /proc/net to see who listens")
