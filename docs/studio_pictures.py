@@ -86,7 +86,7 @@ def record(page: Any, base: str) -> None:
     take(REST)
     page.keyboard.press("g")
     page.keyboard.press("a")
-    page.wait_for_selector("#one + p:has-text('gives')")
+    page.wait_for_selector("#said:has-text('gives')")
     settle(page)
     take(REST)
     for _ in range(5):
