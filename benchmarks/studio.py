@@ -124,12 +124,14 @@ def studio(browser: Any, report: Report, *models: str) -> Iterator[Bench]:
     """`glass studio` as a process, with a page that has its cookie."""
     given = [word for model in models for word in ("-m", model)]
     command = [sys.executable, "-m", "glassformer", "studio", "--no-open", "--json", "--port", "0", *given]
+    page = browser.new_context(bypass_csp=True, viewport={"width": 1280, "height": 900}).new_page()
+    page.set_default_timeout(PATIENCE)
+    page.goto("data:text/html,<p>A browser that is in use has started its processes.")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
         url = json.loads(process.stdout.readline())["url"]
-        page = browser.new_context(bypass_csp=True, viewport={"width": 1280, "height": 900}).new_page()
-        page.set_default_timeout(PATIENCE)
+        time.sleep(0.3)  # no browser is quicker to open an address that was printed
         page.goto(url)
         yield Bench(process, page, url.partition("#")[0], report)
     finally:

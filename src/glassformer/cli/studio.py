@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 import webbrowser
 from pathlib import Path
 from typing import Any
@@ -54,11 +55,14 @@ def studio(
     with bind("127.0.0.1", port) as listening:
         settings = page.settings(port=listening.getsockname()[1])
         url = f"http://127.0.0.1:{settings.port}/#token={page.door.token}"
-        out(json.dumps({"url": url}) if as_json else f"The studio is at {url}")
-        sys.stdout.flush()
-        if not no_open:  # the socket listens already: the browser waits until the server answers
-            webbrowser.open(url)
-        run(settings, {}, listening=listening, log=_problem, studio=page)
+
+        def ready(models: object) -> None:
+            out(json.dumps({"url": url}) if as_json else f"The studio is at {url}")
+            sys.stdout.flush()
+            if not no_open:  # in a thread, since a browser in a terminal returns when it is closed
+                threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
+
+        run(settings, {}, listening=listening, log=_problem, ready=ready, studio=page)
 
 
 def _write_tour(folder: Path, models: tuple[str, ...], *, loading: Loading, as_json: bool) -> None:

@@ -120,6 +120,7 @@ def _lifespan(
             app.state.loading = asyncio.create_task(_load_all(state, models, load=load, ready=ready))
         else:
             await _start_jobs(state, load)
+            ready(models)
         if mounted is not None:
             mounted.start()
         yield
