@@ -66,7 +66,8 @@ def heading() -> Iterator[str]:
         "(`recipes/multi30k-transformer.toml`); what is measured is in `recipes/claims.py`. BLEU is sacrebleu's,"
         " lower-cased, tokenized by 13a,"
     )
-    yield "with 4 beams. `±` is an interval of 95 %; where a row has no seeds, it is that of seed 1."
+    yield "with 4 beams. `±` is an interval of 95 %; where a row has no seeds, it is that of seed 1. A run that is not"
+    yield "measured yet has no row."
     yield ""
     yield "```sh"
     yield "python recipes/multi30k.py DATA runs/multi30k"
@@ -180,6 +181,8 @@ def diagonal(runs: dict[str, Run]) -> Iterator[str]:
 
 
 def longer(runs: dict[str, Run]) -> Iterator[str]:
+    if "short-transformer" not in runs:
+        return
     yield "## Sentences longer than any in training\n"
     yield "The two `short-` models were trained on pairs of at most 16 tokens a side, tags and ends included:\n"
     yield from rows("", "longer pairs", "the others")

@@ -1,5 +1,6 @@
 """Who listens where, as Linux says it."""
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -11,9 +12,10 @@ def listening(pids: list[int]) -> set[str]:
     inodes = set()
     for pid in pids:
         for link in Path(f"/proc/{pid}/fd").iterdir():
-            name = os.readlink(link)
-            if name.startswith("socket:["):
-                inodes.add(name[8:-1])
+            with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+                name = os.readlink(link)
+                if name.startswith("socket:["):
+                    inodes.add(name[8:-1])
     found = set()
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:] if Path(table).exists() else []:
