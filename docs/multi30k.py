@@ -32,9 +32,7 @@ Run = dict[str, Any]  # an entry of the file: what a run measured of itself, and
 
 def main() -> None:
     found = json.loads((HERE / "multi30k.json").read_text(encoding="utf-8"))
-    seeds = {
-        name: [found["runs"][key] for key in sorted(found["runs"]) if key[:-2] == name] for name in NAMES
-    }
+    seeds = {name: [run for key, run in found.items() if key[:-2] == name] for name in NAMES}
     seeds = {name: runs for name, runs in seeds.items() if runs}
     first = {name: runs[0] for name, runs in seeds.items()}
     parts = [
