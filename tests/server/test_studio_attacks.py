@@ -244,7 +244,7 @@ def check_sinks(open_at: Callable[[str], Any], views: list[str], texts: list[str
 
 
 def in_batches(texts: list[str], length: int) -> list[str]:
-    """Texts joined to longer ones of at most so many characters."""
+    """Texts joined to longer ones of limited length."""
     found = [""]
     for text in texts:
         if len(found[-1]) + len(text) > length:

@@ -1,16 +1,15 @@
 """The studio's page about music: its endpoints, and the page in a real browser, beside Python's numbers."""
 
 import base64
-import shutil
 import threading
 import time
 from collections.abc import Iterator
-from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
+from browsing import MARKS, STATIC, chromium
 from composers import performer, small_composer, tune
 from serving import Running, serving, tiny_model
 
@@ -21,8 +20,6 @@ from glassformer.tokenizers.midi import read_midi, write_midi
 from glassformer.tokenizers.music import Chorale, to_grid
 from glassformer.tokenizers.score import Note, Score
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-STATIC = Path(str(resources.files("glassformer.server") / "static"))
 MODELS: dict[str, Model] = {
     "composer": small_composer(Chorale(3), context=160),
     "pianist": performer(),
@@ -204,15 +201,6 @@ def test_who_leaves_leaves_the_lane(opened: Opened, monkeypatch: pytest.MonkeyPa
 
 # The page
 
-browsing = [
-    pytest.mark.skipif(
-        BROWSER is None, reason="no Chromium is installed, in which the studio would be opened"
-    ),
-    pytest.mark.skipif(
-        not (STATIC / "index.html").is_file(), reason="the studio's page is not built: make page"
-    ),
-    pytest.mark.xdist_group("browser"),
-]
 # Every oscillator that the page starts is noted.
 WATCH = """
 window.tones = [];
@@ -226,14 +214,8 @@ OscillatorNode.prototype.start = function (at) {
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    playwright = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed, which drives the browser"
-    )
-    with playwright.sync_playwright() as play:
-        flags = ["--no-sandbox", "--autoplay-policy=no-user-gesture-required"]
-        started = play.chromium.launch(executable_path=BROWSER, args=flags)
+    with chromium("--autoplay-policy=no-user-gesture-required") as started:
         yield started
-        started.close()
 
 
 @pytest.fixture
@@ -266,7 +248,7 @@ def drawn(page: Any, question: str) -> str:
 
 
 class TestPage:
-    pytestmark = browsing
+    pytestmark = MARKS
 
     def test_a_link_shows_a_piece_and_its_insides(self, page: Any, opened: Opened) -> None:
         """Roll, arcs, saliency and events of a note, with Python's sentences; then another note and layer."""

@@ -5,19 +5,18 @@ import gzip
 import json
 import math
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from importlib import resources
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, quote, urlsplit
 
 import numpy as np
 import pytest
+from browsing import MARKS, STATIC, chromium
 from fake_hub import serving_hub
 from serving import Running, serving, tiny_model
 
@@ -30,20 +29,7 @@ from glassformer.generation.sampling import log_softmax
 from glassformer.server.studio import Studio
 from glassformer.tasks.complete import LanguageModel
 
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed, which drives the browser"
-)
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-STATIC = Path(str(resources.files("glassformer.server") / "static"))
-pytestmark = [
-    pytest.mark.skipif(
-        BROWSER is None, reason="no Chromium is installed, in which the studio would be opened"
-    ),
-    pytest.mark.skipif(
-        not (STATIC / "index.html").is_file(), reason="the studio's page is not built: make page"
-    ),
-    pytest.mark.xdist_group("browser"),
-]
+pytestmark = MARKS
 EXAMPLE = "A robot must obey the orders given it"
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script> &amp; \u202e机器 שלום 👩‍👩‍👧"
 VIEWS = (
@@ -87,17 +73,16 @@ def studio(gate: Gate) -> Studio:
 
 
 @pytest.fixture(scope="module")
-def running(studio: Studio) -> Iterator[Running]:
+def running(studio: Studio, gate: Gate) -> Iterator[Running]:
     with serving({}, studio=studio) as running:
         yield running
+        gate.may.set()  # a server that stops waits for what is being loaded
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as play:
-        started = play.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture

@@ -195,7 +195,7 @@ class Jobs:
         self._thread.start()
 
     def close(self, grace: float = 30.0) -> None:
-        """Let the process that runs save its state, within so many seconds, and end it."""
+        """Let the process that runs save its state, within the seconds given, and end it."""
         with self._change:
             self._closing = True
             process = self._process

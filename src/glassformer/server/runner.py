@@ -224,7 +224,7 @@ class Runner:
         return running
 
     async def close(self, grace: float = 30.0) -> None:
-        """Take nothing on, finish what is begun within so many seconds, cancel the rest, and end."""
+        """Take nothing on, finish what is begun within the seconds given, cancel the rest, and end."""
         self._closing = True
         end = time.monotonic() + grace
         while (self._inbox or self._live) and time.monotonic() < end:

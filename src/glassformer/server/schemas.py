@@ -252,7 +252,7 @@ class FineTuningRequest(Request):
 
 
 def page(found: list[dict[str, Any]], *, after: str | None, limit: int) -> dict[str, Any]:
-    """A part of a list: what comes after an id, at most so many; a client asks on while `has_more`."""
+    """A part of a list: what comes after an id, at most `limit`; a client asks on while `has_more`."""
     if after is not None:
         ids = [one["id"] for one in found]
         if after not in ids:

@@ -30,7 +30,7 @@ Advance = Callable[[int, int], None]
 Answer = dict[str, Any]
 WIDTHS = (860, 560, 420, 320)  # of the layouts of a picture that the page chooses from
 MARK = "a recorded tour of Glassformer"
-# A page's own files, also where it is opened from a disk; it asks nobody, so there is no connect-src.
+# A page's own files, also where it is opened from a disk; it sends no request, so there is no connect-src.
 RULES = "; ".join(
     [
         "default-src 'none'",
@@ -171,7 +171,7 @@ def _key(path: str, body: Mapping[str, Any]) -> str:
 
 
 async def _asked(ask: "Asker", path: str, body: Mapping[str, Any]) -> Answer:
-    """An answer; a picture in several widths, since nobody will lay it out for the one that is needed."""
+    """An answer; a picture in several widths, since no server lays it out for the one that is needed."""
     answer = await ask(path, body)
     found = answer.get("json")
     if not isinstance(found, dict) or not {"view", "layouts"} <= set(found):

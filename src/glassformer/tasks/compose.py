@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Source = str | Path | Score
 Progress = Callable[[float, float], object]  # seconds of music that are written, and of how many
 USUAL: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "top_p": 0.95, "overflow": "slide"}
-SECONDS, LONGEST = 60.0, 3600.0  # of music that is written, if nobody says how many; and at most
+SECONDS, LONGEST = 60.0, 3600.0  # of music: the default, and the most
 SHORTEST_QUARTER, LONGEST_QUARTER = 0.05, 10.0  # seconds of a quarter note
 DENSEST = 100  # events a second, above which a model has lost its way
 NEVER = -1e9  # the score of what may not follow; generation takes an infinite one for a broken model

@@ -78,7 +78,7 @@ def load(
             return _native_handle(str(name), folder, *found, offline=offline)
         if engine == "native":
             raise InputError(f"{name}: {reason}; use --engine torch")
-        if loaded.model.capabilities & PURPOSES == {"writes"}:  # of others nobody expects it
+        if loaded.model.capabilities & PURPOSES == {"writes"}:  # others never run on that engine
             warn(f"{name}: {reason}; torch is used instead")
     settings, ends = _generation(base)
     handle = handle_for(loaded.model.capabilities, loaded.tokenizer)

@@ -284,7 +284,7 @@ def _encode(
 
 
 def _cut(ids: list[int], longest: int) -> list[int]:
-    """At most so many ids, the last of which ends the text."""
+    """At most `longest` ids, the last of which ends the text."""
     return ids if len(ids) <= longest else [*ids[: longest - 1], ids[-1]]
 
 

@@ -179,7 +179,7 @@ class Performance(Music):
         return int(event[2]) / 1000 if event is not None and shifts else 0.0
 
     def hear(self, ids: Sequence[int]) -> Heard:
-        """Keys that nobody lifts sound until the last event, a grid step at least."""
+        """Keys that are never lifted sound until the last event, a grid step at least."""
         now, velocity = 0, 64
         notes: list[list[int]] = []  # start, end, pitch, velocity
         held: dict[int, int] = {}  # pitch -> the note that sounds
