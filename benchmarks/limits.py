@@ -24,14 +24,14 @@ class Limits(NamedTuple):
     products: float
 
 
-def measure(model: str, *, threads: int) -> Limits:
-    """The limits for the matrices of a model, on the fastest instruction set that there is."""
+def measure(model: str, way: str, *, threads: int) -> Limits:
+    """The limits for the matrices of a model, on an instruction set."""
     cxx = build.compiler()
     assert cxx is not None, "there is no C++ compiler"
     flags = [flag for flag in build.FLAGS if flag not in ("-shared", "-fPIC")]
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "limits"
-        command = [cxx, *flags, *build.WAYS[native.ways()[0]], f"-I{build.HERE / 'core'}", str(SOURCE)]
+        command = [cxx, *flags, *build.WAYS[way], f"-I{build.HERE / 'core'}", str(SOURCE)]
         subprocess.run([*command, "-o", str(target)], check=True)
         sizes = map(str, (threads, *SHAPES[model]))
         printed = subprocess.run([target, *sizes], check=True, capture_output=True, text=True).stdout
@@ -51,7 +51,7 @@ def main() -> None:
     asked = parser.parse_args()
     print("| model | in registers, GOPS | its matrices by 128 rows | |\n|---|---|---|---|")
     for model in SHAPES:
-        found = measure(model, threads=asked.threads)
+        found = measure(model, native.ways()[0], threads=asked.threads)
         share = found.products / found.registers
         print(f"| {model} | {found.registers:,.0f} | {found.products:,.0f} | {share:.0%} |", flush=True)
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,8 +19,10 @@ REST = 0.3  # seconds before it, in which the threads of the side before come to
 class Peer:
     """One side: a child that answers each line of JSON on its stdin with a line on its stdout."""
 
-    def __init__(self, command: list[str], *, threads: int) -> None:
-        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
+    def __init__(
+        self, command: list[str], *, threads: int, settings: dict[str, str] | None = None
+    ) -> None:
+        environment = os.environ | {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"} | (settings or {})
         self.child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
@@ -62,9 +65,14 @@ class Peer:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def environment(folder: Path, *packages: str) -> Path:
+def environment(
+    folder: Path,
+    *packages: str,
+    settings: dict[str, str] | None = None,
+    finish: Callable[[Path], None] = lambda folder: None,
+) -> Path:
     """The Python of an environment, made if it is not there: what is installed here, and packages that may
-    not live with it.
+    not live with it. `settings` are environment variables of the install, `finish` is called after it.
     """
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
@@ -74,7 +82,9 @@ def environment(folder: Path, *packages: str) -> Path:
         (inside / "here.pth").write_text(sysconfig.get_path("purelib") + "\n")
         pins = Path(__file__).parents[1] / "constraints.txt"
         wanted = [line for line in pins.read_text().splitlines() if line.startswith("torch==")]
-        subprocess.run([str(python), "-m", "pip", "install", "-q", *wanted, *packages], check=True)
+        install = [str(python), "-m", "pip", "install", "-q", *(["--no-cache-dir"] if settings else []), *wanted]
+        subprocess.run([*install, *packages], check=True, env=os.environ | (settings or {}))
+        finish(folder)
         (folder / "ready").touch()
     return python
 

@@ -1,14 +1,15 @@
 """Glassformer's native engine beside other libraries, on this machine, in one run.
 
     python benchmarks/peers [--models gpt2 gpt2-medium storyteller] [--only NAME …] [--rounds 5] [--write
-    docs]
+    docs] [--hide-avx512]
 
 Every side lives in a process of its own, every peer in an environment of its own (made in runs/bench/env the
 first time; one is built from its sources, which takes minutes). Samples are taken in turn, one that other
 processes disturbed is taken again; medians are shown, and how many times as fast the native engine is. Random
 weights at the true size have the speed of trained ones. `--write FOLDER` writes speed.json, speed.md
 and its pictures there; figures of other instruction sets stay. With GPT-2's vocabulary (gpt2_bpe in
-GLASSFORMER_DATA) the start of `glass generate` is measured too.
+GLASSFORMER_DATA) the start of `glass generate` is measured too. `--hide-avx512` hides AVX-512 from every
+side (hide.py), so that AVX2 is measured on a machine that has more.
 """
 
 import argparse
@@ -24,13 +25,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).parent
+ENGINE = HERE.parents[1] / "src" / "glassformer" / "engine"
 sys.path.insert(0, str(HERE.parent))
 
-import limits  # noqa: E402  (after its folder is known)
+import hide  # noqa: E402  (after its folder is known)
+import limits  # noqa: E402
 from checkpoints import RUNS, checkpoint, with_words  # noqa: E402
 from sides import Peer, environment, in_turn  # noqa: E402
 
 THREADS = 2
+HIDDEN = "HIDE_AVX512"  # an environment variable, so that a side that is called knows it too
+AVX2_ALONE = {"CMAKE_ARGS": "-DGGML_NATIVE=OFF -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON"}
+TORCH_AVX2 = {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 OURS, OURS_INT4 = "Glassformer int8", "Glassformer int4"
 
 
@@ -61,7 +67,17 @@ def python_of(side: Side) -> Path:
     """The Python of a side's environment."""
     if not side.packages:
         return Path(sys.executable)
-    return environment(RUNS / "env" / side.packages[0], *side.packages)
+    if HIDDEN not in os.environ:
+        return environment(RUNS / "env" / side.packages[0], *side.packages)
+    folder = RUNS / "env" / f"{side.packages[0]}-avx2"
+    return environment(folder, *side.packages, settings=AVX2_ALONE, finish=hide.hide)
+
+
+def settings_of(side: Side) -> dict[str, str]:
+    """The environment variables that a side has besides those of all."""
+    if HIDDEN not in os.environ:
+        return {}
+    return hide.settings(python_of(side).parents[1]) if side.packages else TORCH_AVX2
 
 
 def command(side: Side, doing: str, *arguments: str) -> list[str]:
@@ -69,20 +85,36 @@ def command(side: Side, doing: str, *arguments: str) -> list[str]:
     return [str(python_of(side)), str(HERE / side.script), doing, *arguments]
 
 
+def target_of(model: str, side: Side) -> Path:
+    """Where a side's prepared model is; some libraries lay weights out for the instructions that they find."""
+    hidden = side.packages and HIDDEN in os.environ
+    folder = RUNS / ("targets-avx2" if hidden else "targets")
+    return folder / f"{model}-{Path(side.script).stem}-{side.kind}"
+
+
+def is_old(target: Path) -> bool:
+    """Our own code has changed since it was prepared."""
+    written = [file.stat().st_mtime for file in ENGINE.rglob("*") if file.suffix in (".py", ".hpp", ".cpp")]
+    return target.is_dir() and target.stat().st_mtime < max(written)
+
+
 def measure(model: str, names: list[str], rounds: int) -> dict[str, Any]:
     """All figures of one model."""
     targets = {}
     for name in names:
         side = SIDES[name]
-        targets[name] = RUNS / "targets" / f"{model}-{Path(side.script).stem}-{side.kind}"
+        targets[name] = target_of(model, side)
         print(f"{model}: preparing {name}", file=sys.stderr, flush=True)
-        if not side.packages:  # ours: the code may have changed since
-            shutil.rmtree(targets[name], ignore_errors=True)
-        subprocess.run(
-            command(side, "prepare", str(checkpoint(model)), str(targets[name]), side.kind), check=True
-        )
+        if not side.packages and is_old(targets[name]):
+            shutil.rmtree(targets[name])
+        prepare = command(side, "prepare", str(checkpoint(model)), str(targets[name]), side.kind)
+        subprocess.run(prepare, check=True, env=os.environ | settings_of(side))
     calls = {name: (str(targets[name]), SIDES[name].kind, str(THREADS)) for name in names}
-    peers = {name: Peer(command(SIDES[name], "serve", *calls[name]), threads=THREADS) for name in names}
+    settings = {name: settings_of(SIDES[name]) for name in names}
+    peers = {
+        name: Peer(command(SIDES[name], "serve", *calls[name]), threads=THREADS, settings=settings[name])
+        for name in names
+    }
     long = min(512, CONTEXT.get(model, 1024) - 32)
     works = {  # what writing takes is what remains without the reading
         "decode": ([64, 129, 1], [64, 1, 1], 128),
@@ -114,8 +146,10 @@ def measure(model: str, names: list[str], rounds: int) -> dict[str, Any]:
     for peer in peers.values():
         peer.end()
     report["ours"]["contention"] = contention(command(SIDES[OURS], "serve", *calls[OURS]))
-    report["first"] = {name: first(command(SIDES[name], "first", *calls[name]), rounds) for name in names}
-    if folder := with_words(model):
+    report["first"] = {
+        name: first(command(SIDES[name], "first", *calls[name]), rounds, settings[name]) for name in names
+    }
+    if HIDDEN not in os.environ and (folder := with_words(model)):
         glass = [
             str(Path(sys.executable).with_name("glass")),
             "generate",
@@ -133,7 +167,7 @@ def measure(model: str, names: list[str], rounds: int) -> dict[str, Any]:
         if name in names:
             file = next((targets[name] / "home").glob("engine/*/numbers.safetensors"))
             report[about]["file MB"] = file.stat().st_size / 1e6
-    limit = limits.measure(model, threads=THREADS)
+    limit = limits.measure(model, instructions(), threads=THREADS)
     report["limits"] = limit._asdict() | {"prefill": report["prefill"][OURS] * limits.operations(model) / 1e9}
     return report
 
@@ -178,11 +212,12 @@ def contention(called: list[str]) -> float:
     return statistics.median(shares)
 
 
-def first(called: list[str], rounds: int) -> float:
+def first(called: list[str], rounds: int, more: dict[str, str] | None = None) -> float:
     """Seconds from the start of a process to its first token, which is its last; the first time does not
     count.
     """
     settings = os.environ | {"OMP_NUM_THREADS": str(THREADS), "GLASSFORMER_HOME": str(RUNS / "home")}
+    settings |= more or {}
     taken = []
     for _ in range(rounds + 1):
         began = time.perf_counter()
@@ -219,7 +254,12 @@ def main() -> None:
         action="store_true",
         help="measure nothing: write speed.md and its pictures of speed.json anew",
     )
+    parser.add_argument(
+        "--hide-avx512", action="store_true", help="measure AVX2 on a machine that has AVX-512 too"
+    )
     given = parser.parse_args()
+    if given.hide_avx512:
+        os.environ[HIDDEN] = "1"
     names = [OURS, *(name for name in given.only if name != OURS)]
     if not given.draw:
         for model in given.models:
@@ -232,13 +272,19 @@ def main() -> None:
         write(given.write)
 
 
+def instructions() -> str:
+    """The instruction set that the native engine runs on."""
+    from glassformer.engine.native import ways
+
+    return "avx2" if HIDDEN in os.environ else ways()[0]
+
+
 def about(names: list[str]) -> dict[str, Any]:
     """The machine, the day and the libraries of a run."""
     from glassformer import machine
-    from glassformer.engine.native import ways
 
     return {
-        "instructions": ways()[0],
+        "instructions": instructions() + ("-hidden" if HIDDEN in os.environ else ""),
         "processor": machine.cpu()["name"],
         "system": platform.platform(),
         "threads": THREADS,

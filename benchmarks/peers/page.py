@@ -6,7 +6,16 @@ from typing import Any
 
 OURS, OURS_INT4 = "Glassformer int8", "Glassformer int4"
 WORKS = {"decode": "decode, batch 1", "prefill": "prefill", "batch": "decode, batch 8"}
-NAMES = {"avx512": "AVX-512 with VNNI", "avx2": "AVX2", "plain": "plain C++"}
+NAMES = {
+    "avx512": "AVX-512 with VNNI",
+    "avx2-hidden": "AVX2, with AVX-512 hidden",
+    "avx2": "AVX2",
+    "plain": "plain C++",
+}
+HIDDEN = (
+    "- The processor has AVX-512, which was hidden from every side (`--hide-avx512`): llama.cpp was built without it, the other"
+    " libraries were answered that it is missing."
+)
 INTRODUCTION = """\
 # Speed beside other libraries
 
@@ -61,6 +70,7 @@ def section(way: str, report: dict[str, Any]) -> list[str]:
     lines = [
         "", f"## {NAMES[way]}", "",
         f"- {report['processor']}, {report['threads']} threads, {report['date']}; sides in turn, medians.",
+        *([HIDDEN] if way.endswith("-hidden") else []),
         *(f"- {name}: {version}" for name, version in report["versions"].items()), "",
         f"<picture><source media=\"(prefers-color-scheme: dark)\" srcset=\"speed-{way}-dark.svg\">",
         f"<img src=\"speed-{way}.svg\" alt=\"Tokens a second of every side\"></picture>",

@@ -64,6 +64,8 @@ struct Cache {
     }
 };
 
+std::shared_ptr<glass::Chunk> kept;  // by all steps of one model
+
 struct Text {
     std::vector<std::int64_t> ids;
     std::vector<std::int32_t> rows, positions, scored;
@@ -75,7 +77,7 @@ struct Text {
         std::vector<float> logits(offset(static_cast<int>(scored.size()), model.vocab));
         const GlassBatch batch{static_cast<int>(ids.size()), static_cast<int>(scored.size()), ids.data(), rows.data(),
                                positions.data(), scored.data(), logits.data()};
-        glass::forward(model, batch, cache.core, team);
+        glass::forward(model, batch, cache.core, team, kept);
         *this = Text();
         return logits;
     }
@@ -88,6 +90,7 @@ bool differ(const std::vector<float>& a, const float* b, const char* what) {
 }
 
 int check(int layers, int heads, int width, int neurons, int vocab, int activation, int length, int bits) {
+    kept.reset();
     std::vector<Matrix> matrices;
     std::vector<std::vector<float>> rows;
     matrices.reserve(static_cast<std::size_t>(4 * layers + 2)), rows.reserve(static_cast<std::size_t>(4 * layers + 3));

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -241,6 +242,38 @@ def test_the_same_bits_after_a_restart(model: GPT, engine: Engine) -> None:
             [sys.executable, "-c", code, threads], capture_output=True, text=True, check=True
         )
         assert child.stdout.strip() == want
+
+
+def test_the_same_bits_in_memory_that_was_used(model: GPT, rng: np.random.Generator) -> None:
+    """A cache takes the memory of one that is gone, and a step that of the step before: of longer texts, of shorter ones."""
+    engine = engine_of(model, threads=2)
+    for length in (64, 3, 40, 1, 17, 64, 20):
+        ids = text(rng, model, length)
+        assert read(engine, ids).tobytes() == read(engine_of(model, threads=2), ids).tobytes()
+
+
+def test_a_cache_is_empty_in_memory_that_was_used(engine: Engine) -> None:
+    """And what a caller has seen of the cache that is gone does not change."""
+    cache = engine.new_cache(1, 20)
+    engine.step(np.array([[1, 2, 3]]), cache)
+    address, seen = cache._keys.ctypes.data, cache.keys
+    assert seen.any()
+    assert engine.new_cache(1, 20)._keys.ctypes.data != address  # the first is still in use
+    del cache
+    again = engine.new_cache(1, 16)
+    assert again._keys.ctypes.data == address
+    assert not again.keys.any()
+    assert not again.values.any()
+    assert seen.any()
+
+
+def test_threads_that_slept(model: GPT, engine: Engine, rng: np.random.Generator) -> None:
+    """They are called when there is work again; whoever is there first does it, with the same bits."""
+    several, ids = engine_of(model, threads=4), text(rng, model, 60)
+    want = read(engine, ids).tobytes()
+    for seconds in (0.0, 0.001, 0.0025, 0.01, 0.1):
+        time.sleep(seconds)
+        assert read(several, ids).tobytes() == want
 
 
 # As `generation/` uses it.

@@ -203,13 +203,13 @@ class KVCache:
 
     @property
     def keys(self) -> Array:
-        """(layers, rows, heads, groups of positions, head width, positions of a group)."""
-        return self._keys.view()
+        """A copy of (layers, rows, heads, groups of positions, head width, positions of a group)."""
+        return self._keys.copy()
 
     @property
     def values(self) -> Array:
-        """(layers, rows, heads, positions, padded head width)."""
-        return self._values.view()
+        """A copy of (layers, rows, heads, positions, padded head width)."""
+        return self._values.copy()
 
     @property
     def padding(self) -> Array:
@@ -262,6 +262,34 @@ def _checked_arrays(keys: Array, values: Array) -> tuple[Array, Array]:
     return keys.view(), values.view()
 
 
+class _Memory:
+    """Keeps the memory of a cache that is gone for the next one: a system takes long to make fresh pages."""
+
+    MOST = 2**25  # numbers: what is larger goes back to the system
+
+    def __init__(self) -> None:
+        self._spare: list[Array] = []
+
+    def take(self, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+        """Arrays of zeros in one piece of memory, which is the `base` of each."""
+        sizes = [math.prod(shape) for shape in shapes]
+        try:
+            memory = self._spare.pop()
+        except IndexError:  # none is kept
+            memory = np.zeros(0, dtype=HALF)
+        if memory.size < sum(sizes):
+            memory = np.zeros(sum(sizes), dtype=HALF)
+        else:
+            memory[: sum(sizes)] = 0
+        parts = np.split(memory[: sum(sizes)], np.cumsum(sizes)[:-1])
+        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+    def give(self, memory: Array) -> None:
+        """Keep it, if none is kept; nothing else may look at it any more."""
+        if not self._spare and memory.size <= self.MOST:
+            self._spare.append(memory)
+
+
 class Engine:
     """A quantized model that takes steps: what `generation/` knows of a model.
 
@@ -305,6 +333,7 @@ class Engine:
         self._vocab, self._context = int(model.vocab), int(model.context)
         self._cache_sizes = model.layers, model.heads, model.width // model.heads
         self._team: _Team | None = None
+        self._memory = _Memory()
 
     @property
     def name(self) -> str:
@@ -360,8 +389,10 @@ class Engine:
         shapes = self._shapes(rows, capacity)
         what = f"a cache of {rows:,} rows and {capacity:,} positions"
         machine.check_memory(self.cache_size(rows, capacity), what=what)
-        keys, values = (np.zeros(shape, dtype=HALF) for shape in shapes)
-        return KVCache(keys, values, np.zeros(rows, dtype=np.int64) if padding is None else padding)
+        keys, values = self._memory.take(shapes)
+        cache = KVCache(keys, values, np.zeros(rows, dtype=np.int64) if padding is None else padding)
+        weakref.finalize(cache, self._memory.give, keys.base).atexit = False
+        return cache
 
     def cache_size(self, rows: int, capacity: int) -> int:
         """Bytes of such a cache."""

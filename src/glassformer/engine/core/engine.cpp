@@ -37,6 +37,7 @@ extern "C" {
 
 struct GlassEngine {
     glass::Team team;
+    std::shared_ptr<glass::Chunk> chunk;
     explicit GlassEngine(int threads) : team(threads) {}
 };
 
@@ -67,7 +68,7 @@ void glass_close(GlassEngine* engine) { delete engine; }
 // 0: done; 1: not enough memory.
 int glass_step(GlassEngine* engine, const GlassModel* model, const GlassBatch* batch, const GlassCache* cache) {
     try {
-        glass::forward(*model, *batch, *cache, engine->team);
+        glass::forward(*model, *batch, *cache, engine->team, engine->chunk);
         return 0;
     } catch (const std::exception&) {
         return 1;

@@ -8,7 +8,6 @@
 #include "norm.hpp"
 
 namespace glass {
-namespace {
 
 constexpr int CHUNK = 128;  // tokens that go through all layers together
 constexpr int MANY = 16;    // with more tokens, one layer is enough work to wake the threads for
@@ -20,6 +19,7 @@ struct Run {  // of consecutive positions of one text: their attention is comput
 // The activations of one chunk of tokens, each array (tokens, its padded size). Everything that the threads need is allocated
 // here, before they start: see team.hpp.
 struct Chunk {
+    int most, groups, threads;  // what there is room for: tokens, groups of positions that they look at, threads
     int width, qkv_width, neurons;
     Size scratch_size;  // floats of one thread: a normalized row, or the weights and the output of some queries
     std::vector<float> stream, qkv, mix, hidden, scratch;
@@ -27,7 +27,7 @@ struct Chunk {
     std::vector<Run> runs;
     Rows x;
     Chunk(const GlassModel& model, const GlassCache& cache, int most, int threads)
-        : width(padded(model.width)), qkv_width(padded(3 * model.width)), neurons(padded(model.neurons)),
+        : most(most), groups(cache.groups), threads(threads), width(padded(model.width)), qkv_width(padded(3 * model.width)), neurons(padded(model.neurons)),
           scratch_size(std::max(static_cast<Size>(width), QUERIES * (offset(cache.groups, LANES) + offset(1, padded(model.width / model.heads))))),
           stream(offset(most, width)), qkv(offset(most, qkv_width)), mix(offset(most, width)), hidden(offset(most, neurons)),
           scratch(static_cast<Size>(threads) * scratch_size), x(most, padded(std::max(model.width, model.neurons))) {
@@ -74,6 +74,8 @@ struct Chunk {
         }
     }
 };
+
+namespace {
 
 struct Pass {
     const GlassModel& model;
@@ -192,8 +194,11 @@ struct Pass {
 
 }  // namespace
 
-void forward(const GlassModel& model, const GlassBatch& batch, const GlassCache& cache, Team& team) {
-    Chunk chunk(model, cache, std::min(batch.count, CHUNK), team.size());
+void forward(const GlassModel& model, const GlassBatch& batch, const GlassCache& cache, Team& team, std::shared_ptr<Chunk>& kept) {
+    const int most = std::min(batch.count, CHUNK);
+    if (!kept || kept->most < most || kept->groups < cache.groups || kept->threads < team.size())
+        kept = std::make_shared<Chunk>(model, cache, most, team.size());
+    Chunk& chunk = *kept;
     float* logits = batch.logits;
     for (int first = 0; first < batch.count; first += CHUNK) {
         chunk.take(batch, first, std::min(CHUNK, batch.count - first));

@@ -4,6 +4,7 @@
 // needs a scalar remainder.
 #pragma once
 #include <cstdint>
+#include <memory>
 
 #include "team.hpp"
 
@@ -59,6 +60,9 @@ struct GlassCache {
 
 namespace glass {
 
-void forward(const GlassModel&, const GlassBatch&, const GlassCache&, Team&);
+struct Chunk;
+
+// `kept` is the memory of one step for the next ones of the same model: fresh pages cost more than the work of a short step.
+void forward(const GlassModel&, const GlassBatch&, const GlassCache&, Team&, std::shared_ptr<Chunk>& kept);
 
 }  // namespace glass
