@@ -19,9 +19,7 @@ REST = 0.3  # seconds before it, in which the threads of the side before come to
 class Peer:
     """One side: a child that answers each line of JSON on its stdin with a line on its stdout."""
 
-    def __init__(
-        self, command: list[str], *, threads: int, settings: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, command: list[str], *, threads: int, settings: dict[str, str] | None = None) -> None:
         environment = os.environ | {"OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"} | (settings or {})
         self.child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
@@ -82,7 +80,15 @@ def environment(
         (inside / "here.pth").write_text(sysconfig.get_path("purelib") + "\n")
         pins = Path(__file__).parents[1] / "constraints.txt"
         wanted = [line for line in pins.read_text().splitlines() if line.startswith("torch==")]
-        install = [str(python), "-m", "pip", "install", "-q", *(["--no-cache-dir"] if settings else []), *wanted]
+        install = [
+            str(python),
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            *(["--no-cache-dir"] if settings else []),
+            *wanted,
+        ]
         subprocess.run([*install, *packages], check=True, env=os.environ | (settings or {}))
         finish(folder)
         (folder / "ready").touch()

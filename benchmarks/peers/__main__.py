@@ -31,7 +31,7 @@ sys.path.insert(0, str(HERE.parent))
 import hide  # noqa: E402  (after its folder is known)
 import limits  # noqa: E402
 from checkpoints import RUNS, checkpoint, with_words  # noqa: E402
-from sides import Peer, environment, in_turn  # noqa: E402
+from sides import REST, Peer, environment, in_turn  # noqa: E402
 
 THREADS = 2
 HIDDEN = "HIDE_AVX512"  # an environment variable, so that a side that is called knows it too
@@ -146,19 +146,9 @@ def measure(model: str, names: list[str], rounds: int) -> dict[str, Any]:
     for peer in peers.values():
         peer.end()
     report["ours"]["contention"] = contention(command(SIDES[OURS], "serve", *calls[OURS]))
-    report["first"] = {
-        name: first(command(SIDES[name], "first", *calls[name]), rounds, settings[name]) for name in names
-    }
-    if HIDDEN not in os.environ and (folder := with_words(model)):
-        glass = [
-            str(Path(sys.executable).with_name("glass")),
-            "generate",
-            "-m",
-            str(folder.resolve()),
-            "-n",
-            "1",
-        ]
-        report["ours"]["glass generate"] = first([*glass, "Once upon a time"], rounds)
+    report["first"], generate = first_tokens(model, calls, settings, rounds)
+    if generate:
+        report["ours"]["glass generate"] = generate
     starts = ", ".join(
         f"{name} {report['first'][name]:.2f} s, {report['memory'][name]:,.0f} MB" for name in names
     )
@@ -212,18 +202,27 @@ def contention(called: list[str]) -> float:
     return statistics.median(shares)
 
 
-def first(called: list[str], rounds: int, more: dict[str, str] | None = None) -> float:
-    """Seconds from the start of a process to its first token, which is its last; the first time does not
-    count.
+def first_tokens(
+    model: str, calls: dict[str, tuple[str, ...]], settings: dict[str, dict[str, str]], rounds: int
+) -> tuple[dict[str, float], float | None]:
+    """Seconds from the start of a process to its first token, which is its last: of every side in turn, and of
+    `glass generate` where its vocabulary is at hand. The first time does not count.
     """
-    settings = os.environ | {"OMP_NUM_THREADS": str(THREADS), "GLASSFORMER_HOME": str(RUNS / "home")}
-    settings |= more or {}
-    taken = []
+    commands = {name: command(SIDES[name], "first", *call) for name, call in calls.items()}
+    folder = None if HIDDEN in os.environ else with_words(model)
+    if folder:
+        glass = str(Path(sys.executable).with_name("glass"))
+        commands["glass"] = [glass, "generate", "-m", str(folder.resolve()), "-n", "1", "Once upon a time"]
+    usual = os.environ | {"OMP_NUM_THREADS": str(THREADS), "GLASSFORMER_HOME": str(RUNS / "home")}
+    taken: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(rounds + 1):
-        began = time.perf_counter()
-        subprocess.run(called, check=True, stdout=subprocess.DEVNULL, env=settings)
-        taken.append(time.perf_counter() - began)
-    return statistics.median(taken[1:])
+        for name, called in commands.items():
+            time.sleep(REST)
+            began = time.perf_counter()
+            subprocess.run(called, check=True, stdout=subprocess.DEVNULL, env=usual | settings.get(name, {}))
+            taken[name].append(time.perf_counter() - began)
+    found = {name: statistics.median(seconds[1:]) for name, seconds in taken.items()}
+    return {name: found[name] for name in calls}, found.get("glass")
 
 
 def versions(names: list[str]) -> dict[str, str]:

@@ -5,7 +5,6 @@ on every machine. So in the copy of a library that a benchmark's own environment
 `ud2`, an instruction as long that always faults, and hide.c, preloaded, answers the fault without AVX-512.
 """
 
-import os
 import re
 import subprocess
 from pathlib import Path
@@ -19,7 +18,18 @@ TUNABLES = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ,-AVX512CD"
 def hide(folder: Path) -> None:
     """Replace `cpuid` in every library below a folder; once is enough."""
     subprocess.run(
-        ["cc", "-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-Werror", str(SOURCE), "-o", str(folder / "hide.so")],
+        [
+            "cc",
+            "-O2",
+            "-shared",
+            "-fPIC",
+            "-Wall",
+            "-Wextra",
+            "-Werror",
+            str(SOURCE),
+            "-o",
+            str(folder / "hide.so"),
+        ],
         check=True,
     )
     for library in sorted(folder.glob("lib/**/*.so*")):
@@ -32,7 +42,9 @@ def replace(library: Path) -> None:
     elsewhere.
     """
     numbers = bytearray(library.read_bytes())
-    headers = subprocess.run(["objdump", "-h", str(library)], capture_output=True, text=True, check=True).stdout
+    headers = subprocess.run(
+        ["objdump", "-h", str(library)], capture_output=True, text=True, check=True
+    ).stdout
     sections = [
         (int(size, 16), int(address, 16), int(place, 16))
         for _, size, address, place in SECTION.findall(headers)

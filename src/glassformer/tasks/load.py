@@ -15,16 +15,14 @@ from glassformer.generation.options import Options
 from glassformer.hub.families import family_of, kind_of
 from glassformer.hub.generation_config import read_generation_config
 from glassformer.hub.locate import as_path, locate
-from glassformer.hub.vocabulary import folder_tokenizer, load_tokenizer
 from glassformer.tasks.backends import bits_named, wants_native
-from glassformer.tasks.tags import purposes_of
-from glassformer.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     import torch
 
     from glassformer.hub.folder import Loaded
     from glassformer.tasks.complete import LanguageModel
+    from glassformer.tokenizers import Tokenizer
 
 # What a model is for -> the class of its handle. A model that is for something else is a plain `Model`, which
 # can be looked into. To add a handle: a line here.
@@ -85,8 +83,10 @@ def load(
     return handle(loaded.model, loaded.tokenizer, name=str(name), settings=settings, ends=ends)
 
 
-def handle_for(capabilities: frozenset[str], tokenizer: Tokenizer | None = None) -> "type[LanguageModel]":
+def handle_for(capabilities: frozenset[str], tokenizer: "Tokenizer | None" = None) -> "type[LanguageModel]":
     """The class of the handle of a model with these capabilities, and of a decoder with these tags."""
+    from glassformer.tasks.tags import purposes_of
+
     found = capabilities & PURPOSES
     if found == {"writes"}:
         found |= purposes_of(tokenizer) & PURPOSES
@@ -98,6 +98,8 @@ def handle_for(capabilities: frozenset[str], tokenizer: Tokenizer | None = None)
 
 def handle_of(name: str) -> "type[LanguageModel]":
     """The class of the handle that a model on this machine would get; its weights are not read."""
+    from glassformer.hub.vocabulary import load_tokenizer
+
     folder = base_of(locate(name, offline=True), offline=True)
     path = folder / "config.json"
     found = family_of(read_json(path), path)
@@ -105,7 +107,7 @@ def handle_of(name: str) -> "type[LanguageModel]":
 
 
 def _native_handle(
-    name: str, folder: Path, kept: store.Kept, tokenizer: Tokenizer | None, *, offline: bool
+    name: str, folder: Path, kept: store.Kept, tokenizer: "Tokenizer | None", *, offline: bool
 ) -> "LanguageModel":
     settings, ends = _generation(Path(kept.about["base"]))
 
@@ -127,16 +129,19 @@ def _generation(folder: Path) -> tuple[dict[str, Any], frozenset[int]]:
     return settings, ends
 
 
-def _load_kept(folder: Path, *, bits: int) -> tuple[store.Kept, Tokenizer | None] | None:
+def _load_kept(folder: Path, *, bits: int) -> "tuple[store.Kept, Tokenizer | None] | None":
     """The kept quantized form of a folder's model, and its tokenizer; None if there is no fresh one."""
     note = store.find(folder, bits=bits)
     if note is None:
         return None
     machine.check_memory(store.size(folder, bits=bits), what=str(folder))
     found: list[store.Kept | None] = []
-    # The numbers are read and hashed while the vocabulary is put together: both take about as long.
+    # The numbers are read and hashed while the vocabulary is put together and what generates is imported.
     reader = Thread(target=lambda: found.append(store.read(folder, note)))
     reader.start()
+    from glassformer.hub.vocabulary import folder_tokenizer
+
+    import_module(HANDLES[frozenset({"writes"})].rpartition(".")[0])
     tokenizer = folder_tokenizer(Path(note["about"]["base"]), note["config"]["vocab"], check=False)
     reader.join()
     kept = found[0] if found else None
@@ -145,7 +150,7 @@ def _load_kept(folder: Path, *, bits: int) -> tuple[store.Kept, Tokenizer | None
 
 def _quantize(
     folder: Path, loaded: "Loaded", *, base: Path, stamps: store.Stamps, bits: int
-) -> tuple[store.Kept, Tokenizer | None]:
+) -> "tuple[store.Kept, Tokenizer | None]":
     """Quantize a model and keep the result for the next start."""
     if sum(size for size, _ in stamps.values()) > LARGE:
         takes = " (this takes a minute or more)" if bits == 4 else ""
