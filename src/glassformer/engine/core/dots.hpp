@@ -38,6 +38,17 @@ constexpr int FOUR = 4, EIGHT = 8;
 constexpr int GROUP = 32;    // columns that share a multiplier
 constexpr int AHEAD = 4096;  // bytes of weights that are prefetched
 
+// Prefetch weights. One row waits for memory: what comes AHEAD is fetched. Several rows compute longer with a panel than memory takes
+// for the next one, so that is fetched meanwhile, into the second cache, because it may be larger than the first.
+template <int T>
+inline void prefetch(const std::int8_t* weights, const std::int8_t* next) {
+    constexpr int READ = 0, SECOND_CACHE = 2;
+    if constexpr (T == 1)
+        __builtin_prefetch(weights + AHEAD);
+    else
+        __builtin_prefetch(next, READ, SECOND_CACHE);
+}
+
 inline int groups_of(int columns) { return (columns + GROUP - 1) / GROUP; }
 
 // What was subtracted from four numbers of a row, from a column on: see dots_avx2.hpp.

@@ -59,6 +59,12 @@ inline __m256i products(__m256i weights, const std::int8_t* x) {
     return _mm256_madd_epi16(_mm256_maddubs_epi16(weights, _mm256_set1_epi32(four_at(x))), _mm256_set1_epi16(1));
 }
 
+// What several rows prefetch when they have come to a place of a panel. They read it twice, half by half, and only the first time
+// from memory; so each time half of the next panel is fetched.
+inline const std::int8_t* next_of(const Panels& panels, int half, int place) {
+    return panels.weights + panels.step + (static_cast<Size>(half) * panels.step + static_cast<Size>(place)) / 2;
+}
+
 // H of a panel's two halves at a time: sixteen registers do not hold the sums of more.
 template <int P, int T, int H>
 inline void half_dots8(const Panels& panels, const Rows& x, int row, int first, Ints (&out)[P][T]) {
@@ -74,7 +80,7 @@ inline void half_dots8(const Panels& panels, const Rows& x, int row, int first, 
     for (int k = 0; k < panels.columns; k += FOUR, w += FOUR * LANES, numbers += FOUR)
         unrolled<P>([&](auto p) {
             const std::int8_t* from = w + p * panels.step;
-            if (first == 0) __builtin_prefetch(from + AHEAD);
+            prefetch<T>(from, next_of(panels, first, k * LANES));
             unrolled<H>([&](auto h) {
                 const __m256i weights = shifted(from + h * WIDE * FOUR);
                 unrolled<T>([&](auto t) { sums[p][t][h] = _mm256_add_epi32(sums[p][t][h], products(weights, numbers + t * step)); });
@@ -145,7 +151,7 @@ inline void half_dots4(const Panels& panels, const Rows& x, int row, int first_h
         for (const int end = std::min(panels.columns, k + GROUP); k < end; k += EIGHT, w += FOUR * LANES)
             unrolled<P>([&](auto p) {
                 const std::int8_t* from = w + p * panels.step;
-                if (first_half == 0) __builtin_prefetch(from + AHEAD);
+                prefetch<T>(from, next_of(panels, first_half, k / 2 * LANES));
                 unrolled<H>([&](auto h) {
                     const __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + h * WIDE * FOUR));
                     const __m256i first = _mm256_and_si256(both, low), second = _mm256_and_si256(_mm256_srli_epi16(both, 4), low);

@@ -51,7 +51,7 @@ void dots8(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
         unrolled<P>([&](auto p) {
             const std::int8_t* from = w + p * panels.step;
             weights[p] = _mm512_xor_si512(_mm512_loadu_si512(from), _mm512_set1_epi8(-128));
-            __builtin_prefetch(from + AHEAD);
+            prefetch<T>(from, from + P * panels.step);
         });
         unrolled<T>([&](auto t) {
             const __m512i broadcast = _mm512_set1_epi32(four_at(numbers + t * step));
@@ -95,7 +95,7 @@ void dots4(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
                 const __m512i both = _mm512_loadu_si512(from);
                 first[p] = _mm512_and_si512(both, low);
                 second[p] = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
-                __builtin_prefetch(from + AHEAD);
+                prefetch<T>(from, from + P * panels.step);
             });
             unrolled<T>([&](auto t) {
                 const std::int8_t* eight = numbers + t * step + k;

@@ -106,12 +106,22 @@ GLASS_INLINE void store(float* to, Floats value) {
     for (int i = 0; i < PARTS; i++) *reinterpret_cast<FloatsAnywhere*>(to + i * WIDE) = value.part[i];
 }
 
-GLASS_INLINE void store(std::int8_t* to, Ints value) {  // the lowest eight bits of each
+// Numbers that fit into eight bits.
+#if defined(__AVX2__) && !defined(__AVX512F__)
+GLASS_INLINE void store(std::int8_t* to, Ints value) {  // GCC would move them one by one
+    const __m256i words = _mm256_packs_epi32(reinterpret_cast<__m256i>(value.part[0]), reinterpret_cast<__m256i>(value.part[1]));
+    const __m256i in_order = _mm256_permute4x64_epi64(words, 0b11'01'10'00);  // the two halves of a register are packed separately
+    const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(in_order), _mm256_extracti128_si256(in_order, 1));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to), bytes);
+}
+#else
+GLASS_INLINE void store(std::int8_t* to, Ints value) {
     for (int i = 0; i < PARTS; i++) {
         const BytePart bytes = __builtin_convertvector(value.part[i], BytePart);
         std::memcpy(to + i * WIDE, &bytes, sizeof bytes);
     }
 }
+#endif
 
 // Keys and values are stored in half precision, which has eleven significant bits.
 using Half = std::uint16_t;

@@ -172,11 +172,12 @@ struct Pass {
 
     void head(int me, float* logits) const {
         product(me, model.head, chunk.stream, &model.norm, [&](int row, int panel, Floats value) {
+            const int from = panel * LANES, left = model.vocab - from;
+            float* to = logits + offset(row, model.vocab) + from;
+            if (left >= LANES) return store(to, value);
             float sixteen[LANES];
             store(sixteen, value);
-            const int from = panel * LANES;
-            const auto count = static_cast<Size>(std::min(LANES, model.vocab - from));
-            std::memcpy(logits + offset(row, model.vocab) + from, sixteen, sizeof(float) * count);
+            std::memcpy(to, sixteen, sizeof(float) * static_cast<Size>(left));
         });
     }
 
