@@ -29,7 +29,7 @@ from glassformer.generation.options import Options
 from glassformer.generation.sampling import Rules
 from glassformer.server import runner as runner_module
 from glassformer.server.errors import QueueFull
-from glassformer.server.runner import Ask, Runner
+from glassformer.server.runner import GenerationRequest, Runner
 
 needs_engine = pytest.mark.skipif(not native.ways(), reason="the native engine was not built")
 LONG = {"model": "long", "prompt": "Once", "max_tokens": 4000, "ignore_eos": True, "seed": 1}
@@ -341,8 +341,8 @@ def test_a_cancelled_text_takes_no_more_than_two_steps(monkeypatch: pytest.Monke
         monkeypatch.setattr(runner.backend, "step_pieces", counted)
         await runner.start()
         options = Options(max_new_tokens=300, min_new_tokens=300, prompt_lookup_num_tokens=0)
-        first = runner.submit(Ask(prompt=[9], options=options)) if phase == "queue" else None
-        text = runner.submit(Ask(prompt=prompts[phase], options=options))
+        first = runner.submit(GenerationRequest(prompt=[9], options=options)) if phase == "queue" else None
+        text = runner.submit(GenerationRequest(prompt=prompts[phase], options=options))
         while len(rows) < 12:
             await asyncio.sleep(0.001)
         text.cancel()
@@ -381,8 +381,12 @@ def test_the_queue_is_bounded_by_tokens() -> None:
 
     async def work() -> None:
         runner = Runner(model, slots=1, queue=50, queue_tokens=100)
-        ask = Ask(prompt=[5] * 10, options=Options(max_new_tokens=80, prompt_lookup_num_tokens=0))
-        long = Ask(prompt=[5] * 300, options=Options(max_new_tokens=300, prompt_lookup_num_tokens=0))
+        ask = GenerationRequest(
+            prompt=[5] * 10, options=Options(max_new_tokens=80, prompt_lookup_num_tokens=0)
+        )
+        long = GenerationRequest(
+            prompt=[5] * 300, options=Options(max_new_tokens=300, prompt_lookup_num_tokens=0)
+        )
         runner.submit(long)  # it waits: the thread that would take it was not started
         with pytest.raises(QueueFull, match=r"512 tokens are waiting"):
             runner.submit(ask)
@@ -390,7 +394,7 @@ def test_the_queue_is_bounded_by_tokens() -> None:
         runner.submit(ask)
         with pytest.raises(QueueFull, match=r"90 tokens are waiting"):
             runner.submit(ask)
-        small = Ask(prompt=[5], options=Options(max_new_tokens=9, prompt_lookup_num_tokens=0))
+        small = GenerationRequest(prompt=[5], options=Options(max_new_tokens=9, prompt_lookup_num_tokens=0))
         runner.submit(small)
         assert (runner.waiting, runner.waiting_tokens) == (2, 100)
 
@@ -428,7 +432,7 @@ def test_one_poisoned_text_of_eight_ends_alone(
         push = writing.Choice.push
 
         def broken(self: Any, token: Any) -> Any:
-            if self.ask.prompt == poisoned and len(self.ids) == 5:
+            if self.request.prompt == poisoned and len(self.ids) == 5:
                 raise RuntimeError("no text")
             return push(self, token)
 

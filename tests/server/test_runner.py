@@ -13,25 +13,25 @@ from glassformer.errors import GlassError, InputError
 from glassformer.generation.decode import generate
 from glassformer.generation.options import Options
 from glassformer.server.errors import ApiError, QueueFull
-from glassformer.server.runner import Ask, Runner, Running, Token
+from glassformer.server.runner import GenerationRequest, Runner, Running, Token
 from glassformer.tasks.complete import LanguageModel
 
 pytestmark = pytest.mark.skipif(not native.ways(), reason="the native engine was not built")
 MODEL = gf.load("storyteller")  # the native engine: texts share it
 
 
-def ask(number: int, **changes: Any) -> Ask:
+def ask(number: int, **changes: Any) -> GenerationRequest:
     """A text that differs by its number."""
     options = Options(max_new_tokens=3 + number % 9, temperature=1.0, seed=number, prompt_lookup_num_tokens=0)
-    return Ask(**{"prompt": [1 + number % 7, 5, 9], "options": options} | changes)
+    return GenerationRequest(**{"prompt": [1 + number % 7, 5, 9], "options": options} | changes)
 
 
-def endless() -> Ask:
+def endless() -> GenerationRequest:
     never = dict.fromkeys(MODEL.ends, -100.0)
     return ask(0, options=Options(max_new_tokens=500, logit_bias=never, prompt_lookup_num_tokens=0))
 
 
-def alone(model: LanguageModel, one: Ask) -> list[tuple[int | None, float | None]]:
+def alone(model: LanguageModel, one: GenerationRequest) -> list[tuple[int | None, float | None]]:
     events = generate(
         model.backend, [one.prompt], options=one.options, ends=model.ends, known=len(model.tokenizer or "")
     )

@@ -21,7 +21,7 @@ from glassformer.generation.stepper import Logits, Piece, Scorer, SlottedStepper
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ask:
+class GenerationRequest:
     """One continuation of one prompt, and which log-probabilities to report with its tokens."""
 
     prompt: Sequence[int]
@@ -53,7 +53,7 @@ class Scores(NamedTuple):
 class StepOutput(NamedTuple):
     """What a step says about one text: its next token, its end, or what is wrong with it."""
 
-    of: "Writing"
+    state: "RequestState"
     token: Scored | None = None
     finish: str | None = None  # "stop", "length", "context" or "cancelled"
     end: Scored | None = None  # the end token, which is not part of the text
@@ -61,10 +61,10 @@ class StepOutput(NamedTuple):
 
 
 @dataclass(eq=False)
-class Writing:
+class RequestState:
     """A text in a batch, or waiting for a slot."""
 
-    ask: Ask
+    request: GenerationRequest
     chooser: Chooser
     continuation: Continuation
     slot: int | None = None  # None: it waits
@@ -76,7 +76,7 @@ class Writing:
     @property
     def tokens(self) -> list[int]:
         """Prompt and continuation."""
-        return [*self.ask.prompt, *self.continuation.tokens]
+        return [*self.request.prompt, *self.continuation.tokens]
 
     @property
     def unread(self) -> int:
@@ -85,7 +85,7 @@ class Writing:
 
     def ahead(self, count: int) -> list[int]:
         """The next tokens that are to be read."""
-        written = self.read - len(self.ask.prompt)
+        written = self.read - len(self.request.prompt)
         if written >= 0:  # nearly always: the whole text is not put together for its last token
             return self.continuation.tokens[written : written + count]
         return self.tokens[self.read : self.read + count]
@@ -100,29 +100,29 @@ class Batch:
 
     def __init__(self, model: Stepper, *, slots: int) -> None:
         self.model, self.slots = model, slots
-        self.waiting: deque[Writing] = deque()
-        self.running: list[Writing] = []
+        self.waiting: deque[RequestState] = deque()
+        self.running: list[RequestState] = []
 
-    def add(self, ask: Ask) -> Writing:
+    def add(self, request: GenerationRequest) -> RequestState:
         """Take a text on; one that the model cannot continue is refused."""
-        check_ask(self.model, ask)
-        rules = Rules(ask.options, frozenset(ask.ends), ask.known)
+        check_request(self.model, request)
+        rules = Rules(request.options, frozenset(request.ends), request.known)
         chooser = Chooser(self.model.context, rules)
-        writing = Writing(ask, chooser, Continuation(0, ask.choice, list(ask.prompt)))
-        self.waiting.append(writing)
-        return writing
+        state = RequestState(request, chooser, Continuation(0, request.choice, list(request.prompt)))
+        self.waiting.append(state)
+        return state
 
     def step(self) -> list[StepOutput]:
         """One step of all texts in the batch; what there is to report about each."""
         outputs = self._drop_cancelled()
         self._admit()
-        for writing, logits in self._read():
+        for state, logits in self._read():
             try:
-                outputs += self._tell(writing, logits)
+                outputs += self._outputs_of(state, logits)
             except Exception as error:  # of this text alone, whatever it is: the others go on
                 reason = error if isinstance(error, GlassError) else GlassError(f"a step failed: {error!r}")
-                outputs.append(StepOutput(writing, error=reason))
-                writing.continuation.stop()
+                outputs.append(StepOutput(state, error=reason))
+                state.continuation.stop()
         self._free([one for one in self.running if one.continuation.finished])
         return outputs
 
@@ -136,7 +136,7 @@ class Batch:
         """Give free slots to those who wait."""
         raise NotImplementedError
 
-    def _read(self) -> list[tuple[Writing, Scores]]:
+    def _read(self) -> list[tuple[RequestState, Scores]]:
         """Let the model read, and the scores that each text gets from it."""
         raise NotImplementedError
 
@@ -146,31 +146,31 @@ class Batch:
         self._free([one for one in gone if one.slot is not None])
         return [StepOutput(one, finish="cancelled") for one in gone]
 
-    def _free(self, writings: Sequence[Writing]) -> None:
-        for one in writings:
+    def _free(self, states: Sequence[RequestState]) -> None:
+        for one in states:
             one.slot = None
             self.running.remove(one)
 
-    def _tell(self, writing: Writing, found: Scores) -> list[StepOutput]:
+    def _outputs_of(self, state: RequestState, found: Scores) -> list[StepOutput]:
         """The log-probabilities of the prompt's tokens that were read; the next token, if all are read."""
-        one, ask = writing.continuation, writing.ask
-        if ask.score_prompt and not one.tokens:
-            begin = writing.read - len(found.logits)
-            following = ask.prompt[begin + 1 : writing.read + 1]
+        one, request = state.continuation, state.request
+        if request.score_prompt and not one.tokens:
+            begin = state.read - len(found.logits)
+            following = request.prompt[begin + 1 : state.read + 1]
             for id, raw, total in zip(following, found.logits, found.totals, strict=False):
-                writing.prompt_scores.append(scored(id, raw, log_total=total, ask=ask))
-        if writing.unread:
+                state.prompt_scores.append(scored(id, raw, log_total=total, request=request))
+        if state.unread:
             return []
-        if not writing.chooser.room(one):
+        if not state.chooser.room(one):
             one.stop()
-            return [StepOutput(writing, finish=end_of_room(0, ask.options))]
+            return [StepOutput(state, finish=end_of_room(0, request.options))]
         raw, total = found.logits[-1], found.totals[-1]
-        event = writing.chooser.advance(one, raw, log_total=total)
+        event = state.chooser.advance(one, raw, log_total=total)
         token, end = (
-            None if id is None else scored(id, raw, log_total=total, ask=ask)
+            None if id is None else scored(id, raw, log_total=total, request=request)
             for id in (event.token, event.end)
         )
-        return [StepOutput(writing, token, event.finish, end)]
+        return [StepOutput(state, token, event.finish, end)]
 
 
 class Slots(Batch):
@@ -194,10 +194,10 @@ class Slots(Batch):
         """Give free slots to those who wait, each the one in which most of its prompt was read already."""
         free = [slot for slot in range(len(self.kept)) if all(one.slot != slot for one in self.running)]
         while free and self.waiting:
-            writing = self.waiting.popleft()
+            state = self.waiting.popleft()
             # Log-probabilities of the prompt need its logits, which no slot keeps.
             shared = [
-                0 if writing.ask.score_prompt else common(self.kept[s], writing.ask.prompt) for s in free
+                0 if state.request.score_prompt else common(self.kept[s], state.request.prompt) for s in free
             ]
             most = max(shared)
             # Of those that share nothing, an empty slot, or the one whose text is shortest: it is lost.
@@ -207,11 +207,11 @@ class Slots(Batch):
             )
             free.remove(slot)
             # The last token is read again: its logits are what is needed next.
-            writing.slot, writing.read = slot, min(most, len(writing.ask.prompt) - 1)
-            writing.cached = writing.read
-            self.running.append(writing)
+            state.slot, state.read = slot, min(most, len(state.request.prompt) - 1)
+            state.cached = state.read
+            self.running.append(state)
 
-    def _plan(self) -> tuple[list[Piece], list[Writing]]:
+    def _plan(self) -> tuple[list[Piece], list[RequestState]]:
         """What the next step reads: one token of those who write, chunks of those who still read."""
         room = self.budget - sum(one.unread == 1 for one in self.running)
         pieces, writers = [], []
@@ -224,24 +224,24 @@ class Slots(Batch):
             if not count:
                 continue
             whole = count == one.unread
-            scored = count if one.ask.score_prompt and not one.continuation.tokens else int(whole)
+            scored = count if one.request.score_prompt and not one.continuation.tokens else int(whole)
             pieces.append(Piece(one.slot, one.read, one.ahead(count), scored))
             writers.append(one)
         return pieces, writers
 
-    def _read(self) -> list[tuple[Writing, Scores]]:
+    def _read(self) -> list[tuple[RequestState, Scores]]:
         pieces, writers = self._plan()
         if not pieces:
             return []
         logits = self.slotted.step_pieces(pieces, self.cache)
         totals = self.model.log_sums(logits) if len(logits) else []
         found, first = [], 0
-        for piece, writing in zip(pieces, writers, strict=True):
+        for piece, state in zip(pieces, writers, strict=True):
             rows = slice(first, first + piece.scored)
             first += piece.scored
             self.kept[piece.row][piece.start :] = piece.ids
-            writing.read += len(piece.ids)
-            found.append((writing, Scores(logits[rows], totals[rows])))
+            state.read += len(piece.ids)
+            found.append((state, Scores(logits[rows], totals[rows])))
         return found
 
 
@@ -255,18 +255,18 @@ class OneByOne(Batch):
 
     def _admit(self) -> None:
         if self.waiting and not self.running:
-            writing = self.waiting.popleft()
-            writing.slot, self.cache = 0, None
-            self.running.append(writing)
+            state = self.waiting.popleft()
+            state.slot, self.cache = 0, None
+            self.running.append(state)
 
-    def _read(self) -> list[tuple[Writing, Scores]]:
+    def _read(self) -> list[tuple[RequestState, Scores]]:
         found = []
         for one in self.running:
             ids = np.array([one.tokens[one.read :]], dtype=np.int64)
             if self.cache is None:
                 room = one.continuation.length + one.chooser.room(one.continuation)
                 self.cache = self.model.new_cache(1, room)
-            every = one.ask.score_prompt and not one.continuation.tokens
+            every = one.request.score_prompt and not one.continuation.tokens
             last = self.model.step(ids, self.cache)
             logits = self.scorer.logits(ids)[0] if every else last
             one.read += ids.shape[1]
@@ -274,36 +274,36 @@ class OneByOne(Batch):
         return found
 
 
-def write_alone(
-    model: Scorer, ask: Ask, *, is_cancelled: Callable[[], bool] = lambda: False
+def generate_alone(
+    model: Scorer, request: GenerationRequest, *, is_cancelled: Callable[[], bool] = lambda: False
 ) -> Iterator[StepOutput]:
     """All outputs of one text, which is written alone, to its end."""
     batch = OneByOne(model)
-    writing = batch.add(ask)
+    state = batch.add(request)
     while True:
         if is_cancelled():
-            writing.cancel()
+            state.cancel()
         for output in batch.step():
             yield output
             if output.finish is not None or output.error is not None:
                 return
 
 
-def check_ask(model: Stepper, ask: Ask) -> None:
+def check_request(model: Stepper, request: GenerationRequest) -> None:
     """Refuse a text that the model cannot continue, or not in a batch."""
-    check_prompts(model, [ask.prompt], options=ask.options)
-    if ask.options.num_beams > 1 or ask.options.overflow != "stop":
+    check_prompts(model, [request.prompt], options=request.options)
+    if request.options.num_beams > 1 or request.options.overflow != "stop":
         raise InputError("texts of a batch are written token by token, and stop at the end of the context")
 
 
-def scored(id: int, raw: Logits, *, log_total: float, ask: Ask) -> Scored:
+def scored(id: int, raw: Logits, *, log_total: float, request: GenerationRequest) -> Scored:
     """A token with the log-probabilities that were asked for."""
     likeliest: tuple[tuple[int, float], ...] = ()
-    if ask.top:
-        ids = best(raw, ask.top)
-        order = np.lexsort((ids, -raw[ids]))[: ask.top]
+    if request.top:
+        ids = best(raw, request.top)
+        order = np.lexsort((ids, -raw[ids]))[: request.top]
         likeliest = tuple((int(ids[at]), float(raw[ids[at]]) - log_total) for at in order)
-    named = tuple(float(raw[other]) - log_total for other in ask.named)
+    named = tuple(float(raw[other]) - log_total for other in request.named)
     return Scored(id, float(raw[id]) - log_total, likeliest, named)
 
 

@@ -36,7 +36,7 @@ from glassformer.server.generation import (
     rest_of_context,
     stops_of,
 )
-from glassformer.server.runner import Ask
+from glassformer.server.runner import GenerationRequest
 from glassformer.server.schemas import ChatRequest, Message, Part
 from glassformer.server.served import Served
 from glassformer.server.state import State, fingerprint
@@ -121,7 +121,7 @@ class Chat(Shape):
             "finish_reason": choice.finish,
         }
         if self.ids:
-            found |= {"token_ids": choice.ids, "prompt_token_ids": list(choice.ask.prompt)}
+            found |= {"token_ids": choice.ids, "prompt_token_ids": list(choice.request.prompt)}
         return found if choice.explain is None else found | {"explain": choice.explain}
 
     def _logprobs(self, entries: list[logprobs.Entry]) -> dict[str, Any] | None:
@@ -197,7 +197,7 @@ def _prepare(state: State, served: Served, body: ChatRequest, *, prompt: tuple[i
         raise invalid(field, "must be at least 1")
     max_tokens = rest_of_context(served, prompt) if given is None else given
     named = named_of(served, body)
-    ask = Ask(
+    request = GenerationRequest(
         prompt=prompt,
         options=options_of(served, body, max_tokens=max_tokens),
         top=body.top_logprobs or 0,
@@ -209,4 +209,4 @@ def _prepare(state: State, served: Served, body: ChatRequest, *, prompt: tuple[i
         scored=bool(body.logprobs),
         top=body.top_logprobs or 0,
     )
-    return prepare(state, body, served=served, prompts=[prompt], each=body.n or 1, ask=ask, form=form)
+    return prepare(state, body, served=served, prompts=[prompt], each=body.n or 1, request=request, form=form)

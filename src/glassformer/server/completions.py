@@ -21,7 +21,7 @@ from glassformer.server.generation import (
     rest_of_context,
     stops_of,
 )
-from glassformer.server.runner import Ask
+from glassformer.server.runner import GenerationRequest
 from glassformer.server.schemas import MOST_PROMPTS, CompletionRequest
 from glassformer.server.state import State, fingerprint
 from glassformer.server.writing import Choice, Form, Part, Writing, best_of
@@ -54,7 +54,7 @@ class Completions(Shape):
     def _whole(self, choice: Choice) -> dict[str, Any]:
         found = self._choice(choice.index, choice.text, choice.entries, finish=choice.finish)
         if self.ids:
-            found |= {"token_ids": choice.ids, "prompt_token_ids": list(choice.ask.prompt)}
+            found |= {"token_ids": choice.ids, "prompt_token_ids": list(choice.request.prompt)}
         return found if choice.explain is None else found | {"explain": choice.explain}
 
     def _choice(
@@ -78,7 +78,7 @@ class Completions(Shape):
             found["token_ids"] = part.ids
             if part.index not in self.sent:
                 self.sent.add(part.index)
-                found["prompt_token_ids"] = list(self.writing.choices[part.index].ask.prompt)
+                found["prompt_token_ids"] = list(self.writing.choices[part.index].request.prompt)
         return [found if part.explain is None else found | {"explain": part.explain}]
 
 
@@ -127,7 +127,7 @@ def _prepare(state: State, body: CompletionRequest, prompts: list[tuple[int, ...
     scored = body.logprobs is not None or bool(named)
     most = max(rest_of_context(served, prompt) for prompt in prompts)
     max_tokens = most if body.max_tokens is None else body.max_tokens
-    ask = Ask(
+    request = GenerationRequest(
         prompt=prompts[0],
         options=options_of(served, body, max_tokens=max_tokens),
         top=body.logprobs or 0,
@@ -142,4 +142,4 @@ def _prepare(state: State, body: CompletionRequest, prompts: list[tuple[int, ...
         top=body.logprobs or 0,
     )
     each = max(body.n or 1, body.best_of or 1)
-    return prepare(state, body, served=served, prompts=prompts, each=each, ask=ask, form=form)
+    return prepare(state, body, served=served, prompts=prompts, each=each, request=request, form=form)

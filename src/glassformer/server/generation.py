@@ -14,7 +14,7 @@ from glassformer.generation.options import Options
 from glassformer.server.errors import api_error, invalid
 from glassformer.server.explain import Asked, Explainer, LayersOfTokens, parse
 from glassformer.server.lane import Inside, LaneRunning
-from glassformer.server.runner import Ask
+from glassformer.server.runner import GenerationRequest
 from glassformer.server.schemas import Generation, Sampling
 from glassformer.server.served import Served
 from glassformer.server.sse import DONE, EventStream, dumps, event
@@ -103,7 +103,7 @@ def prepare(
     served: Served,
     prompts: list[tuple[int, ...]],
     each: int,
-    ask: Ask,
+    request: GenerationRequest,
     form: Form,
 ) -> Writing:
     """Everything checked, and the first place taken."""
@@ -116,8 +116,8 @@ def prepare(
     live = asked.live if asked is not None and body.stream else 0
     if asked is not None and live:
         asked = asked.without("top")
-        ask, form = replace(ask, top=max(ask.top, live)), replace(form, live=live)
-    choices = choices_for(served, prompts, each=each, ask=ask, form=form)
+        request, form = replace(request, top=max(request.top, live)), replace(form, live=live)
+    choices = choices_for(served, prompts, each=each, request=request, form=form)
     inside = _inside(served, body)
     explain, lens = None, None
     if asked is not None and asked.live_lens:
@@ -154,8 +154,8 @@ def _inside(served: Served, body: Generation) -> Inside | None:
     return served.writer.in_torch if body.engine == "torch" else None
 
 
-def _by_torch(served: Served, inside: Inside) -> Callable[[Ask], LaneRunning]:
-    return lambda ask: served.lane.generate(served.writer, ask, inside=inside)
+def _by_torch(served: Served, inside: Inside) -> Callable[[GenerationRequest], LaneRunning]:
+    return lambda request: served.lane.generate(served.writer, request, inside=inside)
 
 
 class Shape:
@@ -242,7 +242,7 @@ def note(writing: Writing, notes: dict[str, Any]) -> None:
     """What the log says of a generation; never its text, unless that is asked for."""
     notes |= writing.usage()
     if writing.served.settings.log_text:
-        notes["prompt"] = [choice.model.text_of(choice.ask.prompt) for choice in writing.choices]
+        notes["prompt"] = [choice.model.text_of(choice.request.prompt) for choice in writing.choices]
         notes["text"] = [choice.text for choice in writing.choices]
 
 

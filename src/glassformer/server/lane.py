@@ -13,9 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from glassformer.generation.batching import write_alone
+from glassformer.generation.batching import generate_alone
 from glassformer.server.errors import QueueFull
-from glassformer.server.runner import Ask, Timings, Token, of_model
+from glassformer.server.runner import GenerationRequest, Timings, Token, for_model
 
 if TYPE_CHECKING:
     from glassformer.tasks.complete import LanguageModel
@@ -98,13 +98,13 @@ class Lane:
         result: Result = await self.put(work)
         return result
 
-    def generate(self, model: "LanguageModel", ask: Ask, *, inside: Inside) -> LaneRunning:
+    def generate(self, model: "LanguageModel", request: GenerationRequest, *, inside: Inside) -> LaneRunning:
         """A continuation by torch, `inside` its edits."""
         running = LaneRunning()
 
         def tokens() -> Iterator[Token]:
             with inside():
-                yield from written(model, ask, running=running)
+                yield from written(model, request, running=running)
 
         self.put(lambda: running.fill(tokens()))
         return running
@@ -123,9 +123,9 @@ def _step_back() -> None:
         os.setpriority(os.PRIO_PROCESS, thread, max(NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))
 
 
-def written(model: "LanguageModel", ask: Ask, *, running: LaneRunning) -> Iterator[Token]:
+def written(model: "LanguageModel", request: GenerationRequest, *, running: LaneRunning) -> Iterator[Token]:
     """The tokens of one continuation, the one that ends a text included."""
-    asked = of_model(ask, model)
-    for output in write_alone(model.backend, asked, is_cancelled=running.cancelled.is_set):
-        running.prompt_scores = [None, *output.of.prompt_scores]
+    asked = for_model(request, model)
+    for output in generate_alone(model.backend, asked, is_cancelled=running.cancelled.is_set):
+        running.prompt_scores = [None, *output.state.prompt_scores]
         yield Token.of(output)

@@ -22,7 +22,7 @@ from glassformer.server.generation import (
     rest_of_context,
     stops_of,
 )
-from glassformer.server.runner import Ask
+from glassformer.server.runner import GenerationRequest
 from glassformer.server.schemas import Generation, ResponsesRequest
 from glassformer.server.sse import DONE, EventStream, event
 from glassformer.server.state import State, unless_gone
@@ -76,11 +76,11 @@ class Responses:
             "parallel_tool_calls": False,
             "previous_response_id": None,
             "store": False,
-            "temperature": self.choice.ask.options.temperature,
+            "temperature": self.choice.request.options.temperature,
             "text": {"format": {"type": "text"}},
             "tool_choice": "none",
             "tools": [],
-            "top_p": self.choice.ask.options.top_p,
+            "top_p": self.choice.request.options.top_p,
             "truncation": "disabled",
             "metadata": body.metadata or {},
             "usage": self.usage() if done else None,
@@ -219,10 +219,10 @@ async def _prepare(state: State, body: ResponsesRequest) -> Writing:
     )
     same = Generation(**{name: getattr(body, name) for name in names})
     await check_edits(served, same)
-    ask = Ask(
+    request = GenerationRequest(
         prompt=prompt,
         options=options_of(served, same, max_tokens=max_tokens),
         top=body.top_logprobs or 0,
     )
     form = Form(stops=(*stops_of(same), *own_stops(served)), scored=scored, top=body.top_logprobs or 0)
-    return prepare(state, same, served=served, prompts=[prompt], each=1, ask=ask, form=form)
+    return prepare(state, same, served=served, prompts=[prompt], each=1, request=request, form=form)

@@ -15,20 +15,20 @@ from typing import NamedTuple
 
 from glassformer.errors import GlassError
 from glassformer.generation.batching import (
-    Ask,
     Batch,
+    GenerationRequest,
     OneByOne,
+    RequestState,
     Scored,
     Slots,
     StepOutput,
-    Writing,
-    check_ask,
+    check_request,
 )
 from glassformer.generation.stepper import has_slots
 from glassformer.server.errors import QueueFull, stopping
 from glassformer.tasks.complete import LanguageModel
 
-__all__ = ["Ask", "Runner", "Running", "Scored", "Token"]
+__all__ = ["GenerationRequest", "Runner", "Running", "Scored", "Token"]
 
 
 class Token(NamedTuple):
@@ -73,24 +73,26 @@ class _Clock:
 class Running:
     """A text that is being written, or waits for that: iterate over it for its tokens."""
 
-    def __init__(self, ask: Ask, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-        self.ask, self.loop, self.clock = ask, loop, _Clock()
+    def __init__(
+        self, request: GenerationRequest, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]
+    ) -> None:
+        self.request, self.loop, self.clock = request, loop, _Clock()
         self._wake = wake
         self._outputs: deque[StepOutput] = deque()
         self._news = asyncio.Event()
-        self._writing: Writing | None = None
+        self._state: RequestState | None = None
         self._cancelled = False
         self._failed: Exception | None = None
 
     @property
     def prompt_scores(self) -> list[Scored | None]:
         """The scores of the prompt's tokens, of the first one None, once the first new token is there."""
-        return [None, *self._writing.prompt_scores] if self._writing is not None else []
+        return [None, *self._state.prompt_scores] if self._state is not None else []
 
     @property
     def cached_tokens(self) -> int:
         """How many tokens of the prompt were not computed again."""
-        return 0 if self._writing is None else self._writing.cached
+        return 0 if self._state is None else self._state.cached
 
     @property
     def timings(self) -> Timings:
@@ -108,8 +110,8 @@ class Running:
     def cancel(self) -> None:
         """Let go of it: its slot is free at the next step. After its end this does nothing."""
         self._cancelled = True
-        if self._writing is not None:
-            self._writing.cancel()
+        if self._state is not None:
+            self._state.cancel()
         self._wake()
 
     async def __aiter__(self) -> AsyncIterator[Token]:
@@ -134,12 +136,12 @@ class Running:
         self._failed = error
         self._news.set()
 
-    def begin(self, batch: Batch) -> Writing:
+    def begin(self, batch: Batch) -> RequestState:
         """By the computing thread: take it into the batch."""
-        self._writing = batch.add(self.ask)
+        self._state = batch.add(self.request)
         if self._cancelled:
-            self._writing.cancel()
-        return self._writing
+            self._state.cancel()
+        return self._state
 
     def hear(self, output: StepOutput) -> None:
         """On its event loop: something new about it."""
@@ -168,7 +170,7 @@ class Runner:
         self.slots = slots if has_slots(self.backend) else 1
         self._budget = budget
         self._inbox: deque[Running] = deque()
-        self._live: dict[Writing, Running] = {}
+        self._live: dict[RequestState, Running] = {}
         self._change = threading.Condition()
         self._closing = False
         self.steps, self.step_texts, self.step_seconds = 0, 0, 0.0  # counted by the computing thread alone
@@ -193,32 +195,32 @@ class Runner:
     def waiting_tokens(self) -> int:
         """How many tokens are to be read and written for the texts that wait."""
         waiting = [*self._inbox, *(one for one in list(self._live.values()) if one.waits)]
-        return sum(self._size(one.ask) for one in waiting)
+        return sum(self._size(one.request) for one in waiting)
 
-    def _size(self, ask: Ask) -> int:
+    def _size(self, request: GenerationRequest) -> int:
         """The most tokens of a text."""
-        most = len(ask.prompt) + ask.options.max_new_tokens
+        most = len(request.prompt) + request.options.max_new_tokens
         return most if self.backend.context is None else min(most, self.backend.context)
 
     async def start(self) -> None:
         """Begin to compute."""
         self._thread.start()
 
-    def check(self, ask: Ask) -> None:
+    def check(self, request: GenerationRequest) -> None:
         """Refuse a text that the model cannot continue."""
-        check_ask(self.backend, ask)
+        check_request(self.backend, request)
 
-    def submit(self, ask: Ask) -> Running:
+    def submit(self, request: GenerationRequest) -> Running:
         """Take a text on, if there is a place to wait."""
         if self._closing:
             raise stopping()
-        self.check(ask)
+        self.check(request)
         if self.waiting >= self.queue + self.slots - self.running:
             raise QueueFull(f"{self.queue} requests are waiting already; try again later")
         waiting = self.waiting_tokens
-        if waiting and waiting + self._size(ask) > self.queue_tokens:  # a text alone may always wait
+        if waiting and waiting + self._size(request) > self.queue_tokens:  # a text alone may always wait
             raise QueueFull(f"{waiting:,} tokens are waiting already; try again later")
-        running = Running(of_model(ask, self.model), asyncio.get_running_loop(), self._wake)
+        running = Running(for_model(request, self.model), asyncio.get_running_loop(), self._wake)
         self._inbox.append(running)
         self._wake()
         return running
@@ -266,9 +268,9 @@ class Runner:
         now = time.monotonic()
         self.steps += 1
         self.step_seconds += now - begun
-        self.step_texts += len({one.of for one in output} | set(batch.running))
-        for writing in batch.running:
-            clock = self._live[writing].clock
+        self.step_texts += len({one.state for one in output} | set(batch.running))
+        for state in batch.running:
+            clock = self._live[state].clock
             clock.admitted = clock.admitted or now
         return output
 
@@ -277,23 +279,23 @@ class Runner:
         now = time.monotonic()
         loops: dict[asyncio.AbstractEventLoop, list[tuple[Running, StepOutput]]] = {}
         for one in output:
-            running = self._live[one.of]
+            running = self._live[one.state]
             clock = running.clock
             clock.admitted = clock.admitted or now
             clock.first = clock.first or now
             if one.finish is not None or one.error is not None:
                 clock.ended = now
-                del self._live[one.of]
+                del self._live[one.state]
             loops.setdefault(running.loop, []).append((running, one))
         for loop, news in loops.items():
             with contextlib.suppress(RuntimeError):  # it is closed: no request waits any more
                 loop.call_soon_threadsafe(_hear, news)
 
 
-def of_model(ask: Ask, model: LanguageModel) -> Ask:
+def for_model(request: GenerationRequest, model: LanguageModel) -> GenerationRequest:
     """The same text, with the end tokens of a model and the size of its vocabulary."""
     known = None if model.tokenizer is None else len(model.tokenizer)
-    return replace(ask, ends=ask.ends or model.ends, known=known)
+    return replace(request, ends=request.ends or model.ends, known=known)
 
 
 def _hear(news: list[tuple[Running, StepOutput]]) -> None:

@@ -14,7 +14,7 @@ from glassformer.server.errors import ApiError, QueueFull
 from glassformer.server.lane import LaneRunning
 from glassformer.server.logprobs import Entry, finite
 from glassformer.server.metrics import Metrics
-from glassformer.server.runner import Ask, Running, Token
+from glassformer.server.runner import GenerationRequest, Running, Token
 from glassformer.server.served import Served
 from glassformer.tokenizers import TextStream
 
@@ -51,9 +51,11 @@ class Form:
 class Choice:
     """One continuation as it comes."""
 
-    def __init__(self, served: Served, index: int, *, of: int, ask: Ask, form: Form) -> None:
+    def __init__(
+        self, served: Served, index: int, *, of: int, request: GenerationRequest, form: Form
+    ) -> None:
         """The continuation number `index` of all, of the prompt number `of`."""
-        self.served, self.index, self.of, self.ask, self.form = served, index, of, ask, form
+        self.served, self.index, self.of, self.request, self.form = served, index, of, request, form
         self.model = served.writer
         self.text, self.finish = "", ""
         self.tokens: list[int] = []  # without the one that ended it
@@ -62,9 +64,9 @@ class Choice:
         self.ids: list[int] = []  # all that were generated
         self.running: Running | LaneRunning | None = None
         self.explain: dict[str, Any] | None = None
-        self._stream = TextStream(self.model.bytes_of, form.stops, after=ask.prompt[-1])
+        self._stream = TextStream(self.model.bytes_of, form.stops, after=request.prompt[-1])
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._after = ask.prompt[-1]
+        self._after = request.prompt[-1]
         self._offset = 0  # characters before the next token
         self._waiting: list[Entry] = []  # of tokens whose text is held back
         self._begun = False
@@ -149,9 +151,9 @@ class Choice:
 
     def begun_again(self) -> "Choice":
         """The same continuation before its first token, without the prompt and without scores."""
-        ask = replace(self.ask, top=0, named=(), score_prompt=False)
+        request = replace(self.request, top=0, named=(), score_prompt=False)
         form = Form(stops=self.form.stops, stop_ids=self.form.stop_ids)
-        return Choice(self.served, self.index, of=self.of, ask=ask, form=form)
+        return Choice(self.served, self.index, of=self.of, request=request, form=form)
 
     def _entry(self, id: int, scored: Any, *, after: int | None) -> Entry:
         """A token with its bytes, and those of the others that were scored."""
@@ -162,7 +164,7 @@ class Choice:
         top = tuple((other, bytes_of(other), logprob) for other, logprob in scored.top[: self.form.top])
         named = tuple(
             (other, bytes_of(other), logprob)
-            for other, logprob in zip(self.ask.named, scored.named, strict=False)
+            for other, logprob in zip(self.request.named, scored.named, strict=False)
         )
         # The same float wherever a token is listed: clients look whether it was the likeliest by equality.
         logprob = dict(scored.top).get(id, scored.logprob)
@@ -173,7 +175,7 @@ class Choice:
         if self._begun or not self.form.echo:
             return ""
         self._begun = True
-        prompt = self.ask.prompt
+        prompt = self.request.prompt
         text = self.model.text_of(prompt)
         if self.form.scored:
             assert self.running is not None
@@ -193,7 +195,7 @@ class Choice:
 
 Explainer = Callable[[Choice], Awaitable[dict[str, Any]]]
 Live = Callable[[Choice, int], Awaitable[Any]]
-Submit = Callable[[Ask], Running | LaneRunning]
+Submit = Callable[[GenerationRequest], Running | LaneRunning]
 
 
 class Writing:
@@ -219,9 +221,9 @@ class Writing:
     def start(self) -> None:
         """Refuse what cannot be done, and take the first place: from now on nothing is refused."""
         for choice in self.choices:
-            self.served.writing.check(choice.ask)
+            self.served.writing.check(choice.request)
         try:
-            self.choices[0].running = self.submit(self.choices[0].ask)
+            self.choices[0].running = self.submit(self.choices[0].request)
         except QueueFull:
             self.metrics.count("rejected_total", reason="queue_full")
             raise
@@ -256,7 +258,7 @@ class Writing:
             self.cancel()
 
     async def _parts_of(self, choice: Choice) -> AsyncIterator[Part]:
-        running = choice.running or await self._place(choice.ask)
+        running = choice.running or await self._place(choice.request)
         choice.running = running
         tokens = aiter(running)
         clock = self.metrics.clock(self.served.id)
@@ -276,7 +278,7 @@ class Writing:
                 if choice.finish:
                     if token.finish is None:  # a stop string: the runner does not know of it
                         running.cancel()
-                    clock.finish(running, prompt=len(choice.ask.prompt))
+                    clock.finish(running, prompt=len(choice.request.prompt))
                     await self._explain(choice, part)
                 if part:
                     yield part
@@ -304,11 +306,11 @@ class Writing:
         message = f"the request waited longer than {self.served.settings.patience:g} seconds for its turn"
         return ApiError(503, message, headers={"Retry-After": "5"})
 
-    async def _place(self, ask: Ask) -> Running | LaneRunning:
+    async def _place(self, request: GenerationRequest) -> Running | LaneRunning:
         """Wait for a place in the queue: the request as a whole has one already."""
         while True:
             try:
-                return self.submit(ask)
+                return self.submit(request)
             except QueueFull:
                 if time.monotonic() > self.deadline:
                     raise
@@ -349,7 +351,7 @@ class Writing:
         prompts: dict[int, int] = {}
         cached: dict[int, int] = {}
         for choice in self.choices:
-            prompts[choice.of] = len(choice.ask.prompt)
+            prompts[choice.of] = len(choice.request.prompt)
             if choice.running is not None:
                 cached[choice.of] = max(cached.get(choice.of, 0), choice.running.cached_tokens)
         prompt, completion = sum(prompts.values()), sum(len(choice.ids) for choice in self.choices)
@@ -373,12 +375,12 @@ def best_of(choices: list[Choice], *, n: int, each: int) -> list[Choice]:
 
 
 def choices_for(
-    served: Served, prompts: list[tuple[int, ...]], *, each: int, ask: Ask, form: Form
+    served: Served, prompts: list[tuple[int, ...]], *, each: int, request: GenerationRequest, form: Form
 ) -> list[Choice]:
     """Every continuation: the n of the first prompt, then those of the second, and so on."""
     found = []
     for of, prompt in enumerate(prompts):
         for k in range(each):
-            one = replace(ask, prompt=prompt, choice=k)
-            found.append(Choice(served, of * each + k, of=of, ask=one, form=form))
+            one = replace(request, prompt=prompt, choice=k)
+            found.append(Choice(served, of * each + k, of=of, request=one, form=form))
     return found
