@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from glassformer.engine import native
 from glassformer.engine.native import Engine
 from glassformer.errors import GlassError, InputError
-from glassformer.generation.batching import Batch, GenerationRequest, OneByOne, RequestState, Slots
+from glassformer.generation import batching
+from glassformer.generation.batching import Batch, GenerationRequest, OneByOne, RequestState, Scored, Slots
 from glassformer.generation.decode import generate
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import log_softmax
@@ -45,11 +46,19 @@ def write(
     return drain(batch, states)
 
 
-def drain(batch: Batch, states: Sequence[RequestState]) -> list[tuple[list[tuple[int, float]], str | None]]:
+Scores = dict[RequestState, list[Scored]]
+
+
+def drain(
+    batch: Batch, states: Sequence[RequestState], *, scores: Scores | None = None
+) -> list[tuple[list[tuple[int, float]], str | None]]:
+    """What a batch writes for texts; `scores` is filled with those of their prompts."""
     found: dict[int, tuple[list[tuple[int, float]], list[str]]] = {id(one): ([], []) for one in states}
     for _ in range(2000):
         for output in batch.step():
             tokens, ends = found[id(output.state)]
+            if scores is not None:
+                scores.setdefault(output.state, []).extend(output.prompt or ())
             if output.token is not None:
                 tokens.append((output.token.id, output.token.logprob))
             if output.finish is not None:
@@ -105,6 +114,19 @@ def test_neighbors_that_come_and_go(engine: Engine) -> None:
         assert tokens == alone(engine, request)[0]
 
 
+@pytest.mark.slow
+def test_a_needle_in_two_hundred_batches(engine: Engine) -> None:
+    """One text among up to 31 others, wherever it is: the same tokens and the same bits of log-probabilities."""
+    draw = random.Random(11)
+    for _ in range(200):
+        request = some_request(draw)
+        others = [some_request(draw) for _ in range(draw.randint(0, 31))]
+        at = draw.randint(0, len(others))
+        batch = Slots(engine, slots=draw.randint(1, 32), budget=draw.randint(1, 64))
+        found = write(batch, [*others[:at], request, *others[at:]])
+        assert found[at] == alone(engine, request)
+
+
 def test_what_was_read_is_not_read_again(engine: Engine) -> None:
     """A text that goes on from another one takes its slot; the numbers are those of a cold start."""
     batch = Slots(engine, slots=2, budget=64)
@@ -141,11 +163,12 @@ def test_scores_of_the_prompt(engine: Engine) -> None:
     batch = Slots(engine, slots=1, budget=4)
     write(batch, [GenerationRequest(prompt=prompt, options=options)])
     state = batch.add(GenerationRequest(prompt=prompt, options=options, score_prompt=True, top=3, named=[11]))
-    drain(batch, [state])
+    scores: Scores = {}
+    drain(batch, [state], scores=scores)
     expected = [log_softmax(row) for row in engine.logits(np.array(prompt))]
     assert state.cached == 0
-    assert [one.id for one in state.prompt_scores] == prompt[1:]
-    for one, row in zip(state.prompt_scores, expected, strict=False):
+    assert [one.id for one in scores[state]] == prompt[1:]
+    for one, row in zip(scores[state], expected, strict=False):
         assert one.logprob == pytest.approx(row[one.id], abs=1e-5)
         assert [id for id, _ in one.top] == np.argsort(-row, kind="stable")[:3].tolist()
         assert [value for _, value in one.top] == pytest.approx(np.sort(row)[:-4:-1], abs=1e-5)
@@ -172,8 +195,10 @@ def test_one_by_one(engine: Engine) -> None:
     requests = [some_request(draw, score_prompt=True, top=2) for _ in range(6)]
     batch, slots = OneByOne(engine), Slots(engine, slots=3, budget=10)
     ours, theirs = ([one.add(request) for request in requests] for one in (batch, slots))
-    assert drain(batch, ours) == drain(slots, theirs) == [alone(engine, request) for request in requests]
-    assert [one.prompt_scores for one in ours] == [one.prompt_scores for one in theirs]
+    scores: Scores = {}
+    found = drain(batch, ours, scores=scores)
+    assert found == drain(slots, theirs, scores=scores) == [alone(engine, request) for request in requests]
+    assert [scores[one] for one in ours] == [scores[one] for one in theirs]
 
 
 def test_only_the_scores_of_the_prompt(engine: Engine) -> None:
@@ -181,8 +206,79 @@ def test_only_the_scores_of_the_prompt(engine: Engine) -> None:
     batch = Slots(engine, slots=1, budget=64)
     options = Options(max_new_tokens=0, prompt_lookup_num_tokens=0)
     state = batch.add(GenerationRequest(prompt=[1, 2, 3], options=options, score_prompt=True))
-    assert drain(batch, [state]) == [([], "length")]
-    assert len(state.prompt_scores) == 2
+    scores: Scores = {}
+    assert drain(batch, [state], scores=scores) == [([], "length")]
+    assert len(scores[state]) == 2
+
+
+def test_paused_texts_go_on_to_the_same_bits(engine: Engine) -> None:
+    """Paused at any step, while prompts are scored or texts are written, and others have their slots: all tokens
+    and scores are as alone, none is missing and none comes twice.
+    """
+    draw = random.Random(7)
+    for _ in range(12):
+        requests = [some_request(draw, score_prompt=draw.random() < 0.5, top=2) for _ in range(5)]
+        batch = Slots(engine, slots=2, budget=draw.choice([3, 9, 40]))
+        states = [batch.add(request) for request in requests]
+        tokens: dict[RequestState, list[tuple[int, float]]] = {one: [] for one in states}
+        scores: Scores = {one: [] for one in states}
+        taken = 0
+        while batch.running or batch.waiting:
+            for one in states:
+                one.paused = draw.random() < 0.4
+            if not batch.can_step:
+                continue
+            before = {one: one.slot for one in states}
+            for output in batch.step():
+                assert not output.state.paused
+                scores[output.state] += output.prompt or ()
+                if output.token is not None:
+                    tokens[output.state].append((output.token.id, output.token.logprob))
+            taken += sum(one.paused and one.slot is None and before[one] is not None for one in states)
+        assert taken  # slots were taken from paused texts
+        for request, state in zip(requests, states, strict=True):
+            assert tokens[state] == alone(engine, request)[0]
+            calm = Slots(engine, slots=1, budget=64)
+            expected: Scores = {}
+            mine = calm.add(request)
+            drain(calm, [mine], scores=expected)
+            assert scores[state] == expected[mine]
+
+
+def test_a_paused_text_keeps_its_slot_while_nobody_needs_it(engine: Engine) -> None:
+    """Then it goes on with its next token; if its slot was taken and lost, its tokens are read again."""
+    options = Options(max_new_tokens=6, temperature=0.0, prompt_lookup_num_tokens=0)
+    batch = Slots(engine, slots=1, budget=64)
+    state = batch.add(GenerationRequest(prompt=list(range(9)), options=options))
+    batch.step()
+    state.paused = True
+    assert not batch.can_step
+    assert batch.step() == []
+    assert (state.slot, state.read) == (0, 9)
+    other = batch.add(GenerationRequest(prompt=[50], options=options))
+    assert [one.state for one in batch.step()] == [other]
+    assert (state.slot, list(batch.waiting)) == (None, [state])
+    state.paused = False
+    drain(batch, [other, state])
+    assert state.cached == 0
+
+
+def test_salts_keep_texts_apart(engine: Engine) -> None:
+    """How long a first token takes says nothing about what others have read before."""
+    options = Options(max_new_tokens=2, temperature=0.0, prompt_lookup_num_tokens=0)
+    batch = Slots(engine, slots=1, budget=64)
+    cached = []
+    for salt in ("mine", "mine", "yours", "yours", "", ""):
+        state = batch.add(GenerationRequest(prompt=list(range(9)), options=options, salt=salt))
+        drain(batch, [state])
+        cached.append(state.cached)
+    assert cached == [0, 8, 0, 8, 0, 8]
+    gone = batch.add(GenerationRequest(prompt=list(range(9)), options=options, salt="other"))
+    batch._admit()  # it has the slot, and has read nothing yet
+    gone.cancel()
+    again = batch.add(GenerationRequest(prompt=list(range(9)), options=options, salt="other"))
+    drain(batch, [gone, again])
+    assert again.cached == 0
 
 
 def test_a_cancelled_text_frees_its_slot_at_the_next_step(engine: Engine) -> None:
@@ -211,6 +307,47 @@ def test_first_come_first_served(engine: Engine) -> None:
     assert [one.state for one in output] == [writer] * 3  # it gets a token in every step
     assert reader.read == 9  # the rest of each step's budget
     assert third.slot is None
+
+
+@pytest.mark.parametrize("per_token", [0.001, 0.004, 1.0])
+def test_a_long_prompt_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch, per_token: float) -> None:
+    """While a text is written, steps take about as long as they may, however slow the machine; else all is read at once."""
+    engine = engine_of(random_model(layers=1, heads=1, width=8, vocab=VOCAB, context=600), threads=1)
+    now, tokens = [0.0], list[int]()
+    step = engine.step_pieces
+
+    def slow(pieces: Any, cache: Any) -> Any:
+        tokens.append(sum(len(piece.ids) for piece in pieces))
+        now[0] += 0.005 + per_token * tokens[-1]
+        return step(pieces, cache)
+
+    monkeypatch.setattr(engine, "step_pieces", slow)
+    monkeypatch.setattr(batching.time, "perf_counter", lambda: now[0])
+    options = Options(max_new_tokens=60, temperature=0.0, prompt_lookup_num_tokens=0)
+    batch = Slots(engine, slots=3, budget=256)
+    batch.add(GenerationRequest(prompt=[1] * 300, options=options))
+    batch.step()
+    batch.step()
+    assert tokens == [256, 44]  # nobody is written: as much as there is
+    batch.add(GenerationRequest(prompt=[2] * 400, options=options))
+    for _ in range(4):
+        batch.step()
+    wanted = min(256, max(17, 0.045 / per_token))
+    assert all(0.7 * wanted <= count <= 1.3 * wanted for count in tokens[3:])
+
+
+def test_who_goes_first(engine: Engine) -> None:
+    """Before others that wait, in the order in which they came; nobody is stopped for them."""
+    options = Options(max_new_tokens=3, temperature=0.0, prompt_lookup_num_tokens=0)
+    batch = Slots(engine, slots=1, budget=8)
+    running = batch.add(GenerationRequest(prompt=[1], options=options))
+    batch.step()
+    firsts = [False, True, False, True]
+    states = [batch.add(GenerationRequest(prompt=[1], options=options, first=first)) for first in firsts]
+    ends = []
+    while batch.running or batch.waiting:
+        ends += [output.state for output in batch.step() if output.finish]
+    assert ends == [running, states[1], states[3], states[0], states[2]]
 
 
 def test_a_text_that_fails_hurts_nobody(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,7 @@ from glassformer.server.generation import (
     Shape,
     check_edits,
     check_generation,
+    from_page,
     named_of,
     options_of,
     prepare,
@@ -98,7 +99,7 @@ class Chat(Shape):
 
     def __init__(self, writing: Writing, body: ChatRequest) -> None:
         super().__init__(writing, body)
-        self.scored = bool(body.logprobs)
+        self.scored = writing.choices[0].form.scored
         self.ids = bool(body.return_token_ids)
         self.about = {
             "id": f"chatcmpl-{secrets.token_hex(12)}",
@@ -169,7 +170,7 @@ def router(state: State) -> APIRouter:
         check(body)
         prompt = await prompt_of(served, turns_of(body.messages))
         await check_edits(served, body)
-        writing = _prepare(state, served, body, prompt=prompt)
+        writing = _prepare(state, served, body, prompt=prompt, first=from_page(request))
         return await respond(state, request, Chat(writing, body), body=body)
 
     return routes
@@ -190,7 +191,9 @@ def check(body: ChatRequest) -> None:
         raise invalid("top_logprobs", "needs `logprobs: true`")
 
 
-def _prepare(state: State, served: Served, body: ChatRequest, *, prompt: tuple[int, ...]) -> Writing:
+def _prepare(
+    state: State, served: Served, body: ChatRequest, *, prompt: tuple[int, ...], first: bool
+) -> Writing:
     given = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     if given == 0:
         field = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
@@ -202,11 +205,14 @@ def _prepare(state: State, served: Served, body: ChatRequest, *, prompt: tuple[i
         options=options_of(served, body, max_tokens=max_tokens),
         top=body.top_logprobs or 0,
         named=named,
+        salt=body.cache_salt or "",
+        first=first,
     )
     form = Form(
         stops=(*stops_of(body), *own_stops(served)),
         stop_ids=frozenset(body.stop_token_ids or ()),
-        scored=bool(body.logprobs),
+        scored=bool(body.logprobs) or bool(named),
         top=body.top_logprobs or 0,
+        keep_entries=not body.stream,
     )
     return prepare(state, body, served=served, prompts=[prompt], each=body.n or 1, request=request, form=form)

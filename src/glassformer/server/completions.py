@@ -14,6 +14,7 @@ from glassformer.server.generation import (
     Shape,
     check_edits,
     check_generation,
+    from_page,
     named_of,
     options_of,
     prepare,
@@ -93,7 +94,7 @@ def router(state: State) -> APIRouter:
         check(body)
         prompts = await served.prompts(body.prompt)
         await check_edits(served, body)
-        writing = _prepare(state, body, prompts)
+        writing = _prepare(state, body, prompts, first=from_page(request))
         shape = Completions(writing, body, n=body.n or 1, each=len(writing.choices) // len(prompts))
         return await respond(state, request, shape, body=body)
 
@@ -120,7 +121,9 @@ def check(body: CompletionRequest) -> None:
         raise invalid("max_tokens", "0 is only for scoring a prompt, with `echo: true`")
 
 
-def _prepare(state: State, body: CompletionRequest, prompts: list[tuple[int, ...]]) -> Writing:
+def _prepare(
+    state: State, body: CompletionRequest, prompts: list[tuple[int, ...]], *, first: bool
+) -> Writing:
     """The continuations that a request asks for."""
     served = state.library.find(body.model)
     named = named_of(served, body)
@@ -132,6 +135,8 @@ def _prepare(state: State, body: CompletionRequest, prompts: list[tuple[int, ...
         options=options_of(served, body, max_tokens=max_tokens),
         top=body.logprobs or 0,
         named=named,
+        salt=body.cache_salt or "",
+        first=first,
         score_prompt=scored and bool(body.echo),
     )
     form = Form(
@@ -140,6 +145,7 @@ def _prepare(state: State, body: CompletionRequest, prompts: list[tuple[int, ...
         echo=bool(body.echo),
         scored=scored,
         top=body.logprobs or 0,
+        keep_entries=not body.stream,
     )
     each = max(body.n or 1, body.best_of or 1)
     return prepare(state, body, served=served, prompts=prompts, each=each, request=request, form=form)

@@ -27,7 +27,7 @@ from glassformer.generation.sampling import log_softmax
 from glassformer.server.errors import QueueFull, invalid
 from glassformer.server.lane import Inside
 from glassformer.server.logprobs import finite
-from glassformer.server.runner import Token, for_model
+from glassformer.server.runner import for_model, tokens_of
 from glassformer.server.sse import dumps
 from glassformer.tasks.backends import fingerprint
 from glassformer.tasks.completion import Completion
@@ -288,8 +288,9 @@ def unedited(choice: "Choice") -> dict[str, Any]:
     lm = choice.model
     twin = choice.begun_again()
     with lm.in_torch():
-        for output in generate_alone(lm.backend, for_model(twin.request, lm)):
-            twin.push(Token.of(output))
+        outputs = generate_alone(lm.backend, for_model(twin.request, lm))
+        for token in (token for output in outputs for token in tokens_of(output)):
+            twin.push(token)
             if twin.finish:
                 break
     return {
