@@ -99,11 +99,13 @@ def serving(
         assert not thread.is_alive(), "the server did not stop"
 
 
-def opened(server: Running, body: dict[str, Any], *, buffer: int = 0) -> socket.socket:
+def opened(
+    server: Running, body: dict[str, Any], *, buffer: int = 0, path: str = "/v1/completions"
+) -> socket.socket:
     """A connection on which a request was sent; `buffer` is what the system may hold of the answer."""
     raw = json.dumps(body).encode()
     head = (
-        f"POST /v1/completions HTTP/1.1\r\nHost: localhost:{server.port}\r\nContent-Type: application/json\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: localhost:{server.port}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(raw)}\r\n\r\n"
     )
     connection = socket.socket()
@@ -124,6 +126,6 @@ def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
 
 
 def busy(server: Running, model: str = "long") -> int:
-    """Texts that are being written or wait."""
+    """Texts that are being written or wait, for a slot or for their reader."""
     runner = server.state.library.find(model).runner
-    return int(runner.running + runner.waiting)
+    return int(runner.running + runner.waiting + runner.paused)

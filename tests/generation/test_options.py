@@ -24,6 +24,7 @@ BAD: list[tuple[str, Any]] = [
     *(("temperature", value) for value in (-1, -1e-9, NAN, INF, -INF, 1e308, 100.1, 1e-320, 9.9e-5, 10**400)),
     *(("temperature", value) for value in (True, None, "1", 1j, [1.0])),
     *(("top_p", value) for value in (0, 0.0, -0.0, -0.1, 2, 1.0000001, NAN, INF, True, None, "0.9")),
+    *(("typical_p", value) for value in (0, -0.1, 1.0000001, 2, NAN, INF, False, None, "0.1")),
     *(("min_p", value) for value in (-0.1, -1e-12, 1.0000001, 2, NAN, INF, False, None, "0.1")),
     *(("repetition_penalty", value) for value in (0, 0.0, -1.0, 100.1, NAN, INF, 1e308, True, None, "1.1")),
     *(("repetition_penalty", value) for value in (1e-320, 1e-40)),  # nothing can be divided by these
@@ -76,6 +77,7 @@ GOOD: list[tuple[str, Any]] = [
     *(("temperature", value) for value in (0, 0.0, 1e-4, 1, 100, 100.0)),
     *(("top_k", value) for value in (0, 1, 2**31)),
     *(("top_p", value) for value in (1e-320, 1e-9, 0.5, 1, 1.0)),
+    *(("typical_p", value) for value in (1e-320, 0.5, 1, 1.0)),
     *(("min_p", value) for value in (0, 0.0, 1e-320, 0.5, 1, 1.0)),
     *(("repetition_penalty", value) for value in (0.01, 0.5, 1, 1.0, 100, 100.0)),
     *(("presence_penalty", value) for value in (-100, -100.0, 0, 100.0, 100)),

@@ -20,6 +20,7 @@ from transformers import (
     TemperatureLogitsWarper,
     TopKLogitsWarper,
     TopPLogitsWarper,
+    TypicalLogitsWarper,
 )
 
 from glassformer.generation import sampling
@@ -158,6 +159,21 @@ def test_min_p_is_theirs(ties: bool) -> None:
     assert dropped > 1000
 
 
+@pytest.mark.parametrize("ties", [False, True])
+def test_typical_p_is_theirs(ties: bool) -> None:
+    """Typical-p keeps the same tokens, which need not be the likeliest."""
+    dropped, without_best = 0, 0
+    for row in rows(200, ties=ties):
+        for p in (1e-6, 0.02, 0.2, 0.5, 0.9, 0.999):
+            ours = kept_of(row, typical_p=p)
+            np.testing.assert_array_equal(ours, theirs(TypicalLogitsWarper(p), row))
+            dropped += np.isneginf(ours).sum()
+            without_best += np.isneginf(ours[row.argmax()])
+        np.testing.assert_array_equal(kept_of(row, typical_p=1.0), row)
+    assert dropped > 1000
+    assert without_best > 50
+
+
 @pytest.mark.parametrize("temperature", [1e-4, 0.1, 0.7, 1.0, 1.5, 100.0])
 def test_temperature_is_theirs(temperature: float) -> None:
     """The distribution is the softmax of the scores over the temperature."""
@@ -293,6 +309,7 @@ def test_the_distribution_is_that_of_their_generate() -> None:
         {"top_k": 7},
         {"top_p": 0.6},
         {"min_p": 0.3},
+        {"typical_p": 0.4},
         {"repetition_penalty": 1.7},
         {"logit_bias": {2: 4.0, 49: -3.0}},
         {
@@ -300,6 +317,7 @@ def test_the_distribution_is_that_of_their_generate() -> None:
             "top_k": 20,
             "top_p": 0.9,
             "min_p": 0.05,
+            "typical_p": 0.8,
             "repetition_penalty": 0.8,
             "logit_bias": {4: 2.0},
         },

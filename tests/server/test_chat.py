@@ -107,6 +107,19 @@ def test_the_helper_adds_up_log_probabilities(client: openai.OpenAI) -> None:
     assert final.choices[0].logprobs.content == whole.choices[0].logprobs.content
 
 
+def test_named_tokens(server: Running) -> None:
+    """Their log-probabilities whatever their rank, also without `logprobs`; the same floats as among the likeliest."""
+    how = {"temperature": 0, "max_tokens": 3}
+    named = chat(server, **how, logprob_tokens=[" the", "."], logprob_token_ids=[5]).json()["choices"][0]
+    asked = [[one["logprob"] for one in entry["named_logprobs"]] for entry in named["logprobs"]["content"]]
+    assert [len(one) for one in asked] == [3, 3, 3]
+    best = chat(server, **how, logprobs=True, top_logprobs=20).json()["choices"][0]["logprobs"]["content"]
+    for entry, top in zip(named["logprobs"]["content"], best, strict=True):
+        likeliest = {one["token"]: one["logprob"] for one in top["top_logprobs"]}
+        for one in entry["named_logprobs"]:
+            assert likeliest.get(one["token"], one["logprob"]) == one["logprob"]
+
+
 def test_the_next_turn_is_not_written(server: Running) -> None:
     """An answer ends where the user would speak again, and says `stop`."""
     served = server.state.library.find("storyteller")

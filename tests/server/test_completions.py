@@ -330,7 +330,7 @@ def test_the_edge_of_the_context(server: Running) -> None:
 REFUSED = [
     ("temperature", -1), ("temperature", 2.5), ("temperature", "1"), ("temperature", True), ("temperature", 1e308),
     ("temperature", 1e-320), ("top_p", 0), ("top_p", 2), ("top_k", -2), ("top_k", 1 << 40), ("min_p", 1.5),
-    ("typical_p", 0.5), ("n", 0), ("n", 9), ("n", 10**6), ("n", 1.5), ("best_of", 9), ("max_tokens", -1),
+    ("typical_p", 0), ("typical_p", 1.5), ("cache_salt", ""), ("cache_salt", "a" * 257), ("cache_salt", 5), ("n", 0), ("n", 9), ("n", 10**6), ("n", 1.5), ("best_of", 9), ("max_tokens", -1),
     ("max_tokens", 10**9), ("max_tokens", True), ("max_tokens", "8"), ("stop", ""), ("stop", ["a"] * 17),
     ("stop", ["a"] * 100_000), ("stop", "a" * 257), ("stop", [""]), ("stop", 5), ("logprobs", -1), ("logprobs", 21),
     ("seed", 1 << 64), ("seed", 1.5), ("frequency_penalty", 3), ("presence_penalty", -2.1),
@@ -391,6 +391,39 @@ def test_seeds(server: Running) -> None:
     assert completion(server, seed=-5)["choices"] == completion(server, seed=-5)["choices"]
     texts = {completion(server, seed=None, temperature=2)["choices"][0]["text"] for _ in range(4)}
     assert len(texts) > 1
+
+
+def test_typical_p(server: Running) -> None:
+    """As in Python; 1 is off."""
+    fields = STORY | {"temperature": 1.0, "top_k": 0, "typical_p": 0.2}
+    out = gf.load("storyteller").generate(
+        "Once upon a time", max_new_tokens=12, seed=1, temperature=1.0, top_k=0, typical_p=0.2
+    )
+    (choice,) = completion(server, **fields)["choices"]
+    (free,) = completion(server, **fields | {"typical_p": 1})["choices"]
+    assert choice["text"] == out.text != free["text"]
+
+
+def test_a_salt_keeps_prefixes_apart(server: Running) -> None:
+    """A text that others sent before is read as if it were new; the answer is the same."""
+    fields = STORY | {"prompt": "A prefix of several words that is salted"}
+    found = [completion(server, **fields, cache_salt=salt) for salt in ("mine", "yours", "yours")]
+    found.append(completion(server, **fields))
+    cached = [one["usage"]["prompt_tokens_details"]["cached_tokens"] for one in found]
+    assert cached[:2] == [0, 0]
+    assert cached[2] == found[0]["usage"]["prompt_tokens"] - 1
+    assert cached[3] == 0
+    assert len({one["choices"][0]["text"] for one in found}) == 1
+
+
+def test_answers_are_not_larger_than_memory(server: Running) -> None:
+    """Refused before anything runs, where all log-probabilities would be held at once; a stream sends them on."""
+    large = {"model": "long", "max_tokens": 4000, "n": 8, "logprobs": 20, "prompt": "a"}
+    answer = server.post("/v1/completions", ASK | large)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "logprobs")
+    assert "672,000" in answer.json()["error"]["message"]
+    with server.client.stream("POST", "/v1/completions", json=ASK | large | {"stream": True}) as stream:
+        assert stream.status_code == 200
 
 
 def test_logprobs_true_is_one(server: Running) -> None:

@@ -238,6 +238,24 @@ def test_large_answers_are_fetched_in_pieces(server: Running) -> None:
     assert server.get(f"/v1/traces/{id}").json() == missing[0].json()
 
 
+def test_an_answer_of_megabytes(server: Running) -> None:
+    """Over the cap of 4 MB by far: the official client gets the text and where to fetch the rest, piece by piece."""
+    talk: Any = {"model": "long", "prompt": [5, 6, 7] * 300, "max_tokens": 1, "seed": 1}
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+        found = client.completions.create(**talk, extra_body={"explain": {"attention": HEAD}})
+        plain = client.completions.create(**talk)
+    assert found.choices[0].text == plain.choices[0].text
+    about = found.choices[0].explain  # type: ignore[union-attr]
+    assert about["bytes"] > 8 << 20
+    assert about["questions"] == ["attention"]
+    piece = server.get(f"/v1/traces/{about['trace_id']}/attention/weights?start=800&stop=802")
+    assert piece.status_code == 200, piece.text[:200]
+    _, seen = server.state.library.find("long").model.run_with_cache(talk["prompt"], "blocks.1.attn.pattern")
+    expected = seen["blocks.1.attn.pattern"][0, 0, 800:802].detach().numpy()
+    assert np.allclose(np.array(piece.json()["value"])[:, :900], expected, atol=1e-6)
+    assert server.client.delete(f"/v1/traces/{about['trace_id']}").status_code == 204
+
+
 def test_traces_are_bounded() -> None:
     """The oldest go first, all go after a while, and what is too large is not kept."""
     kept = Traces(most=100, lifetime=1000)

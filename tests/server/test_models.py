@@ -48,8 +48,14 @@ def test_metrics(server: Running) -> None:
         line.startswith('glass_time_to_first_token_seconds_bucket{model="tiny",le="+Inf"}') for line in lines
     )
     assert any(line.startswith("glass_build_info{version=") for line in lines)
-    steps = server.state.library.find("tiny").runner.steps
-    assert f'glass_steps_total{{model="tiny"}} {steps}' in lines
+    steps = server.state.library.find("tiny").runner.step_times.count
+    assert f'glass_step_seconds_count{{model="tiny"}} {steps}' in lines
+    assert f'glass_batch_size_bucket{{model="tiny",le="1"}} {steps}' in lines
+    assert f'glass_batch_size_count{{model="tiny"}} {steps}' in lines
+    assert any(line.startswith('glass_texts_total{finish_reason="length",model="tiny"}') for line in lines)
+    bound = server.state.library.find("storyteller").runner.cache_bytes
+    (used,) = [line for line in lines if line.startswith('glass_kv_bytes_used{model="storyteller"}')]
+    assert 0 <= float(used.rpartition(" ")[2]) <= bound
     for line in lines:
         assert line.startswith(("# HELP glass_", "# TYPE glass_", "glass_"))
         if not line.startswith("#"):

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,26 +13,27 @@ from glassformer.engine import native
 from glassformer.errors import GlassError, InputError
 from glassformer.generation.decode import generate
 from glassformer.generation.options import Options
+from glassformer.server import runner as runner_module
 from glassformer.server.errors import ApiError, QueueFull
-from glassformer.server.runner import Ask, Runner, Running, Token
+from glassformer.server.runner import GenerationRequest, Runner, Running, Token
 from glassformer.tasks.complete import LanguageModel
 
 pytestmark = pytest.mark.skipif(not native.ways(), reason="the native engine was not built")
 MODEL = gf.load("storyteller")  # the native engine: texts share it
 
 
-def ask(number: int, **changes: Any) -> Ask:
+def ask(number: int, **changes: Any) -> GenerationRequest:
     """A text that differs by its number."""
     options = Options(max_new_tokens=3 + number % 9, temperature=1.0, seed=number, prompt_lookup_num_tokens=0)
-    return Ask(**{"prompt": [1 + number % 7, 5, 9], "options": options} | changes)
+    return GenerationRequest(**{"prompt": [1 + number % 7, 5, 9], "options": options} | changes)
 
 
-def endless() -> Ask:
+def endless() -> GenerationRequest:
     never = dict.fromkeys(MODEL.ends, -100.0)
     return ask(0, options=Options(max_new_tokens=500, logit_bias=never, prompt_lookup_num_tokens=0))
 
 
-def alone(model: LanguageModel, one: Ask) -> list[tuple[int | None, float | None]]:
+def alone(model: LanguageModel, one: GenerationRequest) -> list[tuple[int | None, float | None]]:
     events = generate(
         model.backend, [one.prompt], options=one.options, ends=model.ends, known=len(model.tokenizer or "")
     )
@@ -71,9 +73,11 @@ def test_many_at_once_are_as_alone(model: LanguageModel) -> None:
             assert [token.finish for token in tokens if token.finish] == [tokens[-1].finish]
         assert (runner.running, runner.waiting) == (0, 0)
         tokens = sum(map(len, found))
-        assert runner.steps <= runner.step_texts <= runner.steps * 3
-        assert runner.step_texts >= tokens >= runner.steps / 3
-        assert runner.step_seconds > 0
+        steps, texts = runner.step_times.count, runner.batch_sizes.sum
+        assert steps == runner.batch_sizes.count
+        assert steps <= texts <= steps * 3
+        assert texts >= tokens >= steps / 3
+        assert runner.step_times.sum > 0
 
     run(work, model)
 
@@ -126,6 +130,32 @@ def test_a_step_that_fails_ends_its_texts_alone(monkeypatch: pytest.MonkeyPatch)
     run(work)
 
 
+def test_who_leaves_at_a_step_that_fails_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is left over, for whom the thread would wait."""
+
+    async def work(runner: Runner) -> None:
+        texts = [runner.submit(endless()) for _ in range(2)]
+        async for _ in texts[0]:
+            break
+        step = runner.backend.step_pieces  # type: ignore[attr-defined]
+
+        def fails(pieces: Any, cache: Any) -> Any:
+            texts[0].cancel()  # it is dropped at the next step, which fails
+            if len(pieces) == 2:
+                return step(pieces, cache)
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(runner.backend, "step_pieces", fails)
+        with pytest.raises(GlassError, match="a step failed"):
+            await written(texts[1])
+        monkeypatch.undo()
+        while runner._live:
+            await asyncio.sleep(0.001)
+        assert await written(runner.submit(ask(1)))
+
+    run(work, slots=2)
+
+
 def test_after_the_end() -> None:
     """Nothing new is taken on; what runs longer than the grace is cancelled, and the thread has ended."""
 
@@ -156,10 +186,70 @@ def test_times_and_caches_are_told() -> None:
             again.clock.ended - again.clock.asked
         )
         scored = runner.submit(ask(3, score_prompt=True))
-        await written(scored)
-        assert [one if one is None else one.id for one in scored.prompt_scores] == [None, 5, 9]
+        tokens = await written(scored)
+        assert [one.id for one in tokens[0].prompt] == [5, 9]
 
     run(work, slots=1)
+
+
+def test_who_does_not_read_is_paused() -> None:
+    """And leaves the slot to others; who reads then gets the same tokens as alone."""
+
+    async def work(runner: Runner) -> None:
+        options = replace(endless().options, max_new_tokens=100)
+        slow = runner.submit(ask(0, options=options, top=5))
+        slow.ahead = 4000  # a few tokens
+        while not runner.paused:
+            await asyncio.sleep(0.001)
+        assert (runner.running, runner.waiting) == (0, 0)
+        assert 4000 < slow._made - slow._read < 6000
+        others = [await written(runner.submit(ask(n))) for n in range(3)]
+        assert [[(one.id, one.logprob) for one in tokens if one.finish != "stop"] for tokens in others] == [
+            alone(MODEL, ask(n)) for n in range(3)
+        ]
+        found = [(token.id, token.logprob) for token in await written(slow)]
+        assert found == alone(MODEL, ask(0, options=options))
+        assert (runner.running, runner.paused) == (0, 0)
+
+    run(work, slots=1)
+
+
+def test_of_many_who_do_not_read_the_oldest_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else they would fill the memory."""
+    monkeypatch.setattr(runner_module, "MOST_PAUSED", 2)
+
+    async def work(runner: Runner) -> None:
+        texts = []
+        for n in range(3):
+            texts.append(runner.submit(endless()))
+            texts[-1].ahead = 1000
+            while runner.paused < min(n + 1, 2) or not texts[-1]._made:
+                await asyncio.sleep(0.001)
+        while not texts[0].clock.ended:
+            await asyncio.sleep(0.001)
+        with pytest.raises(GlassError, match="does not read"):
+            await written(texts[0])
+        assert [len(await written(one)) for one in texts[1:]] == [500, 500]
+
+    run(work, slots=1)
+
+
+def test_who_does_not_read_where_one_text_is_written_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By torch, whose bits depend on how a text is cut: nobody takes the place, but only for a while."""
+    monkeypatch.setattr(runner_module, "STALL", 0.2)
+
+    async def work(runner: Runner) -> None:
+        slow = runner.submit(ask(0, options=Options(max_new_tokens=50, prompt_lookup_num_tokens=0)))
+        slow.ahead = 1000
+        while not runner.paused:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.4)
+        assert runner.paused == 1  # nobody waits
+        assert await written(runner.submit(ask(1)))
+        with pytest.raises(GlassError, match="does not read"):
+            await written(slow)
+
+    run(work, tiny_model())
 
 
 def test_what_cannot_be_continued_is_refused_at_once() -> None:

@@ -2,13 +2,17 @@
 
 import http.client
 import json
+import secrets
 import socket
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from serving import Running, serving, tiny_model, until
 
+from glassformer import machine
+from glassformer.server import safety
 from glassformer.server.safety import canonical, check_json, depth
 from glassformer.server.settings import Settings
 
@@ -188,6 +192,25 @@ def test_the_own_origin_passes_and_no_other_reads(server: Running) -> None:
     assert not any(name.startswith("access-control") for name in answer.headers)
 
 
+@pytest.mark.parametrize(("method", "path"), [
+    ("DELETE", "/v1/models/tiny"),
+    ("DELETE", "/v1/files/file-1"),
+    ("DELETE", "/v1/traces/trace_1"),
+    ("PUT", "/v1/completions"),
+    ("PATCH", "/v1/completions"),
+    ("OPTIONS", "/v1/completions"),
+    ("HEAD", "/v1/models"),
+    ("GET", "/v1/models"),
+    ("POST", "/v1/fine_tuning/jobs/ftjob-1/cancel"),
+])  # fmt: skip
+def test_pages_of_another_origin_have_no_method(server: Running, method: str, path: str) -> None:
+    """None at all, whether the path exists or not."""
+    for origin in ("http://evil.example", "null", f"http://localhost.evil.com:{server.port}"):
+        answer = server.client.request(method, path, headers={"Origin": origin})
+        assert answer.status_code == 403
+        assert not any(name.startswith("access-control") for name in answer.headers)
+
+
 @pytest.mark.parametrize("headers", [
     {"Sec-Fetch-Site": "cross-site"},
     {"Sec-Fetch-Site": "same-site"},
@@ -280,6 +303,34 @@ def test_the_right_key(guarded: Running, headers: dict[str, str]) -> None:
     assert guarded.get("/v1/models", headers=headers).status_code == 200
 
 
+def test_keys_are_compared_in_constant_time(guarded: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A near miss takes as long as any other: what is compared has one length, and by the function made for that."""
+    compared: list[tuple[bytes, bytes]] = []
+
+    def noted(one: bytes, other: bytes) -> bool:
+        compared.append((one, other))
+        return secrets.compare_digest(one, other)
+
+    assert safety.hmac.compare_digest is secrets.compare_digest
+    monkeypatch.setattr(safety, "hmac", SimpleNamespace(compare_digest=noted))
+    keys = [
+        "a",
+        "a key of the tes",
+        "a key of the tesT",
+        "a key of the test",
+        "a key of the test and more",
+    ]
+    statuses = []
+    for key in keys:
+        for headers in ({"Authorization": f"Bearer {key}"}, {"x-api-key": key}, {"api-key": key}):
+            statuses.append(guarded.get("/v1/models", headers=headers).status_code)
+    assert statuses == [200 if key == "a key of the test" else 401 for key in keys for _ in range(3)]
+    assert len(compared) == len(statuses)
+    for one, other in compared:
+        assert (type(one), len(one), type(other), len(other)) == (bytes, 32, bytes, 32)
+    assert len({one for one, _ in compared}) == len(keys)  # the whole key counts
+
+
 def test_too_large_a_body(server: Running) -> None:
     """By what its header says, and by what arrives."""
     large = b'{"prompt": "' + b"a" * (4 << 20) + b'"}'
@@ -287,6 +338,9 @@ def test_too_large_a_body(server: Running) -> None:
     assert said.status_code == 413
     assert error_of(said)["code"] == "body_too_large"
     head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost:{server.port}\r\nContent-Type: application/json\r\n"
+    begun = time.monotonic()
+    assert status_of(raw(server.port, f"{head}Content-Length: {1 << 30}\r\n\r\n".encode())) == 413
+    assert time.monotonic() - begun < 5  # nobody waits for a gigabyte
     chunk = b"100000\r\n" + b"a" * 0x100000 + b"\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
         connection.sendall(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
@@ -351,6 +405,54 @@ def test_what_is_no_request(server: Running, body: bytes) -> None:
     assert answer.status_code == 400, answer.text
     error_of(answer)
     assert server.post("/v1/completions", BODY).status_code == 200
+
+
+HOSTILE: dict[str, bytes] = {
+    "n": b'"n": 1000000',
+    "stops": b'"stop": [' + b'"a",' * 99_999 + b'"a"]',
+    "prompts": b'"prompt": [' + b'"a",' * 99_999 + b'"a"]',
+    "ids": b'"prompt": [' + b"1," * 999_999 + b"1]",
+    "biases": b'"logit_bias": {' + b",".join(b'"%d": 1' % id for id in range(50_257)) + b"}",
+    "characters": b'"prompt": "' + b"a" * (4_000_000) + b'"',
+    "nesting": b'"explain": ' + b"[" * 100_000,
+    "number": b'"max_tokens": ' + b"9" * 3_900_000,
+    "minus": b'"max_tokens": -1',
+    "large": b'"seed": 9223372036854775808',
+    "exponent": b'"temperature": 1e999',
+    "nan": b'"temperature": NaN',
+    "bool": b'"max_tokens": true',
+    "surrogates": b'"prompt": "' + b"\\ud800" * 100_000 + b'"',
+    "fields": b",".join(b'"field%d": 1' % n for n in range(200_000)),
+}
+
+
+@pytest.mark.slow
+def test_hostile_bodies_are_refused_at_once(server: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each in a tenth of a second on a quiet machine, while others are answered; and no memory is kept."""
+    times: dict[str, float] = {}
+    for name, field in HOSTILE.items():
+        body = b'{"model": "tiny", "max_tokens": 0, ' + field + (b"" if name == "nesting" else b"}")
+        took = []
+        for _ in range(3):
+            begun = time.monotonic()
+            answer = server.client.post(
+                "/v1/completions", content=body, headers={"Content-Type": "application/json"}
+            )
+            took.append(time.monotonic() - begun)
+            assert answer.status_code == 400, (name, answer.text)
+            error_of(answer)
+        times[name] = min(took)
+    before = machine.resident()
+    for field in HOSTILE.values():
+        server.client.post(
+            "/v1/completions", content=b"{" + field, headers={"Content-Type": "application/json"}
+        )
+    grown = machine.resident() - before
+    with capsys.disabled():
+        print("\n" + ", ".join(f"{name} {1000 * took:.0f} ms" for name, took in times.items()))
+    assert grown < 32 << 20
+    assert max(times.values()) < 0.5  # of which the client's own work is a part; the figures are printed
+    assert sorted(times.values())[len(times) // 2] < 0.1
 
 
 def test_depth_is_counted_outside_of_strings() -> None:

@@ -6,8 +6,10 @@ import os
 import re
 import shlex
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, cast
 
@@ -90,6 +92,38 @@ def routes(running: Running) -> list[tuple[str, str]]:
     made = list(found(running.app.routes))
     assert len(made) > 30
     return made
+
+
+# The batch
+
+
+def test_the_batch_as_it_is(opened: Opened) -> None:
+    """How far every text is, in numbers, and nothing that could be read in it."""
+    runner = opened.running.state.library.find("tiny").runner
+    assert opened.get("/studio/slots").json()["models"] == [
+        {"model": "tiny", "slots": 1, "steps": runner.step_times.count, "texts": []}
+    ]
+    net = TINY.net
+    go_on = threading.Event()
+
+    def hold(*_: Any) -> None:
+        go_on.wait(20)
+
+    hook = net.register_forward_pre_hook(hold)
+    try:
+        body = {"model": "tiny", "prompt": [5, 6, 7], "max_tokens": 2, "ignore_eos": True}
+        with ThreadPoolExecutor(2) as pool:
+            asked = [pool.submit(opened.post, "/v1/completions", body) for _ in range(2)]
+            until(lambda: len(opened.get("/studio/slots").json()["models"][0]["texts"]) == 2)
+            first, second = opened.get("/studio/slots").json()["models"][0]["texts"]
+            go_on.set()
+            assert [one.result().status_code for one in asked] == [200, 200]
+    finally:
+        hook.remove()
+    assert first.pop("seconds") >= second.pop("seconds") >= 0
+    numbers = {"prompt_tokens": 3, "cached_tokens": 0, "read_tokens": 0, "completion_tokens": 0}
+    assert second == {"phase": "waiting", "slot": None, **numbers}
+    assert {name: first[name] for name in numbers} == numbers
 
 
 # Who gets in

@@ -17,7 +17,8 @@ LONG = {"model": "long", "prompt": "Once", "max_tokens": 4000, "ignore_eos": Tru
 def test_who_leaves_frees_a_slot(server: Running, stream: bool) -> None:
     """While a text is written: also without a stream, where nothing is sent that could fail."""
     metrics = server.state.metrics
-    before = [metrics.value("cancelled_total", model="long", phase=one) for one in ("queue", "decode")]
+    phases = ("queue", "prefill", "decode")
+    before = [metrics.value("cancelled_total", model="long", phase=one) for one in phases]
     connection = opened(server, LONG | {"stream": stream})
     until(lambda: busy(server) == 1)
     if stream:
@@ -29,7 +30,7 @@ def test_who_leaves_frees_a_slot(server: Running, stream: bool) -> None:
     until(lambda: busy(server) == 0)
     until(
         lambda: (
-            sum(metrics.value("cancelled_total", model="long", phase=one) for one in ("queue", "decode"))
+            sum(metrics.value("cancelled_total", model="long", phase=one) for one in phases)
             == sum(before) + 1
         )
     )
@@ -107,6 +108,40 @@ def test_comments_keep_a_slow_stream_alive() -> None:
                 assert [one for one in stream if one.type == "content.delta"]
 
 
+def test_who_has_a_turn_may_take_long() -> None:
+    """To read a long prompt is not to wait in the queue."""
+    model = tiny_model()
+    model.net.register_forward_pre_hook(lambda *_: time.sleep(0.4))
+    with serving({"tiny": model}, patience=0.1) as server:
+        for engine in ("auto", "torch"):
+            answer = server.post("/v1/completions", {"model": "tiny", "max_tokens": 1, "engine": engine})
+            assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.slow
+def test_a_prompt_that_takes_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
+    """With the settings that a server has: comments alone, and the official client gets its first token."""
+    model = tiny_model()
+    model.net.register_forward_pre_hook(lambda *_: time.sleep(61))
+    begun = time.monotonic()
+    with serving({"tiny": model}) as server, ThreadPoolExecutor(1) as pool:
+        body = {"model": "tiny", "prompt": "Once", "max_tokens": 1, "stream": True}
+        raw = pool.submit(server.post, "/v1/completions", body, timeout=200)
+        until(lambda: busy(server, "tiny") == 1)
+        model.net._forward_pre_hooks.clear()  # the other text waits, and is written at once
+        with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
+            parts = list(client.completions.create(model="tiny", prompt="Once", max_tokens=1, stream=True))
+        text = raw.result().text
+    pings = text.count(": ping\n\n")
+    assert parts[-1].choices[0].finish_reason
+    assert text.startswith(": ping\n\n")
+    assert pings >= 3
+    assert text.endswith("data: [DONE]\n\n")
+    assert '"error"' not in text
+    with capsys.disabled():
+        print(f"\n{pings} comments in {time.monotonic() - begun:.0f} s")
+
+
 def test_a_request_of_more_texts_than_places() -> None:
     """It has one place in the queue, and its texts follow each other."""
     with serving({"tiny": tiny_model()}, slots=2, queue=1) as server:
@@ -120,6 +155,30 @@ def test_a_request_of_more_texts_than_places() -> None:
         found = server.post("/v1/completions", body)
         assert found.status_code == 200, found.text
         assert len(found.json()["choices"]) == 12
+
+
+def test_the_page_goes_before_programs() -> None:
+    """A person waits there; which of them came first counts otherwise."""
+    with serving({"long": tiny_model("long", context=4096)}, slots=1, queue=8) as server:
+        first = opened(server, LONG | {"stream": True})
+        first.recv(1000)
+        order: list[str] = []
+
+        def ask(name: str) -> None:
+            headers = {"Sec-Fetch-Site": "same-origin"} if name == "page" else {}
+            answer = server.post("/v1/completions", LONG | {"max_tokens": 60}, headers=headers)
+            assert answer.status_code == 200
+            order.append(name)
+
+        with ThreadPoolExecutor(3) as pool:
+            asked = []
+            for count, name in enumerate(("program", "other program", "page"), 1):
+                asked.append(pool.submit(ask, name))
+                until(lambda count=count: server.state.library.find("long").runner.waiting == count)  # type: ignore[misc]
+            first.close()
+            for one in asked:
+                one.result()
+        assert order == ["page", "program", "other program"]
 
 
 def test_neighbors_change_nothing(server: Running) -> None:

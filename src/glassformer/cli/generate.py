@@ -23,7 +23,7 @@ LOOKUP = "Speculative decoding, native engine, same text: draft at most N repeat
 RULE = "─" * 20  # between several answers
 GROUP = 8  # lines that are continued together: none is lost once its group is printed
 # Flags of choosing token after token, which beam search does not do.
-DRAWING = ("temperature", "top_k", "top_p", "min_p", "seed", "prompt_lookup_num_tokens")
+DRAWING = ("temperature", "top_k", "top_p", "min_p", "typical_p", "seed", "prompt_lookup_num_tokens")
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ class Options:
     top_k: int = 40  # 0: off
     top_p: float = 1.0
     min_p: float = 0.0
+    typical_p: float = 1.0  # below 1: tokens of the expected surprise, as many as reach it together
     repetition_penalty: float = 1.0  # on the tokens of prompt and answer
     presence_penalty: float = 0.0  # on the tokens of the answer, once each
     frequency_penalty: float = 0.0  # on the tokens of the answer, once for each time they occur
@@ -53,9 +54,10 @@ class Options:
             "top_k": "top-k",
             "top_p": "top-p",
             "min_p": "min-p",
+            "typical_p": "typical-p",
             "repetition_penalty": "repetition penalty",
         }
-        usual = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "repetition_penalty": 1.0}
+        usual = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0, "repetition_penalty": 1.0}
         knobs = [
             f"{name} {getattr(self, key):g}"
             for key, name in names.items()
@@ -74,6 +76,7 @@ class Options:
         self._number("temperature", 0.0, 100.0)
         self._number("top_p", 0.0, 1.0, above=True)
         self._number("min_p", 0.0, 1.0)
+        self._number("typical_p", 0.0, 1.0, above=True)
         self._number("repetition_penalty", 0.01, 100.0)
         self._number("presence_penalty", -100.0, 100.0)
         self._number("frequency_penalty", -100.0, 100.0)

@@ -103,7 +103,7 @@ def adjust(logits: Row, options: Options, *, prompt: Sequence[int], answer: Sequ
 
 
 def distribution(logits: Row, options: Options) -> Row:
-    """The probabilities from which the token is drawn: temperature, then the three filters."""
+    """The probabilities from which the token is drawn: temperature, then the filters."""
     ids, weights = candidates(logits, options)
     spread = np.zeros(len(logits))
     spread[ids] = weights / weights.sum()
@@ -111,11 +111,12 @@ def distribution(logits: Row, options: Options) -> Row:
 
 
 def candidates(logits: Row, options: Options) -> tuple[Ids, Row]:
-    """The tokens that may be sampled, in order, and their weights: temperature, then the three filters."""
+    """The tokens that may be sampled, in order, and their weights: temperature, then the filters."""
     ids = best(logits, options.top_k)
     weights = warm(logits[ids] if len(ids) < len(logits) else logits, options.temperature)
     ids, weights = keep_top_p(ids, weights, p=options.top_p)
-    return keep_min_p(ids, weights, p=options.min_p)
+    ids, weights = keep_min_p(ids, weights, p=options.min_p)
+    return keep_typical(ids, weights, p=options.typical_p)
 
 
 def warm(logits: Row, temperature: float) -> Row:
@@ -168,6 +169,22 @@ def keep_min_p(ids: Ids, weights: Row, *, p: float) -> tuple[Ids, Row]:
     if p <= 0.0:
         return ids, weights
     kept = weights >= p * weights.max()
+    return ids[kept], weights[kept]
+
+
+def keep_typical(ids: Ids, weights: Row, *, p: float) -> tuple[Ids, Row]:
+    """The tokens whose surprise, -log p, is nearest to the expected one, until they reach p together."""
+    if p >= 1.0:
+        return ids, weights
+    shares = weights / weights.sum()
+    with np.errstate(divide="ignore"):
+        surprise = -np.log(shares)
+    expected = float(shares[shares > 0] @ surprise[shares > 0])
+    distance = np.abs(surprise - expected)
+    order = np.argsort(distance, kind="stable")
+    reached = np.cumsum(shares[order])
+    last = min(int(np.count_nonzero(reached < p)), len(order) - 1)
+    kept = distance <= distance[order[last]]
     return ids[kept], weights[kept]
 
 

@@ -12,7 +12,7 @@ NAME = "generation_config.json"
 # alone.
 SETTINGS = (
     "max_new_tokens", "min_new_tokens", "do_sample", "temperature", "top_k", "top_p", "min_p",
-    "repetition_penalty", "num_beams", "length_penalty", "early_stopping", "bad_words_ids",
+    "typical_p", "repetition_penalty", "num_beams", "length_penalty", "early_stopping", "bad_words_ids",
     "forced_eos_token_id", "renormalize_logits",
 )  # fmt: skip
 

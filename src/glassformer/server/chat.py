@@ -29,6 +29,7 @@ from glassformer.server.generation import (
     Shape,
     check_edits,
     check_generation,
+    from_page,
     named_of,
     options_of,
     prepare,
@@ -36,7 +37,7 @@ from glassformer.server.generation import (
     rest_of_context,
     stops_of,
 )
-from glassformer.server.runner import Ask
+from glassformer.server.runner import GenerationRequest
 from glassformer.server.schemas import ChatRequest, Message, Part
 from glassformer.server.served import Served
 from glassformer.server.state import State, fingerprint
@@ -98,7 +99,7 @@ class Chat(Shape):
 
     def __init__(self, writing: Writing, body: ChatRequest) -> None:
         super().__init__(writing, body)
-        self.scored = bool(body.logprobs)
+        self.scored = writing.choices[0].form.scored
         self.ids = bool(body.return_token_ids)
         self.about = {
             "id": f"chatcmpl-{secrets.token_hex(12)}",
@@ -121,7 +122,7 @@ class Chat(Shape):
             "finish_reason": choice.finish,
         }
         if self.ids:
-            found |= {"token_ids": choice.ids, "prompt_token_ids": list(choice.ask.prompt)}
+            found |= {"token_ids": choice.ids, "prompt_token_ids": list(choice.request.prompt)}
         return found if choice.explain is None else found | {"explain": choice.explain}
 
     def _logprobs(self, entries: list[logprobs.Entry]) -> dict[str, Any] | None:
@@ -169,7 +170,7 @@ def router(state: State) -> APIRouter:
         check(body)
         prompt = await prompt_of(served, turns_of(body.messages))
         await check_edits(served, body)
-        writing = _prepare(state, served, body, prompt=prompt)
+        writing = _prepare(state, served, body, prompt=prompt, first=from_page(request))
         return await respond(state, request, Chat(writing, body), body=body)
 
     return routes
@@ -190,23 +191,28 @@ def check(body: ChatRequest) -> None:
         raise invalid("top_logprobs", "needs `logprobs: true`")
 
 
-def _prepare(state: State, served: Served, body: ChatRequest, *, prompt: tuple[int, ...]) -> Writing:
+def _prepare(
+    state: State, served: Served, body: ChatRequest, *, prompt: tuple[int, ...], first: bool
+) -> Writing:
     given = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     if given == 0:
         field = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
         raise invalid(field, "must be at least 1")
     max_tokens = rest_of_context(served, prompt) if given is None else given
     named = named_of(served, body)
-    ask = Ask(
+    request = GenerationRequest(
         prompt=prompt,
         options=options_of(served, body, max_tokens=max_tokens),
         top=body.top_logprobs or 0,
         named=named,
+        salt=body.cache_salt or "",
+        first=first,
     )
     form = Form(
         stops=(*stops_of(body), *own_stops(served)),
         stop_ids=frozenset(body.stop_token_ids or ()),
-        scored=bool(body.logprobs),
+        scored=bool(body.logprobs) or bool(named),
         top=body.top_logprobs or 0,
+        keep_entries=not body.stream,
     )
-    return prepare(state, body, served=served, prompts=[prompt], each=body.n or 1, ask=ask, form=form)
+    return prepare(state, body, served=served, prompts=[prompt], each=body.n or 1, request=request, form=form)

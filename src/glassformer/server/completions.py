@@ -14,6 +14,7 @@ from glassformer.server.generation import (
     Shape,
     check_edits,
     check_generation,
+    from_page,
     named_of,
     options_of,
     prepare,
@@ -21,7 +22,7 @@ from glassformer.server.generation import (
     rest_of_context,
     stops_of,
 )
-from glassformer.server.runner import Ask
+from glassformer.server.runner import GenerationRequest
 from glassformer.server.schemas import MOST_PROMPTS, CompletionRequest
 from glassformer.server.state import State, fingerprint
 from glassformer.server.writing import Choice, Form, Part, Writing, best_of
@@ -54,7 +55,7 @@ class Completions(Shape):
     def _whole(self, choice: Choice) -> dict[str, Any]:
         found = self._choice(choice.index, choice.text, choice.entries, finish=choice.finish)
         if self.ids:
-            found |= {"token_ids": choice.ids, "prompt_token_ids": list(choice.ask.prompt)}
+            found |= {"token_ids": choice.ids, "prompt_token_ids": list(choice.request.prompt)}
         return found if choice.explain is None else found | {"explain": choice.explain}
 
     def _choice(
@@ -78,7 +79,7 @@ class Completions(Shape):
             found["token_ids"] = part.ids
             if part.index not in self.sent:
                 self.sent.add(part.index)
-                found["prompt_token_ids"] = list(self.writing.choices[part.index].ask.prompt)
+                found["prompt_token_ids"] = list(self.writing.choices[part.index].request.prompt)
         return [found if part.explain is None else found | {"explain": part.explain}]
 
 
@@ -93,7 +94,7 @@ def router(state: State) -> APIRouter:
         check(body)
         prompts = await served.prompts(body.prompt)
         await check_edits(served, body)
-        writing = _prepare(state, body, prompts)
+        writing = _prepare(state, body, prompts, first=from_page(request))
         shape = Completions(writing, body, n=body.n or 1, each=len(writing.choices) // len(prompts))
         return await respond(state, request, shape, body=body)
 
@@ -120,18 +121,22 @@ def check(body: CompletionRequest) -> None:
         raise invalid("max_tokens", "0 is only for scoring a prompt, with `echo: true`")
 
 
-def _prepare(state: State, body: CompletionRequest, prompts: list[tuple[int, ...]]) -> Writing:
+def _prepare(
+    state: State, body: CompletionRequest, prompts: list[tuple[int, ...]], *, first: bool
+) -> Writing:
     """The continuations that a request asks for."""
     served = state.library.find(body.model)
     named = named_of(served, body)
     scored = body.logprobs is not None or bool(named)
     most = max(rest_of_context(served, prompt) for prompt in prompts)
     max_tokens = most if body.max_tokens is None else body.max_tokens
-    ask = Ask(
+    request = GenerationRequest(
         prompt=prompts[0],
         options=options_of(served, body, max_tokens=max_tokens),
         top=body.logprobs or 0,
         named=named,
+        salt=body.cache_salt or "",
+        first=first,
         score_prompt=scored and bool(body.echo),
     )
     form = Form(
@@ -140,6 +145,7 @@ def _prepare(state: State, body: CompletionRequest, prompts: list[tuple[int, ...
         echo=bool(body.echo),
         scored=scored,
         top=body.logprobs or 0,
+        keep_entries=not body.stream,
     )
     each = max(body.n or 1, body.best_of or 1)
-    return prepare(state, body, served=served, prompts=prompts, each=each, ask=ask, form=form)
+    return prepare(state, body, served=served, prompts=prompts, each=each, request=request, form=form)

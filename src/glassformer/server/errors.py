@@ -27,6 +27,7 @@ NAMED = (
     "top_p",
     "top_k",
     "min_p",
+    "typical_p",
     "seed",
     "stop",
     "logit_bias",
@@ -118,6 +119,11 @@ def still_loading() -> ApiError:
     """The models of the server are not there yet; the official clients ask again by themselves."""
     message = "the server is loading its models; ask again in a moment"
     return ApiError(503, message, code="model_loading", headers={"Retry-After": "1"})
+
+
+def not_read() -> GlassError:
+    """A client does not read, and others wait for what it holds."""
+    return GlassError("the client does not read what is sent to it")
 
 
 def api_error(error: Exception) -> ApiError:

@@ -21,13 +21,13 @@ from pydantic import TypeAdapter, ValidationError
 from glassformer.answers import QUESTIONS, ask, check
 from glassformer.answers.answer import Answer, Text, plain
 from glassformer.errors import GlassError, InputError
-from glassformer.generation.batching import write_alone
+from glassformer.generation.batching import generate_alone
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import log_softmax
 from glassformer.server.errors import QueueFull, invalid
 from glassformer.server.lane import Inside
 from glassformer.server.logprobs import finite
-from glassformer.server.runner import Token, of_model
+from glassformer.server.runner import for_model, tokens_of
 from glassformer.server.sse import dumps
 from glassformer.tasks.backends import fingerprint
 from glassformer.tasks.completion import Completion
@@ -210,19 +210,19 @@ def _check_option(name: str, option: str, value: Any, *, takes: dict[str, tuple[
 
 def completion_of(choice: "Choice", engine: str) -> Completion:
     """A continuation as the house knows it: a result that can be asked."""
-    ask_ = choice.ask
-    prompt = choice.model.text_of(ask_.prompt)
+    request = choice.request
+    prompt = choice.model.text_of(request.prompt)
     return Completion(
         prompt,
-        list(ask_.prompt),
-        ask_.choice,
-        ask_.options.seed,
+        list(request.prompt),
+        request.choice,
+        request.options.seed,
         tokens=choice.tokens,
         text=choice.text.removeprefix(prompt) if choice.form.echo else choice.text,
         logprobs=choice.logprobs,
         finish_reason=choice.finish,
         model=choice.model,
-        settings=ask_.options.summary(),
+        settings=request.options.summary(),
         engine=engine,
     )
 
@@ -260,9 +260,9 @@ def difference(completion: Completion) -> float | None:
 def recipe(choice: "Choice", engine: str, *, edits: Sequence[Any]) -> dict[str, Any]:
     """All that is needed to make the same text again."""
     # By a reading: a model whose `net` was asked for is checked for changes at every later use.
-    net: Any = choice.model.reading(choice.ask.prompt).net
+    net: Any = choice.model.reading(choice.request.prompt).net
     usual = Options()
-    options = choice.ask.options
+    options = choice.request.options
     changed = {
         one.name: getattr(options, one.name)
         for one in fields(Options)
@@ -272,10 +272,10 @@ def recipe(choice: "Choice", engine: str, *, edits: Sequence[Any]) -> dict[str, 
         "model": choice.served.id,
         "weights": fingerprint(net),
         "engine": engine,
-        "prompt_ids": list(choice.ask.prompt),
+        "prompt_ids": list(choice.request.prompt),
         "token_ids": choice.ids,
         "logprobs": choice.logprobs,  # of those that are part of the text
-        "choice": choice.ask.choice,
+        "choice": choice.request.choice,
         "options": plain(changed),
         "stop": list(choice.form.stops),
         "stop_token_ids": sorted(choice.form.stop_ids),
@@ -288,8 +288,9 @@ def unedited(choice: "Choice") -> dict[str, Any]:
     lm = choice.model
     twin = choice.begun_again()
     with lm.in_torch():
-        for output in write_alone(lm.backend, of_model(twin.ask, lm)):
-            twin.push(Token.of(output))
+        outputs = generate_alone(lm.backend, for_model(twin.request, lm))
+        for token in (token for output in outputs for token in tokens_of(output)):
+            twin.push(token)
             if twin.finish:
                 break
     return {
@@ -358,7 +359,7 @@ class Explainer:
     ) -> tuple[dict[str, Any], dict[str, Any], dict[str, float], int]:
         """What the lane's thread does: who answered, the answers, the seconds of each, and their bytes."""
         completion = completion_of(choice, self.engine)
-        net = self.served.model.reading(choice.ask.prompt).net
+        net = self.served.model.reading(choice.request.prompt).net
         with until_left(net, left):
             with nullcontext() if self.inside is None else self.inside():
                 about, found, seconds = self._answers(completion)
@@ -405,13 +406,13 @@ class LayersOfTokens:
                 await asyncio.sleep(RETRY)
 
     def _work(self, choice: "Choice", token: int) -> dict[str, Any]:
-        lm, prompt = choice.model, choice.ask.prompt
+        lm, prompt = choice.model, choice.request.prompt
         text = Text(lm, [*prompt, *choice.ids], len(prompt))
         lens = self._lenses.get(choice.index)
         if lens is None:
             from glassformer.answers.lens import LiveLens
 
-            most = len(prompt) + choice.ask.options.max_new_tokens
+            most = len(prompt) + choice.request.options.max_new_tokens
             lens = LiveLens(text, capacity=min(most, lm.backend.context or most), k=self.k)
             self._lenses[choice.index] = lens
         with nullcontext() if self.inside is None else self.inside():

@@ -13,21 +13,23 @@ from glassformer.errors import InputError
 from glassformer.generation.options import Options
 from glassformer.server.errors import api_error, invalid
 from glassformer.server.explain import Asked, Explainer, LayersOfTokens, parse
-from glassformer.server.lane import Inside, LaneRunning
-from glassformer.server.runner import Ask
+from glassformer.server.lane import Inside
+from glassformer.server.runner import GenerationRequest, Running
 from glassformer.server.schemas import Generation, Sampling
 from glassformer.server.served import Served
 from glassformer.server.sse import DONE, EventStream, dumps, event
 from glassformer.server.state import State, unless_gone
-from glassformer.server.writing import Form, Part, Writing, choices_for
+from glassformer.server.writing import Choice, Form, Part, Writing, choices_for
 
 BAN = -1e4  # what a bias of -100 means: never
 MOST_CONTINUATIONS = 256  # prompts × n of one request
+MOST_LOGPROBS = 400_000  # of one answer that is not streamed: about 50 MB while it is put together
 
 
 def sampling_of(body: Sampling) -> dict[str, Any]:
     """The options that a request gives; those that it leaves out are the model's own."""
-    names = ("temperature", "top_p", "min_p", "repetition_penalty", "frequency_penalty", "presence_penalty")
+    penalties = ("repetition_penalty", "frequency_penalty", "presence_penalty")
+    names = ("temperature", "top_p", "min_p", "typical_p", *penalties)
     given = {name: getattr(body, name, None) for name in names}
     if body.top_k is not None:
         given["top_k"] = max(0, body.top_k)  # -1 means "all" to other servers
@@ -80,6 +82,11 @@ def check_generation(body: Generation) -> None:
         raise invalid("stream_options", "is only for `stream: true`")
 
 
+def from_page(request: Request) -> bool:
+    """Whether a person waits for the answer, at the studio's page: those go before programs."""
+    return request.headers.get("sec-fetch-site") == "same-origin"
+
+
 async def check_edits(served: Served, body: Generation) -> None:
     """Refuse edits that cannot be made, before a stream begins. Reading them runs the model, in its lane."""
     if not body.edits:
@@ -103,7 +110,7 @@ def prepare(
     served: Served,
     prompts: list[tuple[int, ...]],
     each: int,
-    ask: Ask,
+    request: GenerationRequest,
     form: Form,
 ) -> Writing:
     """Everything checked, and the first place taken."""
@@ -116,8 +123,9 @@ def prepare(
     live = asked.live if asked is not None and body.stream else 0
     if asked is not None and live:
         asked = asked.without("top")
-        ask, form = replace(ask, top=max(ask.top, live)), replace(form, live=live)
-    choices = choices_for(served, prompts, each=each, ask=ask, form=form)
+        request, form = replace(request, top=max(request.top, live)), replace(form, live=live)
+    choices = choices_for(served, prompts, each=each, request=request, form=form)
+    check_size(choices)
     inside = _inside(served, body)
     explain, lens = None, None
     if asked is not None and asked.live_lens:
@@ -138,6 +146,17 @@ def prepare(
     return writing
 
 
+def check_size(choices: list[Choice]) -> None:
+    """Refuse an answer whose log-probabilities would fill the memory before it is sent."""
+    found = sum(choice.most_logprobs for choice in choices)
+    if found > MOST_LOGPROBS:
+        message = (
+            f"an answer has at most {MOST_LOGPROBS:,} log-probabilities, and this one could have {found:,};"
+            " ask for a stream, or for less at a time"
+        )
+        raise invalid("logprobs", message)
+
+
 def _check_asked(asked: Asked, body: Generation) -> None:
     """Refuse questions that the rest of a request gives no sense."""
     if asked.live_lens and not body.stream:
@@ -154,8 +173,8 @@ def _inside(served: Served, body: Generation) -> Inside | None:
     return served.writer.in_torch if body.engine == "torch" else None
 
 
-def _by_torch(served: Served, inside: Inside) -> Callable[[Ask], LaneRunning]:
-    return lambda ask: served.lane.generate(served.writer, ask, inside=inside)
+def _by_torch(served: Served, inside: Inside) -> Callable[[GenerationRequest], Running]:
+    return lambda request: served.lane.generate(served.writer, request, inside=inside)
 
 
 class Shape:
@@ -242,7 +261,7 @@ def note(writing: Writing, notes: dict[str, Any]) -> None:
     """What the log says of a generation; never its text, unless that is asked for."""
     notes |= writing.usage()
     if writing.served.settings.log_text:
-        notes["prompt"] = [choice.model.text_of(choice.ask.prompt) for choice in writing.choices]
+        notes["prompt"] = [choice.model.text_of(choice.request.prompt) for choice in writing.choices]
         notes["text"] = [choice.text for choice in writing.choices]
 
 

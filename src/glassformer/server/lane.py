@@ -8,14 +8,15 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from glassformer.generation.batching import write_alone
-from glassformer.server.errors import QueueFull
-from glassformer.server.runner import Ask, Timings, Token, of_model
+from glassformer.generation.batching import StepOutput, generate_alone
+from glassformer.server.errors import QueueFull, not_read
+from glassformer.server.runner import STALL, GenerationRequest, Running, for_model
 
 if TYPE_CHECKING:
     from glassformer.tasks.complete import LanguageModel
@@ -23,44 +24,6 @@ if TYPE_CHECKING:
 NICENESS = 10  # of 19
 Result = TypeVar("Result")
 Inside = Callable[[], AbstractContextManager[Any]]
-
-
-class LaneRunning:
-    """A continuation that the lane writes; a runner's have the same interface."""
-
-    def __init__(self) -> None:
-        self.prompt_scores: list[Any] = []
-        self.cached_tokens = 0
-        self.timings = Timings()
-        self.cancelled = threading.Event()
-        self._loop = asyncio.get_running_loop()
-        self._arrived: asyncio.Queue[Token | Exception] = asyncio.Queue()
-
-    async def __aiter__(self) -> AsyncIterator[Token]:
-        while True:
-            token = await self._arrived.get()
-            if isinstance(token, Exception):
-                raise token
-            yield token
-            if token.finish is not None:
-                return
-
-    def cancel(self) -> None:
-        """End it before its next token."""
-        self.cancelled.set()
-
-    def fail(self, error: Exception) -> None:
-        """On its event loop: the request that iterates over it gets this error."""
-        self._arrived.put_nowait(error)
-
-    def fill(self, tokens: Iterator[Token]) -> None:
-        """Deliver tokens, and what went wrong, from the lane's thread."""
-        try:
-            for token in tokens:
-                self._loop.call_soon_threadsafe(self._arrived.put_nowait, token)
-        except Exception as error:
-            if not self._loop.is_closed():  # else no request waits any more
-                self._loop.call_soon_threadsafe(self._arrived.put_nowait, error)
 
 
 class Lane:
@@ -98,15 +61,16 @@ class Lane:
         result: Result = await self.put(work)
         return result
 
-    def generate(self, model: "LanguageModel", ask: Ask, *, inside: Inside) -> LaneRunning:
+    def generate(self, model: "LanguageModel", request: GenerationRequest, *, inside: Inside) -> Running:
         """A continuation by torch, `inside` its edits."""
-        running = LaneRunning()
+        change = threading.Condition()
 
-        def tokens() -> Iterator[Token]:
-            with inside():
-                yield from written(model, ask, running=running)
+        def wake() -> None:
+            with change:
+                change.notify()
 
-        self.put(lambda: running.fill(tokens()))
+        running = Running(for_model(request, model), wake=wake)
+        self.put(lambda: _generate(model, running, inside=inside, change=change))
         return running
 
     def close(self) -> None:
@@ -123,9 +87,33 @@ def _step_back() -> None:
         os.setpriority(os.PRIO_PROCESS, thread, max(NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))
 
 
-def written(model: "LanguageModel", ask: Ask, *, running: LaneRunning) -> Iterator[Token]:
-    """The tokens of one continuation, the one that ends a text included."""
-    asked = of_model(ask, model)
-    for output in write_alone(model.backend, asked, is_cancelled=running.cancelled.is_set):
-        running.prompt_scores = [None, *output.of.prompt_scores]
-        yield Token.of(output)
+def _generate(
+    model: "LanguageModel", running: Running, *, inside: Inside, change: threading.Condition
+) -> None:
+    """In the lane's thread: one continuation, whose outputs go to the event loop of its request."""
+
+    def send(found: StepOutput | Exception) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no request waits any more
+            running.loop.call_soon_threadsafe(running.hear, found)
+
+    running.clock.admitted = time.monotonic()
+    try:
+        with inside():
+            for output in generate_alone(
+                model.backend, running.request, is_cancelled=lambda: running.cancelled
+            ):
+                running.note(output)
+                send(output)
+                if not running.clock.ended:
+                    _wait_for_reader(running, change)
+    except Exception as error:
+        running.clock.ended = time.monotonic()
+        send(error)
+
+
+def _wait_for_reader(running: Running, change: threading.Condition) -> None:
+    """Go on when the client has read enough; one that does not read keeps the next job waiting."""
+    with change:
+        reads = change.wait_for(lambda: not running.full or running.cancelled, STALL)
+    if not reads:
+        raise not_read()

@@ -2,22 +2,23 @@
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from glassformer import machine
 
 if TYPE_CHECKING:
-    from glassformer.server.lane import LaneRunning
     from glassformer.server.runner import Running
     from glassformer.server.state import State
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+TEXTS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 Labels = tuple[tuple[str, str], ...]
 
 HELP = {
     "requests_running": ("gauge", "Continuations that have a slot"),
     "requests_waiting": ("gauge", "Continuations that wait for a slot"),
+    "requests_paused": ("gauge", "Continuations whose clients do not read"),
     "requests_total": ("counter", "Requests by endpoint and status"),
     "rejected_total": ("counter", "Requests that were refused, by reason"),
     "cancelled_total": ("counter", "Requests whose client left, by phase"),
@@ -30,10 +31,13 @@ HELP = {
     "prefill_seconds": ("histogram", "Reading a prompt"),
     "decode_seconds": ("histogram", "Generating a text"),
     "e2e_seconds": ("histogram", "From a request to its end"),
-    "steps_total": ("counter", "Steps of the engine"),
-    "step_seconds_total": ("counter", "Time of all steps"),
-    "step_texts_total": ("counter", "Texts of all steps: divided by the steps, the size of a batch"),
+    "texts_total": ("counter", "Continuations that were finished, by reason"),
+    "step_seconds": ("histogram", "A step of the engine"),
+    "batch_size": ("histogram", "Continuations in a step of the engine"),
+    "kv_bytes_used": ("gauge", "Memory of the key-value cache that holds tokens"),
     "kv_bytes_limit": ("gauge", "Memory of the key-value cache of all slots"),
+    "prefix_cache_queries_total": ("counter", "Prompts that were looked up in the key-value cache"),
+    "prefix_cache_hits_total": ("counter", "Prompts of which a part was found there"),
     "insides_total": ("counter", "Questions about insides, by kind"),
     "insides_seconds": ("histogram", "Answering a question about insides"),
     "insides_bytes_total": ("counter", "Bytes of answers about insides"),
@@ -50,13 +54,19 @@ HELP = {
 class Histogram:
     """How many values fell into which range."""
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(SECONDS) + 1)
+    def __init__(self, edges: Sequence[float] = SECONDS) -> None:
+        self.edges = edges
+        self.counts = [0] * (len(edges) + 1)
         self.sum = 0.0
+
+    @property
+    def count(self) -> int:
+        """How many values there were."""
+        return sum(self.counts)
 
     def add(self, value: float) -> None:
         """Count one value."""
-        self.counts[bisect_left(SECONDS, value)] += 1
+        self.counts[bisect_left(self.edges, value)] += 1
         self.sum += value
 
 
@@ -100,7 +110,7 @@ class Metrics:
         for name, (kind, help) in HELP.items():
             lines += [f"# HELP glass_{name} {help}", f"# TYPE glass_{name} {kind}"]
             if kind == "histogram":
-                for labels, histogram in self._histograms.get(name, {}).items():
+                for labels, histogram in (self._histograms.get(name) or _of_runners(state, name)).items():
                     lines += _histogram_lines(name, labels, histogram)
                 continue
             series = current.get(name) or self._counters.get(name, {})
@@ -117,10 +127,9 @@ class Metrics:
             labels = (("model", id),)
             found.setdefault("requests_running", {})[labels] = served.runner.running
             found.setdefault("requests_waiting", {})[labels] = served.runner.waiting
+            found.setdefault("requests_paused", {})[labels] = served.runner.paused
+            found.setdefault("kv_bytes_used", {})[labels] = served.runner.cache_used
             found.setdefault("kv_bytes_limit", {})[labels] = served.runner.cache_bytes
-            found.setdefault("steps_total", {})[labels] = served.runner.steps
-            found.setdefault("step_seconds_total", {})[labels] = served.runner.step_seconds
-            found.setdefault("step_texts_total", {})[labels] = served.runner.step_texts
         return found
 
 
@@ -144,9 +153,12 @@ class Clock:
         self.last = now
         self.tokens += 1
 
-    def finish(self, running: "Running | LaneRunning", *, prompt: int) -> None:
+    def finish(self, running: "Running", *, prompt: int, reason: str) -> None:
         """The continuation is complete."""
         metrics, model = self.metrics, self.model
+        metrics.count("texts_total", model=model, finish_reason=reason)
+        metrics.count("prefix_cache_queries_total", model=model)
+        metrics.count("prefix_cache_hits_total", int(running.cached_tokens > 0), model=model)
         metrics.observe("e2e_seconds", time.monotonic() - self.begun, model=model)
         metrics.count("prompt_tokens_total", prompt, model=model)
         metrics.count("cached_prompt_tokens_total", running.cached_tokens, model=model)
@@ -156,6 +168,15 @@ class Clock:
             seconds = getattr(timings, phase, None)
             if seconds is not None:
                 metrics.observe(f"{phase}_seconds", seconds, model=model)
+
+
+def _of_runners(state: "State", name: str) -> dict[Labels, Histogram]:
+    """The histograms that runners have, by their model."""
+    attribute = {"step_seconds": "step_times", "batch_size": "batch_sizes"}.get(name, "")
+    runners = {id: served.runner for id, served in state.library.served.items() if served.runner is not None}
+    if not attribute:
+        return {}
+    return {(("model", id),): getattr(runner, attribute) for id, runner in runners.items()}
 
 
 def _job_gauges(state: "State") -> dict[str, dict[Labels, float]]:
@@ -190,7 +211,7 @@ def _escaped(value: str) -> str:
 
 def _histogram_lines(name: str, labels: Labels, histogram: Histogram) -> Iterator[str]:
     total = 0
-    for edge, count in zip((*map(str, SECONDS), "+Inf"), histogram.counts, strict=True):
+    for edge, count in zip((*map(str, histogram.edges), "+Inf"), histogram.counts, strict=True):
         total += count
         yield f"glass_{name}_bucket{_labels((*labels, ('le', edge)))} {total}"
     yield f"glass_{name}_sum{_labels(labels)} {histogram.sum:g}"

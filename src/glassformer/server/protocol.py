@@ -12,6 +12,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from glassformer.server.errors import error_object
 from glassformer.server.settings import Settings
 
+MOST_UNREAD = 32 << 10  # bytes of a connection that wait for its client, before what makes them must wait
+
 
 class Protocol(H11Protocol):
     """HTTP/1.1 that answers broken requests in the API's words, and leaves slow senders and readers."""
@@ -23,6 +25,7 @@ class Protocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client is there: its first request must come."""
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=MOST_UNREAD)
         self._timer = self.loop.call_later(self.slow_sender, self._check_first_request)
 
     def _check_first_request(self) -> None:

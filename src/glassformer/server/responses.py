@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from fastapi import APIRouter
@@ -14,6 +14,7 @@ from glassformer.server.chat import content_of, own_stops, prompt_of
 from glassformer.server.errors import api_error, invalid
 from glassformer.server.generation import (
     check_edits,
+    from_page,
     logged,
     note,
     notes_of,
@@ -22,7 +23,7 @@ from glassformer.server.generation import (
     rest_of_context,
     stops_of,
 )
-from glassformer.server.runner import Ask
+from glassformer.server.runner import GenerationRequest
 from glassformer.server.schemas import Generation, ResponsesRequest
 from glassformer.server.sse import DONE, EventStream, event
 from glassformer.server.state import State, unless_gone
@@ -76,11 +77,11 @@ class Responses:
             "parallel_tool_calls": False,
             "previous_response_id": None,
             "store": False,
-            "temperature": self.choice.ask.options.temperature,
+            "temperature": self.choice.request.options.temperature,
             "text": {"format": {"type": "text"}},
             "tool_choice": "none",
             "tools": [],
-            "top_p": self.choice.ask.options.top_p,
+            "top_p": self.choice.request.options.top_p,
             "truncation": "disabled",
             "metadata": body.metadata or {},
             "usage": self.usage() if done else None,
@@ -140,16 +141,15 @@ class Responses:
         more = {} if part.explain is None else {"explain": part.explain}
         return self._placed("response.output_text.delta", delta=part.text, logprobs=found, **more)
 
-    def _end(self) -> list[bytes]:
+    def _end(self) -> Iterator[bytes]:
+        """The last events, each made when the one before it was sent: they repeat the whole text."""
         content = self.content(self.choice.text, self.choice.entries)
         text = {"text": content["text"], "logprobs": content["logprobs"]}
         status = self.status
-        return [
-            self._placed("response.output_text.done", **text),
-            self._placed("response.content_part.done", part=content),
-            self.made("response.output_item.done", output_index=0, item=self.message(status)),
-            self.made(f"response.{status}", response=self.whole(status)),
-        ]
+        yield self._placed("response.output_text.done", **text)
+        yield self._placed("response.content_part.done", part=content)
+        yield self.made("response.output_item.done", output_index=0, item=self.message(status))
+        yield self.made(f"response.{status}", response=self.whole(status))
 
 
 def router(state: State) -> APIRouter:
@@ -160,7 +160,7 @@ def router(state: State) -> APIRouter:
     async def responses(body: ResponsesRequest, request: Request) -> Response:
         """Continue a conversation; nothing is kept for the next request."""
         check(body)
-        writing = await _prepare(state, body)
+        writing = await _prepare(state, body, first=from_page(request))
         made = Responses(writing, body)
         notes, settings = notes_of(request, body, model=writing.served.id), state.settings
         if body.stream:
@@ -197,7 +197,7 @@ def turns_of(body: ResponsesRequest) -> list[tuple[str, str]]:
     return turns
 
 
-async def _prepare(state: State, body: ResponsesRequest) -> Writing:
+async def _prepare(state: State, body: ResponsesRequest, *, first: bool) -> Writing:
     served = state.library.find(body.model)
     prompt = await prompt_of(served, turns_of(body))
     scored = LOGPROBS in (body.include or ()) or body.top_logprobs is not None
@@ -209,20 +209,24 @@ async def _prepare(state: State, body: ResponsesRequest) -> Writing:
         "top_p",
         "top_k",
         "min_p",
+        "typical_p",
         "repetition_penalty",
         "seed",
         "stop",
         "stream",
+        "cache_salt",
         "engine",
         "explain",
         "edits",
     )
     same = Generation(**{name: getattr(body, name) for name in names})
     await check_edits(served, same)
-    ask = Ask(
+    request = GenerationRequest(
         prompt=prompt,
         options=options_of(served, same, max_tokens=max_tokens),
         top=body.top_logprobs or 0,
+        salt=body.cache_salt or "",
+        first=first,
     )
     form = Form(stops=(*stops_of(same), *own_stops(served)), scored=scored, top=body.top_logprobs or 0)
-    return prepare(state, same, served=served, prompts=[prompt], each=1, ask=ask, form=form)
+    return prepare(state, same, served=served, prompts=[prompt], each=1, request=request, form=form)

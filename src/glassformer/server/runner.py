@@ -1,7 +1,8 @@
 """One thread that computes, and the asynchronous side that asks it: texts go in, their tokens come out.
 
 The thread owns the batch. Others leave what they ask for in an inbox, and get tokens on their own
-event loop, once for all texts of a step.
+event loop, once for all texts of a step. What a client has not read yet is bounded: its text is paused until
+it reads, and others have its slot meanwhile.
 """
 
 import asyncio
@@ -9,26 +10,34 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from glassformer.errors import GlassError
 from glassformer.generation.batching import (
-    Ask,
     Batch,
+    GenerationRequest,
     OneByOne,
+    RequestState,
     Scored,
     Slots,
     StepOutput,
-    Writing,
-    check_ask,
+    check_request,
 )
 from glassformer.generation.stepper import has_slots
-from glassformer.server.errors import QueueFull, stopping
+from glassformer.server.errors import QueueFull, not_read, stopping
+from glassformer.server.metrics import SECONDS, TEXTS, Histogram
 from glassformer.tasks.complete import LanguageModel
 
-__all__ = ["Ask", "Runner", "Running", "Scored", "Token"]
+__all__ = ["GenerationRequest", "Runner", "Running", "Scored", "Token"]
+
+# A client that does not read may hold 256 kB. What waits for it here is half of that at most (one more output
+# may come when it is nearly full); the rest is in its connection, and on the way there.
+AHEAD = 64 << 10  # bytes of outputs that a client has not read, of all texts of its request
+OUTPUT, LOGPROB = 300, 110  # bytes of an output, about, and of each log-probability with it
+PROMPT_PIECE = 64  # log-probabilities of a prompt that are handed on at a time
+MOST_PAUSED = 64  # texts whose clients do not read; of more, the one that has waited longest is given up
+STALL = 5.0  # seconds that a client may keep others waiting where texts are written one by one
 
 
 class Token(NamedTuple):
@@ -39,16 +48,36 @@ class Token(NamedTuple):
     top: tuple[tuple[int, float], ...] = ()
     named: tuple[float, ...] = ()
     finish: str | None = None  # "stop" (by the end token), "length", "context" or "cancelled"
+    prompt: tuple[Scored, ...] = ()  # in place of all that: scores of the prompt's next tokens
 
-    @classmethod
-    def of(cls, output: StepOutput) -> "Token":
-        """What a step says about a text; what is wrong with it is raised."""
-        if output.error is not None:
-            raise output.error
-        found = output.token or output.end
-        if found is None:
-            return cls(None, None, finish=output.finish)
-        return cls(found.id, found.logprob, found.top, found.named, output.finish)
+
+def tokens_of(output: StepOutput) -> Iterator[Token]:
+    """What a step says about a text, in pieces; what is wrong with it is raised."""
+    if output.error is not None:
+        raise output.error
+    if output.prompt:
+        first = output.prompt[0]
+        count = max(1, PROMPT_PIECE // (1 + len(first.top) + len(first.named)))
+        for start in range(0, len(output.prompt), count):
+            yield Token(None, None, prompt=tuple(output.prompt[start : start + count]))
+    found = output.token or output.end
+    if found is not None:
+        yield Token(found.id, found.logprob, found.top, found.named, output.finish)
+    elif output.finish is not None:
+        yield Token(None, None, finish=output.finish)
+
+
+def size_of(output: StepOutput) -> int:
+    """The memory that an output takes until it is read, about."""
+    found = output.token or output.end
+    logprobs = 0 if found is None else len(found.top) + len(found.named)
+    prompt = 0 if output.prompt is None else output.prompt.nbytes
+    return OUTPUT + LOGPROB * logprobs + prompt
+
+
+def token_size(request: GenerationRequest) -> int:
+    """The memory of the output of a token, about."""
+    return OUTPUT + LOGPROB * (request.top + len(request.named))
 
 
 @dataclass
@@ -73,24 +102,24 @@ class _Clock:
 class Running:
     """A text that is being written, or waits for that: iterate over it for its tokens."""
 
-    def __init__(self, ask: Ask, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
-        self.ask, self.loop, self.clock = ask, loop, _Clock()
+    def __init__(self, request: GenerationRequest, *, wake: Callable[[], None]) -> None:
+        """Inside of the event loop that iterates; `wake` is called when something was read, or cancelled."""
+        self.request, self.clock = request, _Clock()
+        self.loop = asyncio.get_running_loop()
+        self.ahead = AHEAD  # bytes of outputs that may wait to be read
+        self.cancelled = False
+        self.paused_at = 0.0  # 0: it is not
         self._wake = wake
-        self._outputs: deque[StepOutput] = deque()
+        self._outputs: deque[StepOutput | Exception] = deque()
         self._news = asyncio.Event()
-        self._writing: Writing | None = None
-        self._cancelled = False
+        self._state: RequestState | None = None
         self._failed: Exception | None = None
-
-    @property
-    def prompt_scores(self) -> list[Scored | None]:
-        """The scores of the prompt's tokens, of the first one None, once the first new token is there."""
-        return [None, *self._writing.prompt_scores] if self._writing is not None else []
+        self._made = self._read = 0  # bytes: the one counted by the computing thread, the other by the loop
 
     @property
     def cached_tokens(self) -> int:
         """How many tokens of the prompt were not computed again."""
-        return 0 if self._writing is None else self._writing.cached
+        return 0 if self._state is None else self._state.cached or 0
 
     @property
     def timings(self) -> Timings:
@@ -103,13 +132,36 @@ class Running:
     @property
     def waits(self) -> bool:
         """Whether it has had no slot yet."""
-        return not self.clock.admitted
+        had_slot = self._state is not None and self._state.cached is not None
+        return not had_slot and not self.clock.admitted
+
+    @property
+    def full(self) -> bool:
+        """Whether its client must read before more is written."""
+        return self._made - self._read > self.ahead
+
+    def progress(self) -> dict[str, Any]:
+        """How far it is, in numbers."""
+        state, prompt = self._state, len(self.request.prompt)
+        read = 0 if state is None else state.read
+        phase = "reading" if read < prompt else "writing"
+        if self.waits or self.paused_at:
+            phase = "waiting" if self.waits else "paused"
+        return {
+            "phase": phase,
+            "slot": None if state is None else state.slot,
+            "prompt_tokens": prompt,
+            "cached_tokens": self.cached_tokens,
+            "read_tokens": read,
+            "completion_tokens": 0 if state is None else len(state.continuation.tokens),
+            "seconds": round(time.monotonic() - self.clock.asked, 3),
+        }
 
     def cancel(self) -> None:
         """Let go of it: its slot is free at the next step. After its end this does nothing."""
-        self._cancelled = True
-        if self._writing is not None:
-            self._writing.cancel()
+        self.cancelled = True
+        if self._state is not None:
+            self._state.cancel()
         self._wake()
 
     async def __aiter__(self) -> AsyncIterator[Token]:
@@ -121,10 +173,17 @@ class Running:
                     await self._news.wait()
                 if self._failed is not None:
                     raise self._failed
-                token = Token.of(self._outputs.popleft())
-                yield token
-                if token.finish is not None:
-                    return
+                output = self._outputs.popleft()
+                if isinstance(output, Exception):
+                    raise output
+                for token in tokens_of(output):
+                    yield token
+                    if token.finish is not None:
+                        return
+                    if token.prompt:  # of which there may be much: other requests have their turn between
+                        await asyncio.sleep(0)
+                self._read += size_of(output)
+                self._wake()
         finally:
             if not self.clock.ended:
                 self.cancel()
@@ -134,14 +193,25 @@ class Running:
         self._failed = error
         self._news.set()
 
-    def begin(self, batch: Batch) -> Writing:
+    def begin(self, batch: Batch) -> RequestState:
         """By the computing thread: take it into the batch."""
-        self._writing = batch.add(self.ask)
-        if self._cancelled:
-            self._writing.cancel()
-        return self._writing
+        self._state = batch.add(self.request)
+        if self.cancelled:
+            self._state.cancel()
+        return self._state
 
-    def hear(self, output: StepOutput) -> None:
+    def note(self, output: StepOutput) -> None:
+        """By the computing thread: an output is on its way."""
+        now, clock = time.monotonic(), self.clock
+        ends = output.finish is not None or output.error is not None
+        clock.admitted = clock.admitted or now
+        if output.token is not None or ends:
+            clock.first = clock.first or now
+        if ends:
+            clock.ended = now
+        self._made += size_of(output)
+
+    def hear(self, output: StepOutput | Exception) -> None:
         """On its event loop: something new about it."""
         self._outputs.append(output)
         self._news.set()
@@ -168,10 +238,11 @@ class Runner:
         self.slots = slots if has_slots(self.backend) else 1
         self._budget = budget
         self._inbox: deque[Running] = deque()
-        self._live: dict[Writing, Running] = {}
+        self._live: dict[RequestState, Running] = {}
         self._change = threading.Condition()
         self._closing = False
-        self.steps, self.step_texts, self.step_seconds = 0, 0, 0.0  # counted by the computing thread alone
+        self._batch: Slots | None = None
+        self.step_times, self.batch_sizes = Histogram(SECONDS), Histogram(TEXTS)  # by the computing thread
         self._thread = threading.Thread(target=self._work, name=f"runner of {model.name}", daemon=True)
 
     @property
@@ -180,45 +251,62 @@ class Runner:
         return self.backend.cache_size(self.slots, self.backend.context or 0)
 
     @property
+    def cache_used(self) -> int:
+        """What of it holds tokens, of texts that are written and of those that may begin alike."""
+        context = self.backend.context or 0
+        tokens = min(sum(map(len, self._batch.kept)), self.slots * context) if self._batch else 0
+        return self.cache_bytes * tokens // max(1, self.slots * context)
+
+    @property
     def running(self) -> int:
         """How many texts are being written."""
-        return sum(not one.waits for one in list(self._live.values()))
+        return sum(not one.waits and not one.paused_at for one in list(self._live.values()))
+
+    @property
+    def paused(self) -> int:
+        """How many texts go on when their clients have read what there is."""
+        return sum(one.paused_at > 0 for one in list(self._live.values()))
 
     @property
     def waiting(self) -> int:
         """How many texts wait for a slot."""
-        return len(self._inbox) + len(self._live) - self.running
+        return len(self._inbox) + sum(one.waits for one in list(self._live.values()))
 
     @property
     def waiting_tokens(self) -> int:
         """How many tokens are to be read and written for the texts that wait."""
         waiting = [*self._inbox, *(one for one in list(self._live.values()) if one.waits)]
-        return sum(self._size(one.ask) for one in waiting)
+        return sum(self._size(one.request) for one in waiting)
 
-    def _size(self, ask: Ask) -> int:
+    def _size(self, request: GenerationRequest) -> int:
         """The most tokens of a text."""
-        most = len(ask.prompt) + ask.options.max_new_tokens
+        most = len(request.prompt) + request.options.max_new_tokens
         return most if self.backend.context is None else min(most, self.backend.context)
+
+    def texts(self) -> list[dict[str, Any]]:
+        """Every text that waits or is written, without a word of it: how far it is, and where."""
+        waiting = [one.progress() for one in list(self._inbox)]
+        return [*(one.progress() for one in list(self._live.values())), *waiting]
 
     async def start(self) -> None:
         """Begin to compute."""
         self._thread.start()
 
-    def check(self, ask: Ask) -> None:
+    def check(self, request: GenerationRequest) -> None:
         """Refuse a text that the model cannot continue."""
-        check_ask(self.backend, ask)
+        check_request(self.backend, request)
 
-    def submit(self, ask: Ask) -> Running:
+    def submit(self, request: GenerationRequest) -> Running:
         """Take a text on, if there is a place to wait."""
         if self._closing:
             raise stopping()
-        self.check(ask)
+        self.check(request)
         if self.waiting >= self.queue + self.slots - self.running:
             raise QueueFull(f"{self.queue} requests are waiting already; try again later")
         waiting = self.waiting_tokens
-        if waiting and waiting + self._size(ask) > self.queue_tokens:  # a text alone may always wait
+        if waiting and waiting + self._size(request) > self.queue_tokens:  # a text alone may always wait
             raise QueueFull(f"{waiting:,} tokens are waiting already; try again later")
-        running = Running(of_model(ask, self.model), asyncio.get_running_loop(), self._wake)
+        running = Running(for_model(request, self.model), wake=self._wake)
         self._inbox.append(running)
         self._wake()
         return running
@@ -244,56 +332,72 @@ class Runner:
         slotted = self.backend if has_slots(self.backend) else None
         batch: Batch = OneByOne(self.backend)
         if slotted is not None:
-            batch = Slots(slotted, slots=self.slots, budget=self._budget)
+            batch = self._batch = Slots(slotted, slots=self.slots, budget=self._budget)
         while True:
             with self._change:
-                while not self._inbox and not self._live and not self._closing:
-                    self._change.wait()
+                while not self._has_work(batch):
+                    self._change.wait(1.0 if self._live else None)  # a paused text may become too old
             if not self._inbox and not self._live:
                 return
             while self._inbox:
                 running = self._inbox.popleft()
                 self._live[running.begin(batch)] = running
-            self._spread(self._step(batch))
+            self._spread([*self._give_up(batch), *self._step(batch)])
+
+    def _has_work(self, batch: Batch) -> bool:
+        """Whether there is a step to compute; texts whose clients do not read are paused."""
+        now = time.monotonic()
+        for state, one in self._live.items():
+            state.paused = one.full
+            one.paused_at = (one.paused_at or now) if one.full else 0.0
+        ends = self._closing and not self._live
+        return ends or bool(self._inbox) or batch.can_step or bool(self._too_old(batch))
+
+    def _too_old(self, batch: Batch) -> list[RequestState]:
+        """Paused texts that are given up: too many of them, or one that keeps others from their turn."""
+        paused = sorted(
+            (one.paused_at, id(state), state) for state, one in self._live.items() if one.paused_at
+        )
+        found = [state for _, _, state in paused[: max(0, len(paused) - MOST_PAUSED)]]
+        if isinstance(batch, OneByOne) and batch.waiting:
+            late = time.monotonic() - STALL
+            found += [state for at, _, state in paused if at < late and state not in found]
+        return found
+
+    def _give_up(self, batch: Batch) -> list[StepOutput]:
+        """Let go of paused texts that are too old."""
+        return batch.drop(self._too_old(batch), not_read())
 
     def _step(self, batch: Batch) -> list[StepOutput]:
         begun = time.monotonic()
-        try:
-            output = batch.step()
-        except Exception as error:  # whatever it is: the server lives, and waiting requests learn of it
-            reason = error if isinstance(error, GlassError) else GlassError(f"a step failed: {error}")
-            output = batch.fail(reason)
+        output = batch.step()
         now = time.monotonic()
-        self.steps += 1
-        self.step_seconds += now - begun
-        self.step_texts += len({one.of for one in output} | set(batch.running))
-        for writing in batch.running:
-            clock = self._live[writing].clock
+        self.step_times.add(now - begun)
+        active = {one for one in batch.running if not one.paused}
+        self.batch_sizes.add(len({one.state for one in output} | active))
+        for state in batch.running:
+            clock = self._live[state].clock
             clock.admitted = clock.admitted or now
         return output
 
     def _spread(self, output: list[StepOutput]) -> None:
         """Hand every text its output, with one call for each event loop."""
-        now = time.monotonic()
         loops: dict[asyncio.AbstractEventLoop, list[tuple[Running, StepOutput]]] = {}
         for one in output:
-            running = self._live[one.of]
-            clock = running.clock
-            clock.admitted = clock.admitted or now
-            clock.first = clock.first or now
-            if one.finish is not None or one.error is not None:
-                clock.ended = now
-                del self._live[one.of]
+            running = self._live[one.state]
+            running.note(one)
+            if running.clock.ended:
+                del self._live[one.state]
             loops.setdefault(running.loop, []).append((running, one))
         for loop, news in loops.items():
             with contextlib.suppress(RuntimeError):  # it is closed: no request waits any more
                 loop.call_soon_threadsafe(_hear, news)
 
 
-def of_model(ask: Ask, model: LanguageModel) -> Ask:
+def for_model(request: GenerationRequest, model: LanguageModel) -> GenerationRequest:
     """The same text, with the end tokens of a model and the size of its vocabulary."""
     known = None if model.tokenizer is None else len(model.tokenizer)
-    return replace(ask, ends=ask.ends or model.ends, known=known)
+    return replace(request, ends=request.ends or model.ends, known=known)
 
 
 def _hear(news: list[tuple[Running, StepOutput]]) -> None:

@@ -28,6 +28,7 @@ Bias = Annotated[Number, Field(ge=-100, le=100)]
 Penalty = Annotated[Number, Field(ge=-2, le=2)]
 Engine = Literal["auto", "torch"]
 Edits = Annotated[list[dict[str, Any]], Field(max_length=64)]
+Salt = Annotated[str, Field(min_length=1, max_length=256)]
 Prompt = str | list[str] | Ids | list[Ids]
 
 
@@ -54,7 +55,7 @@ class Sampling(Request):
     top_p: Annotated[Number, Field(gt=0, le=1)] | None = None
     top_k: Annotated[Whole, Field(ge=-1, lt=1 << 31)] | None = None
     min_p: Annotated[Number, Field(ge=0, le=1)] | None = None
-    typical_p: Annotated[Number, Field(ge=1, le=1)] | None = None  # others choose by it; here it is off
+    typical_p: Annotated[Number, Field(gt=0, le=1)] | None = None
     repetition_penalty: Annotated[Number, Field(ge=0.01, le=100)] | None = None
     seed: Seed | None = None
 
@@ -83,6 +84,7 @@ class Generation(Sampling):
     return_token_ids: Bool | None = None
     logprob_token_ids: Annotated[Ids, Field(max_length=MOST_NAMED)] | None = None
     logprob_tokens: Annotated[list[str], Field(max_length=MOST_NAMED)] | None = None
+    cache_salt: Salt | None = None  # texts of another salt do not share what was read
     engine: Engine | None = None
     explain: dict[str, Any] | None = None
     edits: Edits | None = None
@@ -158,6 +160,7 @@ class ResponsesRequest(Sampling):
     background: Bool | None = None
     prompt: Any = None
     stop: Stops | None = None  # not OpenAI's here, and useful
+    cache_salt: Salt | None = None  # texts of another salt do not share what was read
     engine: Engine | None = None
     explain: dict[str, Any] | None = None
     edits: Edits | None = None

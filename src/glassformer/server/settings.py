@@ -34,7 +34,7 @@ class Settings:
     slow_sender: float = 30.0  # seconds until a request must have arrived
     slow_reader: float = 60.0  # seconds that a client may leave what was sent to it
     longest: float = 300.0  # seconds of a request
-    patience: float = 60.0  # seconds until its first token
+    patience: float = 60.0  # seconds until it has its turn
     ping: float = 15.0  # seconds without an event, after which a stream says that it is alive
     grace: float = 30.0  # seconds that running requests have when the server stops
 

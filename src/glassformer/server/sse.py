@@ -17,6 +17,7 @@ HEADERS = {
     "cache-control": "no-store",
     "x-accel-buffering": "no",  # a proxy must not hold the stream back
 }
+MOST_SENT = 16 << 10  # bytes that are sent at a time
 DONE = b"data: [DONE]\n\n"
 # A comment: every other line without data breaks one of the official clients.
 PING = b": ping\n\n"
@@ -84,7 +85,9 @@ class EventStream(Response):
 
     async def _send(self, send: Send, part: bytes) -> None:
         self._sending = True
-        await send({"type": "http.response.body", "body": part, "more_body": True})
+        for start in range(0, len(part), MOST_SENT):  # the connection holds what is not read yet
+            piece = part[start : start + MOST_SENT]
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
         self._sending, self._sent = False, time.monotonic()
 
     async def _keep_alive(self, send: Send) -> None:

@@ -177,6 +177,7 @@ def router(state: State, shelf: Shelf, *, pulls: Pulls) -> APIRouter:
     """The routes."""
     routes = APIRouter(prefix="/studio", include_in_schema=False)
     _add_models(routes, state, shelf, pulls)
+    _add_slots(routes, state)
     _add_pulls(routes, pulls)
     _add_tokens(routes, shelf)
     find = Finder(state, shelf)
@@ -209,6 +210,19 @@ class Finder:
         if body.text is not None:
             return served, await served.encode(body.text, param="text")
         return served, served.ids(body.ids or (), param="ids")
+
+
+def _add_slots(routes: APIRouter, state: State) -> None:
+    @routes.get("/slots")
+    async def slots() -> dict[str, Any]:
+        """The batch of every model as it is now: who waits, who is read, who is written, and how far."""
+        found = []
+        for id, served in state.library.served.items():
+            runner = served.runner
+            if runner is not None:
+                about = {"model": id, "slots": runner.slots, "steps": runner.step_times.count}
+                found.append(about | {"texts": runner.texts()})
+        return {"models": found}
 
 
 def _add_numbers(routes: APIRouter, find: Finder, answers: insides.Answers) -> None:

@@ -11,10 +11,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from glassformer.server.errors import ApiError, QueueFull
-from glassformer.server.lane import LaneRunning
 from glassformer.server.logprobs import Entry, finite
 from glassformer.server.metrics import Metrics
-from glassformer.server.runner import Ask, Running, Token
+from glassformer.server.runner import AHEAD, GenerationRequest, Running, Scored, Token, token_size
 from glassformer.server.served import Served
 from glassformer.tokenizers import TextStream
 
@@ -46,28 +45,34 @@ class Form:
     scored: bool = False  # with log-probabilities,
     top: int = 0  # and those of the likeliest tokens
     live: int = 0  # how many of the likeliest tokens a stream tells with each token
+    keep_entries: bool = True  # a stream has sent them, and needs them no more
 
 
 class Choice:
     """One continuation as it comes."""
 
-    def __init__(self, served: Served, index: int, *, of: int, ask: Ask, form: Form) -> None:
+    def __init__(
+        self, served: Served, index: int, *, of: int, request: GenerationRequest, form: Form
+    ) -> None:
         """The continuation number `index` of all, of the prompt number `of`."""
-        self.served, self.index, self.of, self.ask, self.form = served, index, of, ask, form
+        self.served, self.index, self.of, self.request, self.form = served, index, of, request, form
         self.model = served.writer
         self.text, self.finish = "", ""
         self.tokens: list[int] = []  # without the one that ended it
         self.logprobs: list[float] = []
         self.entries: list[Entry] = []
         self.ids: list[int] = []  # all that were generated
-        self.running: Running | LaneRunning | None = None
+        self.running: Running | None = None
         self.explain: dict[str, Any] | None = None
-        self._stream = TextStream(self.model.bytes_of, form.stops, after=ask.prompt[-1])
+        self._stream = TextStream(self.model.bytes_of, form.stops, after=request.prompt[-1])
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self._after = ask.prompt[-1]
+        self._after = request.prompt[-1]
         self._offset = 0  # characters before the next token
         self._waiting: list[Entry] = []  # of tokens whose text is held back
-        self._begun = False
+        # What is echoed, until all of it was delivered.
+        self._echo: str | None = self.model.text_of(request.prompt) if form.echo else None
+        self._prompt_decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._prompt_tokens = 0  # how many have their entry
         self._sent = 0  # how many ids were sent so far
         self._live: dict[str, list[Any]] = {}  # what is reported with each token, not yet sent
 
@@ -76,9 +81,20 @@ class Choice:
         """Per token; what `best_of` ranks by."""
         return sum(self.logprobs) / len(self.logprobs) if self.logprobs else 0.0
 
+    @property
+    def most_logprobs(self) -> int:
+        """How many log-probabilities may be kept for the answer."""
+        if not (self.form.scored and self.form.keep_entries):
+            return 0
+        prompt, new = len(self.request.prompt), self.request.options.max_new_tokens
+        if self.served.context is not None:
+            new = min(new, self.served.context - prompt)
+        tokens = prompt + new if self.form.echo else new
+        return tokens * (1 + self.form.top + len(self.request.named))
+
     def push(self, token: Token) -> Part:
         """What became certain with a token."""
-        text = self._begin()
+        text = self._echoed(token)
         ends = self._take(token)
         if token.id is not None and not ends:
             text += self._stream.push(token.id)
@@ -89,7 +105,8 @@ class Choice:
         self.finish = finish
 
         entries = self._certain()
-        self.entries += entries
+        if self.form.keep_entries:
+            self.entries += entries
         part = Part(self.index, text, entries, self.ids[self._sent :], finish or None)
         if part:
             self._sent = len(self.ids)
@@ -149,9 +166,9 @@ class Choice:
 
     def begun_again(self) -> "Choice":
         """The same continuation before its first token, without the prompt and without scores."""
-        ask = replace(self.ask, top=0, named=(), score_prompt=False)
+        request = replace(self.request, top=0, named=(), score_prompt=False)
         form = Form(stops=self.form.stops, stop_ids=self.form.stop_ids)
-        return Choice(self.served, self.index, of=self.of, ask=ask, form=form)
+        return Choice(self.served, self.index, of=self.of, request=request, form=form)
 
     def _entry(self, id: int, scored: Any, *, after: int | None) -> Entry:
         """A token with its bytes, and those of the others that were scored."""
@@ -162,38 +179,44 @@ class Choice:
         top = tuple((other, bytes_of(other), logprob) for other, logprob in scored.top[: self.form.top])
         named = tuple(
             (other, bytes_of(other), logprob)
-            for other, logprob in zip(self.ask.named, scored.named, strict=False)
+            for other, logprob in zip(self.request.named, scored.named, strict=False)
         )
         # The same float wherever a token is listed: clients look whether it was the likeliest by equality.
         logprob = dict(scored.top).get(id, scored.logprob)
         return Entry(id, bytes_of(id), self._offset, logprob, top, named)
 
-    def _begin(self) -> str:
-        """Before the first token: the prompt, if it is echoed."""
-        if self._begun or not self.form.echo:
+    def _echoed(self, token: Token) -> str:
+        """What is echoed of the prompt with a token, or with the scores of a part of the prompt."""
+        if self._echo is None:
             return ""
-        self._begun = True
-        prompt = self.ask.prompt
-        text = self.model.text_of(prompt)
+        whole, begin = self._echo, len(self.text)
         if self.form.scored:
-            assert self.running is not None
-            decoder = codecs.getincrementaldecoder("utf-8")("replace")
-            after = None
-            for id, scored in zip(prompt, self.running.prompt_scores, strict=True):
-                if scored is None:
-                    entry = Entry(id, self.model.bytes_of(id, after), self._offset, None)
-                else:
-                    entry = self._entry(id, scored, after=after)
-                self._waiting.append(entry)
-                self._offset += len(decoder.decode(entry.raw))
-                after = id
-            self._offset = len(text)
-        return text
+            if not self._prompt_tokens:
+                self._add_prompt_entry(None)
+            for one in token.prompt:
+                self._add_prompt_entry(one)
+        if token.prompt:  # more follows, at least a token
+            return whole[begin : self._offset]
+        self._echo, self._offset = None, len(whole)
+        return whole[begin:]
+
+    def _add_prompt_entry(self, scored: Scored | None) -> None:
+        """The entry of the prompt's next token; the first has no score, as it is behind nothing."""
+        at = self._prompt_tokens
+        prompt = self.request.prompt
+        after = prompt[at - 1] if at else None
+        if scored is None:
+            entry = Entry(prompt[at], self.model.bytes_of(prompt[at], after), self._offset, None)
+        else:
+            entry = self._entry(scored.id, scored, after=after)
+        self._waiting.append(entry)
+        self._offset += len(self._prompt_decoder.decode(entry.raw))
+        self._prompt_tokens += 1
 
 
 Explainer = Callable[[Choice], Awaitable[dict[str, Any]]]
 Live = Callable[[Choice, int], Awaitable[Any]]
-Submit = Callable[[Ask], Running | LaneRunning]
+Submit = Callable[[GenerationRequest], Running]
 
 
 class Writing:
@@ -213,18 +236,27 @@ class Writing:
         self.submit = submit or served.writing.submit
         self.explain, self.live_lens = explain, live_lens
         self.deadline = time.monotonic() + served.settings.longest
+        # How many of them are written at a time: what each may be ahead of its reader is a part of the whole.
+        fitting = AHEAD // token_size(choices[0].request)
+        self.parallel = max(1, min(served.writing.slots, len(choices), fitting))
         self._phase = "queue"
         self._ended = False
 
     def start(self) -> None:
         """Refuse what cannot be done, and take the first place: from now on nothing is refused."""
         for choice in self.choices:
-            self.served.writing.check(choice.ask)
+            self.served.writing.check(choice.request)
         try:
-            self.choices[0].running = self.submit(self.choices[0].ask)
+            self.choices[0].running = self._submit(self.choices[0].request)
         except QueueFull:
             self.metrics.count("rejected_total", reason="queue_full")
             raise
+
+    def _submit(self, request: GenerationRequest) -> Running:
+        """Take a place for one continuation."""
+        running = self.submit(request)
+        running.ahead = AHEAD // self.parallel
+        return running
 
     def cancel(self) -> None:
         """End whatever still runs; its slots are free within two steps."""
@@ -236,7 +268,9 @@ class Writing:
             if choice.running is not None:
                 choice.running.cancel()
         if unfinished:
-            self.metrics.count("cancelled_total", model=self.served.id, phase=self._phase)
+            begun = any(one.running is not None and not one.running.waits for one in self.choices)
+            phase = "prefill" if self._phase == "queue" and begun else self._phase
+            self.metrics.count("cancelled_total", model=self.served.id, phase=phase)
 
     async def parts(self) -> AsyncIterator[Part]:
         """What became certain, of whichever continuation."""
@@ -256,27 +290,28 @@ class Writing:
             self.cancel()
 
     async def _parts_of(self, choice: Choice) -> AsyncIterator[Part]:
-        running = choice.running or await self._place(choice.ask)
+        running = choice.running or await self._place(choice.request)
         choice.running = running
         tokens = aiter(running)
         clock = self.metrics.clock(self.served.id)
         # One timer for a text, not one for each of its tokens: those would take longer than their JSON.
         loop, settings = asyncio.get_running_loop(), self.served.settings
         end = loop.call_later(self.deadline - time.monotonic(), running.fail, self._too_long())
-        turn = loop.call_later(settings.patience, running.fail, self._too_late())
+        turn = loop.call_later(settings.patience, self._check_turn, running)
         try:
             while not choice.finish:
                 token = await anext(tokens)
                 turn.cancel()
-                self._phase = "decode"
-                clock.token()
+                if not token.prompt:
+                    self._phase = "decode"
+                    clock.token()
                 if self.live_lens is not None and token.id is not None:
                     choice.report("lens", await self.live_lens(choice, token.id))
                 part = choice.push(token)
                 if choice.finish:
                     if token.finish is None:  # a stop string: the runner does not know of it
                         running.cancel()
-                    clock.finish(running, prompt=len(choice.ask.prompt))
+                    clock.finish(running, prompt=len(choice.request.prompt), reason=choice.finish)
                     await self._explain(choice, part)
                 if part:
                     yield part
@@ -300,24 +335,26 @@ class Writing:
         message = f"the request took longer than {self.served.settings.longest:g} seconds"
         return ApiError(503, message, headers={"x-should-retry": "false"})
 
-    def _too_late(self) -> ApiError:
-        message = f"the request waited longer than {self.served.settings.patience:g} seconds for its turn"
-        return ApiError(503, message, headers={"Retry-After": "5"})
+    def _check_turn(self, running: Running) -> None:
+        """Give up a text that still waits for its turn; one whose prompt is being read may take longer."""
+        if running.waits:
+            message = f"the request waited longer than {self.served.settings.patience:g} seconds for its turn"
+            running.fail(ApiError(503, message, headers={"Retry-After": "5"}))
 
-    async def _place(self, ask: Ask) -> Running | LaneRunning:
+    async def _place(self, request: GenerationRequest) -> Running:
         """Wait for a place in the queue: the request as a whole has one already."""
         while True:
             try:
-                return self.submit(ask)
+                return self._submit(request)
             except QueueFull:
                 if time.monotonic() > self.deadline:
                     raise
                 await asyncio.sleep(RETRY)
 
     async def _merged(self) -> AsyncIterator[Part]:
-        """The parts of all continuations as they come, no more of them at a time than there are slots."""
-        gate = asyncio.Semaphore(max(1, self.served.writing.slots))
-        arrived: asyncio.Queue[Part | Exception | None] = asyncio.Queue(64)
+        """The parts of all continuations as they come, some of them at a time."""
+        gate = asyncio.Semaphore(self.parallel)
+        arrived: asyncio.Queue[Part | Exception | None] = asyncio.Queue(1)  # what waits is held back before
 
         async def pump(choice: Choice) -> None:
             try:
@@ -349,7 +386,7 @@ class Writing:
         prompts: dict[int, int] = {}
         cached: dict[int, int] = {}
         for choice in self.choices:
-            prompts[choice.of] = len(choice.ask.prompt)
+            prompts[choice.of] = len(choice.request.prompt)
             if choice.running is not None:
                 cached[choice.of] = max(cached.get(choice.of, 0), choice.running.cached_tokens)
         prompt, completion = sum(prompts.values()), sum(len(choice.ids) for choice in self.choices)
@@ -373,12 +410,12 @@ def best_of(choices: list[Choice], *, n: int, each: int) -> list[Choice]:
 
 
 def choices_for(
-    served: Served, prompts: list[tuple[int, ...]], *, each: int, ask: Ask, form: Form
+    served: Served, prompts: list[tuple[int, ...]], *, each: int, request: GenerationRequest, form: Form
 ) -> list[Choice]:
     """Every continuation: the n of the first prompt, then those of the second, and so on."""
     found = []
     for of, prompt in enumerate(prompts):
         for k in range(each):
-            one = replace(ask, prompt=prompt, choice=k)
-            found.append(Choice(served, of * each + k, of=of, ask=one, form=form))
+            one = replace(request, prompt=prompt, choice=k)
+            found.append(Choice(served, of * each + k, of=of, request=one, form=form))
     return found

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Pieces = Iterator[tuple[Completion, str]]
 # Given one of these, a user wants to draw, or to stop or slide as beams cannot: the model's own settings for
 # greedy or beam search step back.
-SAMPLING = ("do_sample", "temperature", "top_k", "top_p", "min_p", "stop", "overflow")
+SAMPLING = ("do_sample", "temperature", "top_k", "top_p", "min_p", "typical_p", "stop", "overflow")
 SEARCHING = ("do_sample", "num_beams", "length_penalty", "early_stopping")
 
 

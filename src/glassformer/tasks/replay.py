@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from glassformer.errors import GlassError, InputError
-from glassformer.generation.batching import Ask, write_alone
+from glassformer.generation.batching import GenerationRequest, generate_alone
 from glassformer.tasks.backends import fingerprint
 from glassformer.tasks.complete import LanguageModel, check_options
 from glassformer.tasks.completion import Completion
@@ -75,7 +75,7 @@ class Replay:
         options = dict(recipe["options"])
         if "logit_bias" in options:  # JSON has texts as keys
             options["logit_bias"] = {int(id): bias for id, bias in options["logit_bias"].items()}
-        ask = Ask(
+        request = GenerationRequest(
             prompt=recipe["prompt_ids"],
             options=check_options(options),
             choice=recipe["choice"],
@@ -83,26 +83,26 @@ class Replay:
             known=None if lm.tokenizer is None else len(lm.tokenizer),
         )
         completion = Completion(
-            lm.text_of(ask.prompt),
-            list(ask.prompt),
-            ask.choice,
-            ask.options.seed,
+            lm.text_of(request.prompt),
+            list(request.prompt),
+            request.choice,
+            request.options.seed,
             model=lm,
-            settings=ask.options.summary(),
+            settings=request.options.summary(),
             engine=lm.backend.name,
         )
         with lm.edit(recipe["edits"]) if recipe["edits"] else nullcontext():
-            ids = self._write(completion, ask)
+            ids = self._write(completion, request)
         if (ids, completion.logprobs) != (recipe["token_ids"], recipe["logprobs"]):
             raise GlassError(f"the replay differs from the recipe: it has the text {completion.text!r}")
         return completion
 
-    def _write(self, completion: Completion, ask: Ask) -> list[int]:
+    def _write(self, completion: Completion, request: GenerationRequest) -> list[int]:
         """Fill a completion; the ids that were generated, the one that ended the text included."""
         lm, stop_ids = completion.lm, self.recipe["stop_token_ids"]
-        stream = TextStream(lm.bytes_of, tuple(self.recipe["stop"]), after=ask.prompt[-1])
+        stream = TextStream(lm.bytes_of, tuple(self.recipe["stop"]), after=request.prompt[-1])
         ids = []
-        for output in write_alone(lm.backend, ask):
+        for output in generate_alone(lm.backend, request):
             if output.error is not None:
                 raise output.error
             found = output.token or output.end
