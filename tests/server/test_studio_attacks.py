@@ -332,7 +332,8 @@ def test_every_token_of_gpt2(browser: Any, gpt2: Tokenizer, view: str, each: str
                 arg=[each, count, text],
                 timeout=120_000,
             )
-            assert tags(page) <= plain, start
+            assert tags(page) <= plain | {"progress"}, start  # the bar of what takes long
         assert page.evaluate("[window.hit, document.title.includes('hit')]") == [None, False]
         page.close()
-        assert not troubles
+        # The vocabulary of a model without a folder cannot be read beside the others: refused, which browsers note.
+        assert not [one for one in troubles if "status of 400" not in one]
