@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "glassformer"
 PAGE = ROOT / "docs" / "house.md"
 START, END = "<!-- from here on made by docs/house.py -->", "<!-- made by docs/house.py up to here -->"
-SHARED = ("errors", "interrupt", "machine", "durable", "files")  # every room may import these
+SHARED = ("errors", "interrupt", "machine", "durable", "files", "waiting")  # every room may import these
 Graph = dict[str, set[str]]
 
 

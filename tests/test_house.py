@@ -15,7 +15,8 @@ import glassformer
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "glassformer"
 
-# Room -> rooms it may import (itself always). `errors`, `interrupt`, `machine`, `durable` and `files` are open to all.
+# Room -> rooms it may import (itself always). `errors`, `interrupt`, `machine`, `durable`, `files` and `waiting` are open
+# to all.
 MAY_IMPORT: dict[str, set[str]] = {
     "trace": set(),
     "nn": {"trace"},
@@ -39,10 +40,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "machine": set(),
     "durable": set(),
     "files": set(),
+    "waiting": set(),
     "__main__": {"cli"},
     "__init__": {"tasks", "tokenizers", "trace", "training", "verification"},
 }
-OPEN_TO_ALL = {"errors", "interrupt", "machine", "durable", "files"}
+OPEN_TO_ALL = {"errors", "interrupt", "machine", "durable", "files", "waiting"}
 NO_TORCH = {
     "generation",
     "tokenizers",

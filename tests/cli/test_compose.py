@@ -98,3 +98,16 @@ def test_a_model_of_texts_composes_nothing(glass, model: str) -> None:
     assert code == 2
     assert "cannot compose music" in err
     assert "glass train --kind music" in err
+
+
+def test_a_piece_in_events_is_heard(glass, folder: str, tmp_path: Path) -> None:
+    """Nothing is written: what is asked is about the events as they are, in the tempo that is said."""
+    model = load(folder).expect(Composer)
+    text = model.compose(seconds=2, seed=3).text
+    out = tmp_path / "arcs.json"
+    asked = ("--hear", text, "--quarter", "1.2", "--arcs", "3")
+    code, _, err = glass("compose", "-m", folder, *asked, "-o", str(out))
+    assert code == 0, err
+    assert json.loads(out.read_text())["rows"] == model.hear(text, quarter=1.2).arcs(3).to_dict()["rows"]
+    assert "--seed does not go with --hear" in glass("compose", "-m", folder, "--hear", text, "-s", "1")[2]
+    assert "--quarter is for --hear" in glass("compose", "-m", folder, "--quarter", "1", "--seconds", "0")[2]

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from glassformer.engine.native import ways
+from glassformer.generation.sampling import log_softmax
 from glassformer.tasks.load import load
 
 TEXT = "The cat sat. The cat"
@@ -84,3 +85,18 @@ def test_small_probabilities_differ(printed) -> None:
     assert shares[0] == "99.5"
     assert len(set(shares)) > 8
     assert json.loads(printed("top", "--json", "Once upon a"))["model"] == "storyteller"
+
+
+def test_how_probable_each_token_of_a_text_is(glass, model: str, tmp_path: Path) -> None:
+    """The same as in Python, where it is the softmax of the logits before each token."""
+    lm = load(model, engine="torch")
+    code, out, _ = glass("top", "-m", model, "--engine", "torch", "--each", "--json", TEXT)
+    assert code == 0
+    found, ids = json.loads(out), lm.encode(TEXT)
+    rows = [log_softmax(row)[id] for row, id in zip(lm.logits(ids), ids[1:], strict=False)]
+    assert [row[0] for row in found["rows"]] == list(range(1, len(ids)))
+    assert [row[3] for row in found["rows"]] == pytest.approx(rows, abs=1e-4)
+    assert len(lm.probabilities(TEXT, given=3).rows) == len(ids) - 3
+    for more, words in ((["-k", "3"], "-k does not go with --each"), (["-i"], "--interactive does not go")):
+        assert words in glass("top", "-m", model, "--each", *more, TEXT)[2]
+    assert "1 token, none after those that are given" in glass("top", "-m", model, "--each", "a")[2]

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from decoders import save_decoder
 from fake_hub import serving_hub
 from serving import Running, serving, tiny_model
 from small import small_net
@@ -32,6 +33,7 @@ from glassformer.server.pages import File
 from glassformer.server.studio import Studio
 from glassformer.tasks.classify import TextClassifier
 from glassformer.tasks.complete import LanguageModel
+from glassformer.tasks.load import load as load_model
 from glassformer.tokenizers import train_tokenizer
 
 TEXT = "Once upon a time, there was a girl"
@@ -402,7 +404,7 @@ def executed(code: str) -> Any:
 
 ASKED: dict[str, dict[str, Any]] = {
     "steps": {"layer": 1, "head": 0, "position": 3},
-    "top": {"k": 5, "temperature": 0.8, "top_k": 3, "top_p": 0.9},
+    "top": {"k": 5, "temperature": 0.8, "top_k": 3, "top_p": 0.9, "min_p": 0.01},
     "neurons": {"layers": 1, "first": 16},
     "factors": {"count": 2},
     "examples": {"layer": 0, "neuron": 5, "texts": ["Once upon", "a girl"], "k": 2},
@@ -608,14 +610,28 @@ def test_parameters_have_the_articles_tally_beside_them(opened: Opened) -> None:
 # Tokenizers side by side
 
 
-def test_a_text_in_the_tokens_of_other_models(opened: Opened) -> None:
+def check_copied(found: dict[str, Any], opened: Opened, folder: Path) -> None:
+    """Python, the command line and curl, each run as it was copied, give the numbers of the picture."""
+    assert list(found["code"]) == ["Python", "Command line", "curl"]
+    rows = found["view"]["table"]["rows"]
+    seen: dict[str, Any] = {}
+    kept = [
+        line for line in found["code"]["Python"].split("\n") if not line.startswith(("answer.save", "print"))
+    ]
+    exec("\n".join(kept), seen)
+    assert same(seen["answer"].view().spec["table"]["rows"], rows)
+    assert same(posted(found["code"]["curl"], opened)["view"]["table"]["rows"], rows)
+    assert same(commanded(found["code"]["Command line"], folder)["rows"], rows)
+
+
+def test_a_text_in_the_tokens_of_other_models(opened: Opened, tmp_path: Path) -> None:
     text = "Un élève 👩‍👩‍👧 <b>"
     for name in ("storyteller", "translator"):
         found = opened.post("/studio/tokens", {"name": name, "text": text}).json()
         answer: Any = gf.load(name).tokens(text)
         assert found["view"]["table"]["rows"] == json.loads(json.dumps(answer.view().spec))["table"]["rows"]
         assert found["count"] == len(answer.ids)
-        assert shlex.split(found["code"]["Command line"])[-1] == text
+        check_copied(found, opened, tmp_path)
     assert opened.post("/studio/tokens", {"name": "/etc", "text": text}).status_code == 404
     assert opened.post("/studio/tokens", {"name": "storyteller", "text": ""}).status_code == 400
 
@@ -646,10 +662,12 @@ def test_patterns_of_every_stack_of_a_translation(translating: Opened) -> None:
 # Classes
 
 
-def test_the_saliency_of_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_saliency_of_a_class(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GLASSFORMER_HOME", str(home))
     tokenizer = train_tokenizer([TEXT * 20], 300)
     net = small_net("gpt2-classifier", vocab=len(tokenizer), pad=0, labels=("good", "bad"), context=64)
     model = TextClassifier(net, tokenizer, name="critic")
+    model.save(home / "models" / "critic")
     studio = Studio(lambda name: cast("Any", model), first=("critic",), files=dict(FILES))
     with serving({}, studio=studio) as running:
         found = Opened(running, studio)
@@ -661,8 +679,23 @@ def test_the_saliency_of_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
             picture = found.post("/studio/classes", body).json()
             answer = model.classify(TEXT).saliency(label, method="gradient")
             assert picture["view"] == json.loads(json.dumps(answer.view().spec))
+            check_copied(picture, found, tmp_path)
         refused = found.post("/studio/classes", {"model": "critic", "text": TEXT, "label": "odd"})
         assert "is none of the head's" in refused.json()["error"]["message"]
+
+
+def test_the_row_that_teaches_a_summary(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("GLASSFORMER_HOME", str(home))
+    folder = save_decoder(home / "models" / "brief", "<summarize>", seed=5, context=96)
+    model = load_model(folder, engine="torch")
+    studio = Studio(lambda name: model, first=("brief",), files=dict(FILES))
+    with serving({}, studio=studio) as running:
+        found = Opened(running, studio)
+        until(lambda: found.get("/studio/status").json()["statuses"][0]["stage"] == "ready")
+        picture = found.post(
+            "/studio/summary_rows", {"model": "brief", "text": TEXT, "target": "a girl"}
+        ).json()
+        check_copied(picture, found, tmp_path)
 
 
 def test_a_writer_has_no_classes_and_no_tag(opened: Opened) -> None:
@@ -722,9 +755,12 @@ def posted(curl: str, opened: Opened) -> dict[str, Any]:
     return found
 
 
-GENERATED: dict[str, dict[str, Any]] = {  # questions about the last token of a text
+GENERATED: dict[
+    str, dict[str, Any]
+] = {  # questions about the last token of a text, or about all but the first
     "saliency": {"method": "occlusion"},
     "attribution": {},
+    "probabilities": {},
 }
 TRANSLATED: dict[str, dict[str, Any]] = {
     "alignment": {"layer": 1, "head": 0},
@@ -750,7 +786,7 @@ def test_copied_commands_and_requests_give_the_same_numbers(
     options = ASKED.get(question, GENERATED.get(question, {}))
     body: dict[str, Any] = {"model": "tiny", "text": TEXT, "question": question, "options": options}
     if question in GENERATED:
-        body["prompt"] = len(ids) - 1
+        body["prompt"] = 1 if question == "probabilities" else len(ids) - 1
     if question == "attribution":
         body["options"] = {"position": len(ids) - 2, "token": ids[-1]}
     found = opened.post("/studio/view", body).json()

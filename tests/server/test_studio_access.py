@@ -90,8 +90,16 @@ def test_by_keyboard_alone(open_page: Open) -> None:
     page.keyboard.type("One day, a cat")
     page.wait_for_selector(".model:has-text('5 of 512'), .model:has-text('6 of 512')")
     page.keyboard.press("Escape")
+    count = int(page.locator(".model").inner_text().split(" of 512")[0].split()[-1])
     page.keyboard.press("1")
     page.wait_for_function("() => document.getElementById('text').value.length > 14")
+    page.wait_for_selector(f".model:has-text('{count + 1} of 512')")
+    chosen = page.locator("#text").input_value()
+    page.keyboard.press(".")  # one token more, and one less again
+    page.wait_for_selector(f".model:has-text('{count + 2} of 512')")
+    assert page.locator("#text").input_value().startswith(chosen)
+    page.keyboard.press(",")
+    page.wait_for_function("(text) => document.getElementById('text').value === text", arg=chosen)
     for key in ("g", "a"):
         page.keyboard.press(key)
     page.wait_for_selector("#said:has-text('gives')")

@@ -1,6 +1,10 @@
 """The studio's page about music: its endpoints, and the page in a real browser, beside Python's numbers."""
 
 import base64
+import json
+import os
+import shlex
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -13,6 +17,7 @@ from browsing import MARKS, STATIC, chromium
 from composers import performer, small_composer, tune
 from serving import Running, serving, tiny_model
 
+from glassformer.cli import run
 from glassformer.server.studio import Studio
 from glassformer.tasks.compose import Composer
 from glassformer.tasks.model import Model
@@ -87,11 +92,44 @@ def test_a_piece_is_written_and_heard(opened: Opened) -> None:
     shown = opened.ask("piece/view", text=right.text, question="arcs", options={"note": 5, "layer": 1})
     assert shown["view"]["sentence"] == arcs.view().spec["sentence"]
     assert shown["view"]["arcs"] == arcs.view().spec["arcs"]
-    assert "glass compose -m composer --prime piece.mid --seconds 0 --arcs 5" in shown["code"]["Command line"]
+    assert shown["code"]["Command line"].startswith(
+        "glass compose -m composer --arcs 5 --layer 1 -o arcs.svg"
+    )
+
+
+@pytest.mark.parametrize("model", ["composer", "pianist"])
+@pytest.mark.parametrize("question", ["roll", "events", "arcs", "note_saliency"])
+def test_what_is_copied_gives_the_same_numbers(
+    opened: Opened, question: str, model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Python, the command line and curl, each as it is copied; also of a piece with a tempo of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GLASSFORMER_HOME", str(tmp_path))
+    MODELS[model].save(tmp_path / "models" / model)
+    right = MODELS[model].expect(Composer).compose(seconds=2, seed=4)
+    options = {"arcs": {"note": 5, "layer": 1}, "note_saliency": {"note": 5}}.get(question, {})
+    body = {"text": right.text, "given": 0.5, "quarter": 0.75, "question": question, "options": options}
+    shown = opened.ask("piece/view", model=model, **body)
+    rows = shown["view"]["table"]["rows"]
     known: dict[str, Any] = {}
-    exec(shown["code"]["Python"].replace("gf.load('composer')", "MODEL").replace("answer.save", "str"),
-         {"MODEL": MODEL}, known)  # fmt: skip
-    assert known["answer"].rows == arcs.rows
+    exec(shown["code"]["Python"], known)
+    assert same(known["answer"].view().spec["table"]["rows"], rows)
+    curl = shown["code"]["curl"].replace("curl ", "curl -s --noproxy '*' ", 1)
+    key = {**os.environ, "GLASSFORMER_API_KEY": opened.studio.door.token}
+    told = subprocess.run(["sh", "-c", curl], env=key, capture_output=True, check=True).stdout
+    assert same(json.loads(told)["view"]["table"]["rows"], rows)
+    words = shlex.split(shown["code"]["Command line"].replace(f"{question}.svg", "out.json"))
+    assert run(words[1:]) == 0
+    assert same(json.loads((tmp_path / "out.json").read_text())["rows"], rows)
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Whether tables are equal, numbers within what a file rounds."""
+    if isinstance(expected, list):
+        return len(found) == len(expected) and all(map(same, found, expected))
+    if isinstance(expected, float):
+        return bool(found == pytest.approx(expected, rel=2e-3, abs=5e-3))
+    return bool(found == expected)
 
 
 def test_a_file_is_loaded_and_saved(opened: Opened) -> None:
@@ -314,6 +352,42 @@ class TestPage:
         page.wait_for_selector(f"canvas[aria-label^='Piano roll: {len(more.score.notes)} notes']")
         drawn(page, "roll")
         assert parse_qs(urlsplit(page.url).query)["text"] == [more.text]
+
+    def test_a_link_holds_the_tempo_and_what_was_given(
+        self, page: Any, browser: Any, opened: Opened, tmp_path: Path
+    ) -> None:
+        """Whoever opens it, in another browser, hears the same: events alone say neither."""
+        slow = Score.of(
+            [note._replace(start=2 * note.start, end=2 * note.end) for note in tune().notes], quarter=1.2
+        )
+        write_midi(slow, tmp_path / "slow.mid")
+        go(page, opened, "?m=composer&view=music&seed=7&seconds=2")
+        page.wait_for_selector("h2:has-text('No music yet')")
+        assert page.get_by_role("spinbutton", name="Seconds").input_value() == "2"
+        page.locator("input[type=file]").set_input_files(tmp_path / "slow.mid")
+        page.wait_for_selector(f"output:has-text('of {slow.seconds:.1f} s')")
+        page.get_by_label("Place in the piece").fill("1.2")
+        page.get_by_role("button", name="Continue from 1.2 s").click()
+        right = MODEL.compose(MODEL.compose(slow, seconds=0).score.until(1.2), seconds=2, seed=7)
+        events = [*right.prompt_tokens[1:], *right.tokens]
+        heard = MODEL.hear(events, given=right.given, quarter=right.score.quarter)
+        page.wait_for_selector(f"output:has-text('of {heard.seconds:.1f} s')")
+        roll = heard.roll()
+        page.get_by_label(roll.view().spec["sentence"], exact=True).first.wait_for()
+        page.wait_for_function(
+            "location.search.includes('quarter=1.2') && location.search.includes('given=')"
+        )
+        query = urlsplit(page.url).query
+        context = browser.new_context()
+        other = context.new_page()
+        go(other, opened, f"?{query}")
+        other.wait_for_selector(f"output:has-text('of {heard.seconds:.1f} s')")
+        other.get_by_label(roll.view().spec["sentence"], exact=True).first.wait_for()
+        assert "gray: given" in other.locator('.figure[data-question="roll"]').inner_text()
+        assert other.get_by_role("spinbutton", name="Seed").input_value() == "7"
+        context.close()
+        page.go_back()  # to the melody as it was loaded
+        page.wait_for_selector(f"output:has-text('of {slow.seconds:.1f} s')")
 
     def test_a_model_of_texts_says_which_command_makes_one(self, page: Any, opened: Opened) -> None:
         go(page, opened, "?m=tiny&view=music&text=Once")

@@ -9,16 +9,18 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qs, quote, urlsplit
 
 import numpy as np
 import pytest
-from browsing import MARKS, STATIC, chromium
+from browsing import MARKS, STATIC, chromium, watch
 from fake_hub import serving_hub
 from serving import Running, serving, tiny_model
+from small import small_net
 
 import glassformer as gf
 from glassformer import machine
@@ -27,7 +29,9 @@ from glassformer.answers.answer import Text
 from glassformer.figures import labels
 from glassformer.generation.sampling import log_softmax
 from glassformer.server.studio import Studio
+from glassformer.tasks.classify import TextClassifier
 from glassformer.tasks.complete import LanguageModel
+from glassformer.tokenizers import train_tokenizer
 
 pytestmark = MARKS
 EXAMPLE = "A robot must obey the orders given it"
@@ -313,8 +317,10 @@ def test_saliency_by_all_methods(open_page: Open, gate: Gate) -> None:
 def test_saliency_by_another_method_and_against_another_token(open_page: Open, gate: Gate) -> None:
     """A method and a foil, which are in the address and come back from it."""
     ids = gate.lm.encode(SHORT)
-    page = open_page(f"?view=saliency&text={quote(SHORT)}")
-    page.get_by_label("rather than").fill("␣can")
+    page = open_page(f"?view=saliency&text={quote(SHORT)}", refused=True)
+    page.get_by_label("rather than").fill("no such token")
+    page.wait_for_selector('.figure[data-question="saliency"] .problem:has-text("no such token")')
+    page.get_by_label("rather than").fill("␣can")  # what was wrong is mended: the picture is back
     page.get_by_label("Method").select_option("occlusion")
     contrast = ask("saliency", Text(gate.lm, ids, len(ids) - 1), method="occlusion", foil=" can")
     page.get_by_label(contrast.view().spec["sentence"], exact=True).first.wait_for()
@@ -322,6 +328,37 @@ def test_saliency_by_another_method_and_against_another_token(open_page: Open, g
     again = open_page("?" + urlsplit(page.url).query)
     assert again.get_by_label("rather than").input_value() == "␣can"
     again.get_by_label(contrast.view().spec["sentence"], exact=True).first.wait_for()
+
+
+def test_long_answers_say_how_far_they_are_and_are_stopped(open_page: Open, gate: Gate) -> None:
+    """The untested answer at once; of the test, how much is done; after Stop the lane is free for the next one."""
+    page = open_page(f"?view=saliency&text={quote('Once upon a time')}")
+    drawn(page, "attribution")
+    runs: list[None] = []
+    hook = gate.lm.net.register_forward_pre_hook(lambda *_: (runs.append(None), time.sleep(0.06))[0])
+    try:
+        page.get_by_label("Method").select_option("occlusion")
+        page.wait_for_selector('.figure[data-question="saliency"].partial .work progress[value]')
+        card = page.locator('.figure[data-question="saliency"]')
+        page.wait_for_function(
+            "() => { const one = document.querySelector('.figure[data-question=saliency] progress');"
+            " return one && one.value > 0 && one.value < one.max; }"
+        )
+        assert re.search(r"computing the rest · \d+ % · \d+ s", card.locator(".told").inner_text())
+        card.get_by_role("button", name="Stop").click()
+        page.wait_for_selector('.figure[data-question="saliency"] .work:has-text("stopped")')
+        page.wait_for_timeout(300)
+        count = len(runs)
+        page.wait_for_timeout(500)
+        assert len(runs) == count
+    finally:
+        hook.remove()
+    card.get_by_role("button", name="Compute it").click()
+    ids = gate.lm.encode("Once upon a time")
+    whole = ask("saliency", Text(gate.lm, ids, len(ids) - 1), method="occlusion")
+    page.wait_for_selector('.figure[data-question="saliency"]:not(.waiting)')
+    assert sentence(page, "saliency") == whole.view().spec["sentence"]
+    assert card.locator(".work").count() == 0
 
 
 def test_neurons(open_page: Open, gate: Gate) -> None:
@@ -345,6 +382,139 @@ def test_neurons(open_page: Open, gate: Gate) -> None:
     texts = ["Once upon a time", "The robot was happy"]
     found = ask("examples", lm, texts, layer=2, neuron=5, k=5)
     assert sentence(page, "examples") == found.view().spec["sentence"]
+
+
+# Edits
+
+
+def test_edits_are_opened_from_a_file_and_saved(open_page: Open, gate: Gate, tmp_path: Path) -> None:
+    """What a file holds is tried; a file that holds something else is refused in a sentence."""
+    edits = [
+        {"site": "blocks.1.attn.mix[2]", "do": "zero"},
+        {"site": "blocks.0.mlp", "do": "scale", "by": 0.5},
+    ]
+    (tmp_path / "mine.json").write_text(json.dumps(edits))
+    (tmp_path / "odd.json").write_text('{"site": 1}')
+    page = open_page("?view=edits&l=2&change=attention")
+    drawn(page, "edit")
+    page.get_by_label("Open edits").set_input_files(tmp_path / "odd.json")
+    page.wait_for_selector("[role=alert]:has-text('odd.json holds no list of edits')")
+    page.get_by_label("Open edits").set_input_files(tmp_path / "mine.json")
+    page.wait_for_selector("[role=alert]", state="detached")
+    names = [one.removesuffix(" ×") for one in page.get_by_title("Take it away").all_inner_texts()]
+    assert names == ["zero blocks.1.attn.mix[2]", "scale × 0.5 blocks.0.mlp"]
+    tried = [*edits, {"site": "blocks.2.attn", "do": "zero"}]  # what is being put together is tried with them
+    ids = gate.lm.encode(EXAMPLE)
+    answer: Any = ask("edit", Text(gate.lm, ids), edits=tried, max_new_tokens=24)
+    page.get_by_label(answer.view().spec["sentence"], exact=True).first.wait_for()
+    assert page.locator("section:has(> h2:text-is('Edited')) b").inner_text() == answer.edited
+    page.wait_for_url(lambda url: json.loads(parse_qs(urlsplit(url).query).get("edits", ["[]"])[0]) == edits)
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save the edits").click()
+    assert json.loads(Path(saved.value.path()).read_text()) == tried
+    page.get_by_title("Take it away").first.click()
+    one = ask("edit", Text(gate.lm, ids), edits=tried[1:], max_new_tokens=24)
+    page.get_by_label(one.view().spec["sentence"], exact=True).first.wait_for()
+
+
+def test_steering_by_a_slider(open_page: Open, gate: Gate) -> None:
+    """Toward one text and away from another, by as much as the slider says; it is in the address."""
+    page = open_page("?view=edits&l=3&change=steer&strength=0")
+    page.get_by_label("toward").fill("I love it")
+    page.get_by_label("away from").fill("I hate it")
+    pairs = [["I love it", "I hate it"]]
+    ids = gate.lm.encode(EXAMPLE)
+    for strength in (6.0, -3.5):
+        page.get_by_role("slider", name="strength").fill(str(strength))
+        by = int(strength) if strength.is_integer() else strength
+        assert page.locator("label:has-text('strength') output").inner_text() == str(by)
+        edits = [{"site": "blocks.3.out", "do": "add", "by": by, "pairs": pairs}]
+        answer: Any = ask("edit", Text(gate.lm, ids), edits=edits, max_new_tokens=24)
+        page.get_by_label(answer.view().spec["sentence"], exact=True).first.wait_for()
+        page.wait_for_function(
+            "(text) => document.querySelectorAll('.story b')[1].textContent === text", arg=answer.edited
+        )
+    assert page.locator(".story b").first.text_content() == answer.text != answer.edited
+    page.wait_for_url(lambda url: "strength=-3.5" in url)
+
+
+# Branches
+
+
+def test_branches_are_named_and_kept(open_page: Open, gate: Gate) -> None:
+    """A tree of what was chosen; a name keeps a branch for the next visit, in this browser."""
+    lm = gate.lm
+    first, second = (one.text for one in lm.top(EXAMPLE).candidates[:2])
+    page = open_page()
+    page.wait_for_selector(".rest:has-text('may be drawn')")
+    page.wait_for_timeout(400)  # a text is a branch when it has stayed for a moment
+    for n in (0, 1):
+        page.locator(".next li button").nth(n).click()
+        page.wait_for_selector(f".model:has-text('{len(lm.encode(EXAMPLE)) + 1} of 512')")
+        page.wait_for_timeout(400)
+        page.get_by_role("button", name="Back up").click()
+        page.wait_for_selector(f".model:has-text('{len(lm.encode(EXAMPLE))} of 512')")
+    lines = page.locator(".branches .line")
+    lines.nth(2).wait_for()
+    assert [one.strip() for one in lines.all_inner_texts()] == [EXAMPLE, first.strip(), second.strip()]
+    names = page.get_by_label("Name of this branch")
+    names.last.fill("the other end")
+    names.last.press("Enter")
+    again = page.context.new_page()  # of the same browser: named branches are there, the others are not
+    again.goto(page.url)
+    again.wait_for_selector(".dot.ready")
+    again.wait_for_selector(".branches .line")
+    assert again.get_by_label("Name of this branch").last.input_value() == "the other end"
+    shown = " ".join(again.locator(".branches .line").all_inner_texts())
+    assert second.strip() in shown
+    assert first.strip() not in shown
+    again.locator(".branches .line").last.click()
+    again.wait_for_function("(text) => document.querySelector('#text').value === text", arg=EXAMPLE + second)
+    other = open_page()  # another person's
+    other.wait_for_selector(".rest:has-text('may be drawn')")
+    other.wait_for_timeout(500)
+    assert other.locator(".branches").count() == 0
+
+
+# Tasks
+
+
+def test_the_classes_of_a_text(browser: Any) -> None:
+    """Every class with its share, which tokens speak for the likeliest, and for the one that is clicked."""
+    text = "Once upon a time, there was a girl"
+    tokenizer = train_tokenizer([text * 20], 300)
+    net = small_net(
+        "gpt2-classifier", vocab=len(tokenizer), pad=0, labels=("good", "bad", "dull"), context=64
+    )
+    model = TextClassifier(net, tokenizer, name="critic")
+    studio = Studio(lambda name: cast("Any", model), first=("critic",))
+    with serving({}, studio=studio) as running:
+        page = browser.new_page()
+        troubles = watch(page, allowed=lambda url: url.startswith((running.url, "data:")))
+        page.goto(f"{running.url}/?view=tasks&text={quote(text)}#token={studio.door.token}")
+        page.wait_for_selector(".dot.ready")
+        page.wait_for_selector("main:has-text('critic does not continue texts')")
+        page.get_by_role("button", name="Classify").click()
+        said = model.classify(text).probabilities
+        page.wait_for_selector(".class")
+        ordered = sorted(said.items(), key=lambda one: -one[1])
+        shown = [one.split("\n") for one in page.locator(".class").all_inner_texts()]
+        assert [[part for part in one if part.strip()] for one in shown] == [
+            [name, percent(share)] for name, share in ordered
+        ]
+        for label, method in ((ordered[0][0], "grad_x_input"), (ordered[-1][0], "occlusion")):
+            page.locator(f".class:has-text('{label}')").click()
+            page.get_by_label("Method").select_option(method)
+            page.wait_for_selector(f"h2:has-text('Which tokens speak for {label}?')")
+            answer = model.classify(text).saliency(label, method=method)
+            page.get_by_label(answer.view().spec["sentence"], exact=True).first.wait_for()
+        page.wait_for_url(lambda url: "class=" in url and "method=occlusion" in url)
+        card = page.locator('.figure[data-question="saliency"]')
+        assert card.locator(".tools .tool").all_inner_texts()[:3] == ["Python", "Command line", "curl"]
+        page.locator("#text").fill("Once upon")  # an answer belongs to its text
+        page.wait_for_selector(".class", state="detached")
+        page.close()
+        assert not troubles
 
 
 def test_tokenizers_side_by_side(open_page: Open, gate: Gate) -> None:
@@ -382,6 +552,10 @@ def test_every_stack_of_a_translator(open_page: Open, gate: Gate) -> None:
     page.get_by_role("button", name="Back").click()
     page.wait_for_selector(f"section:has(> #steps) p:has-text('writes “{unrolled.tokens[0]}”')")
     page.wait_for_url(lambda url: "step=5" in url)
+    page.keyboard.press(".")
+    page.wait_for_url(lambda url: "step=6" in url)
+    page.keyboard.press(",")
+    page.wait_for_url(lambda url: "step=5" in url)
 
 
 def test_back_and_forward_and_what_a_link_holds(open_page: Open) -> None:
@@ -399,6 +573,20 @@ def test_back_and_forward_and_what_a_link_holds(open_page: Open) -> None:
     page.wait_for_selector(".rest:has-text('may be drawn')")
     assert "view=write" in page.url
     assert "token=" not in page.url
+    page.get_by_role("spinbutton", name="Tokens to write").fill("7")
+    page.keyboard.press("Tab")
+    page.wait_for_url(lambda url: "tokens=7" in url)
+    page.keyboard.press("g")
+    page.keyboard.press("a")
+    chooser = '.figure[data-question="attention"] select'
+    page.locator(chooser).select_option("arcs")
+    page.wait_for_url(lambda url: "as_attention=arcs" in url)
+    again = open_page("?" + urlsplit(page.url).query)
+    again.wait_for_selector(chooser)
+    assert again.locator(chooser).input_value() == "arcs"
+    odd = open_page("?view=lens&as_lens=nonsense", refused=True)  # there is no such drawing: the usual one
+    drawn(odd, "lens")
+    odd.wait_for_url(lambda url: "as_lens" not in url)
 
 
 def test_every_picture_is_saved_and_copied(open_page: Open, gate: Gate, tmp_path: Path) -> None:

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from glassformer.answers.answer import Answer, Array, Cell, Column, Progress, Reader, Table, answer, silent
+from glassformer.answers.answer import Answer, Array, Cell, Column, Progress, Reader, Table, answer
 from glassformer.figures.color import signed
 from glassformer.figures.labels import number
 from glassformer.figures.marks import Spec
 from glassformer.figures.specs import matrix, panels
+from glassformer.waiting import report
 
 ATTENTION = {"attn": "self-attention", "cross": "cross-attention"}  # parts of a block, as articles name them
 Measure = Callable[[list[dict[str, str]]], float]
@@ -107,7 +108,7 @@ def head_ablation(
     *,
     measure: Measure,
     metric: str,
-    progress: Progress = silent,
+    progress: Progress = report,
 ) -> HeadAblation:
     """Switch off one head at a time: `measure` gives the score of the model with edits; higher is better."""
     places = [

@@ -29,12 +29,8 @@ SCHEMA = 2  # of `Answer.to_dict`; grows when a field changes its name or meanin
 Array = np.ndarray[Any, Any]
 Cell = str | int | float | bool | None
 Drawing = Callable[[], Spec]
-Progress = Callable[[int, int], object]
+Progress = Callable[[int, int], object]  # by default `report`: to whoever waits for the answer
 Format = Literal["text", "token", "count", "rank", "share", "signed", "number", "bool"]
-
-
-def silent(done: int, total: int) -> None:
-    """Progress that is not shown."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,6 @@ from glassformer.answers.answer import (
     find_token,
     labels,
     several,
-    silent,
 )
 from glassformer.answers.lens import stage_names
 from glassformer.errors import InputError
@@ -46,6 +45,7 @@ from glassformer.figures.marks import Spec
 from glassformer.figures.specs import matrix, names, plain
 from glassformer.files import MEGABYTE, parse_value, read_text
 from glassformer.generation.sampling import log_softmax
+from glassformer.waiting import report
 
 if TYPE_CHECKING:
     from glassformer.explain.reading import Reading
@@ -89,7 +89,7 @@ def read_edits(
     given: Edits,
     *,
     read: "Callable[[str], Reading] | None" = None,
-    progress: Progress = silent,
+    progress: Progress = report,
 ) -> list[editing.Edit]:
     """The edits of a list, or of a file that holds one; `read` reads the texts that they name."""
     reading = cache(read or lm.reading_of)  # a glob of many sites names one text
@@ -265,7 +265,7 @@ def edit(
     max_new_tokens: int = 0,
     seed: int = 0,
     temperature: float = 0.0,
-    progress: Progress = silent,
+    progress: Progress = report,
 ) -> Edited:
     """What comes after a text, with and without edits: the next token, and what would be generated."""
     listed = read_file(Path(edits)) if isinstance(edits, str | Path) else edits
@@ -390,7 +390,7 @@ def sweep(
     answer: str | int,
     foil: str | int,
     sites: str | Sequence[str] = (),
-    progress: Progress = silent,
+    progress: Progress = report,
 ) -> Sweep:
     """Activation patching: put each place of the clean text into the corrupted one, see what is restored.
 

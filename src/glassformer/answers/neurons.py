@@ -19,7 +19,6 @@ from glassformer.answers.answer import (
     answer,
     label,
     labels,
-    silent,
 )
 from glassformer.data.sources import read_corpus
 from glassformer.errors import InputError
@@ -28,6 +27,7 @@ from glassformer.figures.color import magnitude, signed
 from glassformer.figures.labels import number, percent
 from glassformer.figures.marks import Spec
 from glassformer.figures.specs import bars, matrix, names, panels, plain, strip
+from glassformer.waiting import report
 
 MOST_NEURONS = 40
 FIRST = 128  # neurons of a layer that the raw grid shows
@@ -383,7 +383,7 @@ def examples(
     layer: int,
     neuron: int,
     k: int = 5,
-    progress: Progress = silent,
+    progress: Progress = report,
 ) -> Examples:
     """Where in many texts, or files of them, a neuron fires most. Progress: tokens read, of 0 (unknown)."""
     listed = [documents] if isinstance(documents, str | Path) else documents

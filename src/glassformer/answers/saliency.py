@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from glassformer.answers.answer import Answer, Array, Cell, Column, Progress, Table, Text, answer, silent
+from glassformer.answers.answer import Answer, Array, Cell, Column, Progress, Table, Text, answer
 from glassformer.explain import saliency as salient
 from glassformer.explain.faithfulness import Curves, agreement, faithfulness
 from glassformer.figures.color import magnitude, signed
 from glassformer.figures.labels import number, percent, quoted
 from glassformer.figures.marks import Spec
 from glassformer.figures.specs import curves, panels, strip
+from glassformer.waiting import report
 
 MOST_STRIPS = 12  # generated tokens that a picture shows
 STRONGEST = 5  # sources of a token in the table
@@ -147,7 +148,7 @@ def saliency(
     steps: int = 32,
     tested: bool = True,
     by_word: bool = False,
-    progress: Progress = silent,
+    progress: Progress = report,
 ) -> Saliency:
     """Which tokens made the generated ones likely, or likelier than a foil, with the test of the explanation.
 
@@ -190,7 +191,7 @@ def class_saliency(
     method: str = "grad_x_input",
     tested: bool = True,
     by_word: bool = False,
-    progress: Progress = silent,
+    progress: Progress = report,
 ) -> Saliency:
     """Which tokens of a text speak for a class, named and numbered by `target`, with the test of that answer.
 

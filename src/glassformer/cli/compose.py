@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from glassformer.cli import flags
-from glassformer.cli.flags import PATH, Loading, Picture, option, switch
+from glassformer.cli.flags import PATH, TEXT, Loading, Picture, option, switch
 from glassformer.cli.printing import log, print_answer, print_json
 from glassformer.errors import InputError
 
@@ -17,6 +17,8 @@ OUTPUT = (
     "Save music (.mid), sound (.wav), a page that plays (.html), a picture (.svg, .png, .pdf) or numbers"
     " (.json, .csv); may be given several times."
 )
+
+WRITING = ("prime", "melody", "seconds", "temperature", "top_k", "top_p", "min_p", "seed")
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,10 @@ questions = flags.group(
 @option("-m", "--model", default="composer", help=flags.MODEL)
 @option("--prime", type=PATH, metavar="FILE.mid", help="Continue this piece.")
 @option("--melody", type=PATH, metavar="FILE.mid", help="Write alto, tenor and bass to this soprano.")
+@option(
+    "--hear", type=TEXT, metavar="EVENTS", help="Write nothing: a piece in events, as --events shows them."
+)
+@option("--quarter", type=float, help="With --hear: seconds of a quarter note. [the model's own]")
 @option("--seconds", type=float, help="How much to write, at most; 0: nothing, to look at a prime. [60]")
 @option("--temperature", type=float, help="Higher is wilder; 0 takes the likeliest event. [the model's own]")
 @option("--top-k", type=int, help="Draw from the K likeliest events; 0: from all. [the model's own]")
@@ -103,6 +109,10 @@ def compose(
     for source in (prime, melody):
         if source is not None and not source.is_file():
             raise InputError(f"{source}: there is no such file")
+    if given["hear"] is None:
+        flags.refuse("quarter", why="is for --hear")
+    else:
+        flags.refuse(*WRITING, why="does not go with --hear, which writes nothing")
     options = {name: value for name, value in given.items() if value is not None}
     model = loading.load().expect(Composer)
     piece = _composed(model, prime, melody, options)
@@ -125,6 +135,9 @@ def _composed(model: Any, prime: Path | None, melody: Path | None, options: dict
     """The piece; how long that took is reported."""
     from glassformer.cli.progress import progress_bar
 
+    if "hear" in options:
+        heard: Composition = model.hear(options["hear"], quarter=options.get("quarter"))
+        return heard
     with progress_bar("composing") as progress:
         piece: Composition = model.compose(
             prime,

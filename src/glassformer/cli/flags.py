@@ -127,11 +127,11 @@ SYNONYMS = {
     "--format": "--json",
     "--no-display-prompt": "--no-echo",
 }
-# What other tools have an option for -> how it is here.
-WITHOUT_OPTION = {
+# What other tools have an option for -> how it is here; the latter of verbs that take a text.
+WITHOUT_OPTION = {"--threads": "the environment variable OMP_NUM_THREADS sets the number of threads"}
+WITHOUT_OPTION_OF_TEXTS = {
     "--prompt": "the prompt is an argument",
     "-p": "the prompt is an argument",
-    "--threads": "the environment variable OMP_NUM_THREADS sets the number of threads",
     "--stream": "a text is streamed unless --no-stream is given",
     "--verbose": "--json has the seconds of an answer, and `glass bench` measures speed",
     "--keepalive": "no model stays in memory after the command",
@@ -144,12 +144,12 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does it; what is wrong with an option or an argument is said in our words."""
+        typed = list(args)  # click takes them away one by one
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            raise InputError(
-                f"no such option {error.option_name}; {self.hint(ctx, error.option_name)}"
-            ) from None
+            name = self.misspelled(ctx, error.option_name, typed=typed)
+            raise InputError(f"no such option {name}; {self.hint(ctx, name)}") from None
         except click.MissingParameter as error:
             if isinstance(error.param, Argument):
                 raise missing(ctx, error.param) from None
@@ -163,10 +163,14 @@ class Command(click.Command):
                 raise
             raise self.too_many(ctx, extra[1]) from None
 
+    @property
+    def takes_text(self) -> bool:
+        """Whether a text is an argument of the verb."""
+        return bool({one.name for one in self.params if isinstance(one, Argument)} & {"text", "prompt"})
+
     def too_many(self, ctx: click.Context, extra: str) -> InputError:
         """An argument that the verb does not take; of a text, what is usually forgotten."""
-        names = {one.name for one in self.params if isinstance(one, Argument)}
-        if names & {"text", "prompt"}:
+        if self.takes_text:
             remedy = "a text of several words needs quotes"
             if any("-m" in one.opts for one in self.params):
                 remedy += ", and a model is given by -m"
@@ -174,20 +178,36 @@ class Command(click.Command):
             remedy = f"usage: {usage(ctx)}"
         return InputError(f"too many arguments ({extra[:80]}); {remedy}")
 
-    def hint(self, ctx: click.Context, name: str) -> str:
-        """The option that was probably meant, and where all are listed."""
+    def misspelled(self, ctx: click.Context, name: str, *, typed: Sequence[str]) -> str:
+        """What was typed as an option: of `-port`, which click reads as four letters, it names the first."""
+        before = typed[: typed.index("--")] if "--" in typed else typed
+        for word in before:
+            found = re.match(r"-\w[\w-]+", word)
+            if found and not name.startswith("--") and name[1] in found[0] and self.meant(ctx, found[0]):
+                return found[0]
+        return name
+
+    def meant(self, ctx: click.Context, name: str) -> str | None:
+        """The option that is most like a name."""
         options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
         known = {one.lstrip("-"): one for option in options for one in option.opts}
         typed = name.lower().replace("_", "-")
         bare = SYNONYMS.get(typed, typed).lstrip("-")
         # Without the dashes, which make any two short options look alike.
         close = difflib.get_close_matches(bare, known, n=1, cutoff=0.8)
+        return known[close[0]] if close else None
+
+    def hint(self, ctx: click.Context, name: str) -> str:
+        """The option that was probably meant, and where all are listed."""
+        typed = name.lower().replace("_", "-")
         where = f"`{ctx.command_path} --help`"
-        if typed in WITHOUT_OPTION:
-            return f"{WITHOUT_OPTION[typed]}; see {where}"
+        instead = WITHOUT_OPTION | (WITHOUT_OPTION_OF_TEXTS if self.takes_text else {})
+        if typed in instead:
+            return f"{instead[typed]}; see {where}"
         if typed in ("-m", "--model"):
             return f"usage: {usage(ctx)}"
-        return f"did you mean {known[close[0]]}? See {where}" if close else f"see {where}"
+        meant = self.meant(ctx, name)
+        return f"did you mean {meant}? See {where}" if meant else f"see {where}"
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The arguments, then the options."""

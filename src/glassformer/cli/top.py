@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from glassformer.cli import flags
 from glassformer.cli.flags import TEXT, Loading, Picture, option, switch
-from glassformer.cli.printing import log, out, print_json, save_answer, stdout
+from glassformer.cli.printing import log, out, print_answer, print_json, save_answer, stdout
 from glassformer.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ class Choosing:
     temperature: float
     top_k: int
     top_p: float
+    min_p: float
 
 
 @flags.verb
@@ -36,6 +37,8 @@ class Choosing:
 @option("--temperature", default=1.0, help="As generate would: above 0; 1 is the model's own opinion.")
 @option("--top-k", default=0, help="Show the cut after the k likeliest; 0: none.")
 @option("--top-p", default=1.0, help="Show the cut after those that reach p together; 1: none.")
+@option("--min-p", default=0.0, help="Show the cut after those with P times the likeliest's share; 0: none.")
+@switch("--each", help="Instead: how probable each token of the text is, after those before it.")
 @flags.loading_by_any_engine
 @flags.picture(flags.output, flags.dark, flags.width, flags.png_scale, flags.as_json)
 @flags.collect(Choosing, "choosing")
@@ -57,6 +60,7 @@ def top(
     glass top -o top.svg "Once upon a"       a picture
     glass top --engine torch "Once upon a"   exact: the native engine is quantized
     glass top --interactive "One day"        pick a token by its number, go on, 0 to go back
+    glass top --each "Once upon a time"      how probable each of these tokens was
 
     Probabilities are those of the engine that generates. `glass lens` and the other verbs that look inside
     compute in torch; --engine torch agrees with them. Unlike `glass generate`, which draws at a lower
@@ -65,6 +69,9 @@ def top(
     from glassformer.tasks.complete import check_options
 
     interactive = mode["interactive"]
+    if mode["each"]:
+        _print_each(text, file, loading, picture)
+        return
     unasked = interactive and text is None and file is None
     prompt = "" if unasked else flags.read_text(text, file, is_dialog=interactive)
     flags.at_least("-k", k, least=1)
@@ -78,9 +85,16 @@ def top(
     if interactive:
         explore(lm, prompt, k=k, options=options)
         return
-    found = lm.top(prompt, k, **options)
+    _show(
+        lm.top(prompt, k, **options),
+        picture,
+        about={"model": lm.name, "text": prompt, "engine": lm.backend.name},
+    )
+
+
+def _show(found: "Top", picture: Picture, *, about: dict[str, str]) -> None:
+    """The candidates with bars, as data, or as a picture."""
     if picture.as_json:
-        about = {"model": lm.name, "text": prompt, "engine": lm.backend.name}
         print_json(about | {"next": rows_of(found)})
     elif picture.output is not None:
         save_answer(found, picture)
@@ -88,6 +102,16 @@ def top(
         print_top(found)
         if sys.stderr.isatty():
             log(f"({found.made})", style="dim")
+
+
+def _print_each(text: str | None, file: Path | None, loading: Loading, picture: Picture) -> None:
+    """How probable each token of a text is."""
+    ways = ("k", "interactive", "temperature", "top_k", "top_p", "min_p")
+    flags.refuse(*ways, why="does not go with --each, which is about the tokens of the text")
+    prompt = flags.read_text(text, file)
+    picture.check()
+    lm = loading.load_language_model()
+    print_answer(lm.probabilities(prompt), picture)
 
 
 def rows_of(found: "Top") -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ Progress = Callable[[int, int], object]
 FRACTIONS = tuple(n / 10 for n in range(11))
 ORDERS = 5  # random ones, whose mean is the baseline
 SEED = 0  # of the random orders
+TOKENS = 4096  # in one pass: many ways to put in a long text are several, between which one may stop
 
 
 @dataclass(frozen=True)
@@ -83,26 +84,30 @@ def faithfulness(
     void = inputs.blank_vector(blank)
     orders = np.random.default_rng(SEED)
     curves = []
-    for number, (target, scores) in enumerate(zip(saliency.targets, saliency.scores, strict=True), 1):
+    passes, total = 0, len(saliency.targets) * (1 + ORDERS)
+    for target, scores in zip(saliency.targets, saliency.scores, strict=True):
         read = Inputs(reading.until(target.position)) if inputs.causal else inputs
         free = np.setdiff1d(np.arange(len(read.words)), kept)
 
         def probability(
             gone: Array, *, read: Inputs = read, target: Target = target, free: Array = free
         ) -> Array:
-            """(B,) with the tokens blank that are True in a row of `gone` (B, free tokens)."""
+            """(B,) with the tokens blank that are True in a row of `gone` (B, free tokens): one pass."""
+            nonlocal passes
             size = len(read.words)
             every = np.zeros((len(gone), size), dtype=bool)
             every[:, free] = gone
             blanks = torch.as_tensor(every, device=words.device)
             some = torch.where(blanks[..., None], void, words[:size])  # (B, T, D)
-            return _probability(read, target, some)
+            found = _probability(read, target, some)
+            passes += 1
+            progress(passes, total)
+            return found
 
         gone = _blanked(scores[free], fractions)  # (F, free tokens)
         both = probability(np.concatenate([gone, ~gone])).reshape(2, -1)  # (2, F)
         shuffled = [probability(_blanked(orders.random(len(free)), fractions)) for _ in range(ORDERS)]
         curves.append([*both, np.mean(shuffled, axis=0)])
-        progress(number, len(saliency.targets))
 
     deletion, insertion, random = np.array(curves).swapaxes(0, 1)  # (N, F) each
     return Curves(np.array(fractions), deletion, insertion, random)
@@ -121,8 +126,9 @@ def _blanked(scores: Array, fractions: tuple[float, ...]) -> Array:
 
 def _probability(inputs: Inputs, target: Target, words: Tensor) -> Array:
     """(B,) of the target's token, for B ways to put in token vectors (B, T, D)."""
-    final = final_with(inputs, words)[:, target.position]  # (B, D)
-    logits = inputs.reading.net.head(final)  # (B, V)
+    together = max(1, TOKENS // words.shape[1])
+    parts = [final_with(inputs, some)[:, target.position] for some in words.split(together)]
+    logits = inputs.reading.net.head(torch.cat(parts))  # (B, V)
     return numbers(logits.float().softmax(-1)[:, target.token])
 
 

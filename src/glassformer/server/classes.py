@@ -7,6 +7,7 @@ from glassformer.answers import ask
 from glassformer.errors import InputError
 from glassformer.server.errors import invalid
 from glassformer.server.insides import Recent
+from glassformer.server.snippets import of_studio
 from glassformer.tasks.tags import SUMMARIZE
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Classes:
         classify = getattr(served.model, "classify", None)
         if classify is None or not hasattr(served.model, "saliency"):
             raise invalid("model", f"{served.id} has no classes of texts")
-        code = _code(served.id, text, label=label, method=method)
+        code = _code(served, text, label=label, method=method)
         key = (served.id, text, label, method)
         kept = self._answers.get(key)
         if kept is not None:
@@ -42,8 +43,8 @@ class Classes:
         return self._answers.put(key, found), code
 
 
-def _code(name: str, text: str, *, label: str | None, method: str) -> Code:
-    which = "" if label is None else f"{label!r}, "
+def _code(served: "Served", text: str, *, label: str | None, method: str) -> Code:
+    name, which = served.id, "" if label is None else f"{label!r}, "
     python = [
         "import glassformer as gf",
         f"answer = gf.load({name!r}).classify({text!r}).saliency({which}method={method!r})",
@@ -52,7 +53,9 @@ def _code(name: str, text: str, *, label: str | None, method: str) -> Code:
     ]
     named = [] if label is None else ["--label", label]
     words = ["glass", "classify", "-m", name, "--saliency", *named, "--method", method, "--", text]
-    return {"Python": "\n".join(python), "Command line": shlex.join(words)}
+    body = {"model": name, "text": text, "label": label, "method": method}
+    curl = of_studio("classes", body, port=served.settings.port)
+    return {"Python": "\n".join(python), "Command line": shlex.join(words), "curl": curl}
 
 
 def summary_rows(served: "Served", text: str, *, target: str) -> "tuple[Answer, Code]":
@@ -65,5 +68,16 @@ def summary_rows(served: "Served", text: str, *, target: str) -> "tuple[Answer, 
         found = ask("pair_rows", tokenizer, [(text, target)], tag=tag, model=served.id)
     except InputError as error:
         raise invalid("text", str(error)) from None
+    python = [
+        "from glassformer.answers import ask",
+        "from glassformer.tasks.tokenize import load_tokenizer",
+        f"tokenizer = load_tokenizer({served.id!r}, offline=True)",
+        f"pairs, tag = [({text!r}, {target!r})], tokenizer.special[{SUMMARIZE!r}]",
+        f"answer = ask('pair_rows', tokenizer, pairs, tag=tag, model={served.id!r})",
+        'answer.save("pair_rows.svg")',
+        "print(answer.to_frame())",
+    ]
     words = ["glass", "show", "-m", served.id, "--training-rows", text, "--target", target]
-    return found, {"Command line": shlex.join(words)}
+    body = {"model": served.id, "text": text, "target": target}
+    curl = of_studio("summary_rows", body, port=served.settings.port)
+    return found, {"Python": "\n".join(python), "Command line": shlex.join(words), "curl": curl}

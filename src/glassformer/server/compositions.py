@@ -2,22 +2,30 @@
 
 import base64
 import binascii
+import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
+from fastapi import APIRouter
 from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
 
 from glassformer.answers.music import COLORS
 from glassformer.errors import InputError
+from glassformer.server import snippets
 from glassformer.server.errors import invalid
 from glassformer.server.insides import Recent, spans
-from glassformer.server.schemas import Ids, Number, Seed, Whole
+from glassformer.server.pictures import Drawing, Width, found_in_lane, picture
+from glassformer.server.schemas import Ids, Number, Seed
 from glassformer.server.schemas import Request as Body
+from glassformer.server.state import unless_gone
 from glassformer.server.translations import Asked, check_options
 from glassformer.tasks.compose import Composer, Composition
 from glassformer.tokenizers.midi import read_midi, write_midi
 from glassformer.tokenizers.music import Chorale, Music
 from glassformer.tokenizers.score import Score
+from glassformer.waiting import is_left, report
 
 if TYPE_CHECKING:
     from glassformer.answers.answer import Answer
@@ -32,6 +40,7 @@ KINDS = {  # in which a piece can be sent, and their media types
     "html": "text/html; charset=utf-8",
     "svg": "image/svg+xml",
 }
+FLAGS = {"roll": [], "events": ["--events"], "arcs": ["--arcs"], "note_saliency": ["--saliency"]}
 ASKED: Asked = {
     "roll": {},
     "events": {},
@@ -56,8 +65,8 @@ class PieceViewRequest(PieceRequest):
 
     question: Annotated[str, Field(max_length=40)]
     options: dict[str, Any] = Field(default_factory=dict)
-    drawing: Annotated[str, Field(max_length=40)] | None = None
-    width: Annotated[Whole, Field(ge=240, le=4000)] = 960
+    drawing: Drawing | None = None
+    width: Width = 960
 
 
 class PieceFileRequest(PieceRequest):
@@ -209,9 +218,7 @@ class Compositions:
             raise invalid("text", "there is nothing to save: the piece has no notes")
         return file_of(piece, body.kind), KINDS[body.kind]
 
-    def compose(
-        self, served: "Served", body: ComposeRequest, *, cancelled: Callable[[], bool]
-    ) -> dict[str, Any]:
+    def compose(self, served: "Served", body: ComposeRequest) -> dict[str, Any]:
         """More of a piece, as much as the context holds: its events, and where the new ones begin."""
         model = composer(served)
         room = model.net.context - 1  # a piece begins with a token of its own
@@ -220,7 +227,9 @@ class Compositions:
             given = fitting(model.events, given, room=room)
         names = ("temperature", "top_p", "seed")
         options = {name: getattr(body, name) for name in names if getattr(body, name) is not None}
-        options["cancelled"] = cancelled
+        # In hundredths: progress is counted in whole numbers.
+        options["progress"] = lambda done, total: report(round(100 * done), round(100 * total))
+        options["cancelled"] = is_left
         try:
             if body.melody:
                 if given is None:
@@ -266,3 +275,64 @@ def fitting(events: Music, score: Score, *, room: int) -> Score:
         cut = score.until(heard.seconds * pace)
         count -= 1  # notes that are cut off end there, which may be one event more for each
     return cut
+
+
+def add_routes(routes: APIRouter, find: "Callable[[str], Served]") -> None:
+    """What the page about music asks; `find` gives the model of a name."""
+    made = Compositions()
+
+    @routes.post("/compose")
+    async def compose(body: ComposeRequest, request: Request) -> Response:
+        """New music, more of a piece or of a file, or the voices to a melody."""
+        served = find(body.model)
+        return await found_in_lane(request, served, lambda: made.compose(served, body))
+
+    @routes.post("/piece")
+    async def piece(body: PieceRequest, request: Request) -> dict[str, Any]:
+        """The notes of a piece."""
+        served = find(body.model)
+        return await unless_gone(request, served.lane.run(lambda: made.details(served, body)))
+
+    @routes.post("/piece/view")
+    async def piece_view(body: PieceViewRequest, request: Request) -> Response:
+        """The picture of an answer about a piece."""
+        served = find(body.model)
+
+        def work() -> dict[str, Any]:
+            answer = made.answer(served, body)
+            code = code_of(served, body, piece=made.piece(served, body))
+            return picture(answer, code, drawing=body.drawing, width=body.width)
+
+        return await found_in_lane(request, served, work)
+
+    @routes.post("/piece/file")
+    async def piece_file(body: PieceFileRequest, request: Request) -> Response:
+        """A piece as a file."""
+        served = find(body.model)
+        content, kind = await unless_gone(request, served.lane.run(lambda: made.file(served, body)))
+        return Response(content, media_type=kind)
+
+
+def code_of(served: "Served", body: PieceViewRequest, *, piece: Composition) -> dict[str, str]:
+    """How to ask the same about a piece."""
+    question, options = body.question, body.options
+    how = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    about = {"text": piece.text, "given": piece.given, "quarter": piece.score.quarter}
+    lines = [
+        "import glassformer as gf",
+        f"model = gf.load({served.id!r})",
+        f"piece = model.hear({piece.text!r}, given={piece.given!r}, quarter={piece.score.quarter!r})",
+        f"answer = piece.{question}({how})",
+        f'answer.save("{question}.svg")',
+        "print(answer.to_frame())",
+    ]
+    note = [str(options["note"])] if "note" in options else []
+    layer = ["--layer", str(options["layer"])] if "layer" in options else []
+    words = ["glass", "compose", "-m", served.id, *FLAGS[question], *note, *layer, "-o", f"{question}.svg"]
+    heard = ["--quarter", str(piece.score.quarter), "--hear", piece.text]
+    asked = {"model": served.id, **about, "question": question, "options": options}
+    return {
+        "Python": "\n".join(lines),
+        "Command line": shlex.join([*words, *heard]),
+        "curl": snippets.of_studio("piece/view", asked, port=served.settings.port),
+    }

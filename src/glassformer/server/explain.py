@@ -7,10 +7,9 @@ own. So a text is the same with and without `explain`, and the answer says how n
 import asyncio
 import base64
 import inspect
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from glassformer.answers import QUESTIONS, ask, check
 from glassformer.answers.answer import Answer, Text, plain
-from glassformer.errors import GlassError, InputError
+from glassformer.errors import InputError
 from glassformer.generation.batching import generate_alone
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import log_softmax
@@ -333,11 +332,7 @@ class Explainer:
 
     async def __call__(self, choice: "Choice") -> dict[str, Any]:
         """The object `explain` of a choice."""
-        left = threading.Event()
-        try:
-            about, found, seconds, size = await self.served.lane.run(lambda: self._work(choice, left))
-        finally:
-            left.set()
+        about, found, seconds, size = await self.served.lane.run(lambda: self._work(choice))
         for name, time_taken in seconds.items():
             self.metrics.count("insides_total", kind=name)
             self.metrics.observe("insides_seconds", time_taken, kind=name)
@@ -354,17 +349,13 @@ class Explainer:
             raise invalid("explain", words)
         return about | {"trace_id": id, "bytes": size, "questions": list(found)}
 
-    def _work(
-        self, choice: "Choice", left: threading.Event
-    ) -> tuple[dict[str, Any], dict[str, Any], dict[str, float], int]:
+    def _work(self, choice: "Choice") -> tuple[dict[str, Any], dict[str, Any], dict[str, float], int]:
         """What the lane's thread does: who answered, the answers, the seconds of each, and their bytes."""
         completion = completion_of(choice, self.engine)
-        net = self.served.model.reading(choice.request.prompt).net
-        with until_left(net, left):
-            with nullcontext() if self.inside is None else self.inside():
-                about, found, seconds = self._answers(completion)
-            if self.asked.plain:
-                about["plain"] = unedited(choice)
+        with nullcontext() if self.inside is None else self.inside():
+            about, found, seconds = self._answers(completion)
+        if self.asked.plain:
+            about["plain"] = unedited(choice)
         if self.asked.recipe:
             about["recipe"] = recipe(choice, self.engine, edits=self.edits)
         return about, found, seconds, len(dumps(found).encode())
@@ -427,22 +418,3 @@ class LayersOfTokens:
             for at, stage in enumerate(found.stages)
         ]
         return {"token": token, "stages": stages}
-
-
-class Abandoned(GlassError):
-    """No client waits for the answer any more."""
-
-
-@contextmanager
-def until_left(net: Any, left: threading.Event) -> Iterator[None]:
-    """Inside, the model does not run again after the client has left: a question may run it often."""
-
-    def check(*_: Any) -> None:
-        if left.is_set():
-            raise Abandoned("the client has left")
-
-    hook = net.register_forward_pre_hook(check)
-    try:
-        yield
-    finally:
-        hook.remove()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from glassformer.generation.batching import StepOutput, generate_alone
 from glassformer.server.errors import QueueFull, not_read
 from glassformer.server.runner import STALL, GenerationRequest, Running, for_model
+from glassformer.waiting import Waiting, waited_for
 
 if TYPE_CHECKING:
     from glassformer.tasks.complete import LanguageModel
@@ -56,9 +57,21 @@ class Lane:
         if not future.cancelled():
             future.exception()  # it was seen: the request that awaits the job has it too
 
-    async def run(self, work: Callable[[], Result]) -> Result:
-        """The result of a job. If the caller is cancelled, a job that has not begun never does."""
-        result: Result = await self.put(work)
+    async def run(self, work: Callable[[], Result], waits: Waiting | None = None) -> Result:
+        """The result of a job. If the caller is cancelled, a job that has not begun never does.
+
+        One that has ends before the model runs again. `waits` learns how far it is.
+        """
+        waits = waits or Waiting()
+
+        def job() -> Result:
+            with waited_for(waits):
+                return work()
+
+        try:
+            result: Result = await self.put(job)
+        finally:
+            waits.left.set()
         return result
 
     def generate(self, model: "LanguageModel", request: GenerationRequest, *, inside: Inside) -> Running:

@@ -10,7 +10,6 @@ from glassformer.server.explain import OF_MODEL, OF_NOTHING, OF_TOKENIZER
 
 if TYPE_CHECKING:
     from glassformer.server.served import Served
-    from glassformer.tasks.compose import Composition
 
 KEY = "GLASSFORMER_API_KEY"
 PASSAGES, LINE = "passages.jsonl", r"%s\n"
@@ -76,7 +75,7 @@ def of_translation(
     made = {"Python": "\n".join(lines)}
     words = ["glass", "translate", "-m", served.id, *([] if to is None else ["--to", to])]
     made["Command line"] = shlex.join([*words, *_translation_flags(question, options), "--", text])
-    return made | {"curl": _studio_curl(served.settings.port, "translation/view", body)}
+    return made | {"curl": of_studio("translation/view", body, port=served.settings.port)}
 
 
 def _translation_flags(question: str, options: Options) -> list[str]:
@@ -92,33 +91,6 @@ def _translation_flags(question: str, options: Options) -> list[str]:
     return [*found, "--stack", options["stack"]] if options.get("stack") else found
 
 
-ABOUT_PIECES = {"arcs": "--arcs", "note_saliency": "--saliency", "events": "--events", "roll": ""}
-
-
-def of_piece(
-    served: "Served", piece: "Composition", *, question: str, options: dict[str, Any]
-) -> dict[str, str]:
-    """How to ask the same about a piece; the command line reads it from the file that the page saves."""
-    how = ", ".join(f"{name}={value!r}" for name, value in options.items())
-    lines = [
-        "import glassformer as gf",
-        f"model = gf.load({served.id!r})",
-        f"piece = model.hear({piece.text!r}, given={piece.given!r}, quarter={piece.score.quarter!r})",
-        f"answer = piece.{question}({how})",
-        f'answer.save("{question}.svg")',
-    ]
-    flag = [ABOUT_PIECES[question]] if ABOUT_PIECES[question] else []
-    note = [str(options["note"])] if "note" in options else []
-    layer = ["--layer", str(options["layer"])] if question == "arcs" and "layer" in options else []
-    words = ["glass", "compose", "-m", served.id, "--prime", "piece.mid", "--seconds", "0"]
-    command = shlex.join([*words, *flag, *note, *layer, "-o", f"{question}.svg"])
-    made = {"Python": "\n".join(lines), "Command line": command}
-    if question == "roll":
-        body = {"model": served.id, "text": piece.text, "seconds": 0, "format": "mid"}
-        made["curl"] = _request(served.settings.port, "/v1/tasks/compose", body)
-    return made
-
-
 def of_model(name: str, *, port: int) -> dict[str, str]:
     """How to count a model's parameters elsewhere."""
     lines = [
@@ -129,7 +101,7 @@ def of_model(name: str, *, port: int) -> dict[str, str]:
         "print(answer.to_frame())",
     ]
     command = f"glass show {shlex.quote(name)}"
-    curl = _studio_curl(port, "models/parameters", {"name": name})
+    curl = of_studio("models/parameters", {"name": name}, port=port)
     return {"Python": "\n".join(lines), "Command line": command, "curl": curl}
 
 
@@ -160,6 +132,8 @@ def _python_answer(asked: Asked) -> tuple[list[str], str]:
         return load, f"answer = ask({question!r}, lm{how})"
     if question == "top":
         return load, f"answer = lm.top({given}{how})"
+    if question == "probabilities":
+        return load, f"answer = lm.probabilities({given}, given={asked.prompt})"
     if question in OF_TOKENIZER:
         return load, f"answer = lm.{question}({asked.served.model.text_of(asked.ids)!r}{how})"
     ids = given if text is None else f"lm.encode({given})"
@@ -213,7 +187,7 @@ VERBS: dict[str, tuple[str, Callable[[Options], list[str]]]] = {
     "tokens": ("tokenize", _flags()),
     "merges": ("tokenize --merges", _flags()),
     "embedding": ("tokenize --embedding", _flags()),
-    "top": ("top", _flags("temperature", "top_k", "top_p", k="-k")),
+    "top": ("top", _flags("temperature", "top_k", "top_p", "min_p", k="-k")),
     "neurons": ("neurons", _neurons),
     "factors": ("neurons", _flags(count="--factors", layers="--layer")),
     "edit": ("edit", _edited),
@@ -238,10 +212,12 @@ def _command(asked: Asked) -> str | None:
         return shlex.join([*glass, "saliency", *model, *words, "--target", generated, "--", given])
     if question == "attribution" and asked.parts is not None:
         return _attribution(asked)
+    if question == "probabilities" and asked.text is not None and asked.prompt == 1:
+        return shlex.join([*glass, "top", "--each", *model, "--", asked.text])
     if question == "training_rows" and asked.text is not None:
         rows = ["--training-rows", asked.text, *_flags("window")(options)]
         return shlex.join([*glass, "show", *model, *rows])
-    if question not in VERBS or asked.text is None or not asked.is_given or options.get("min_p"):
+    if question not in VERBS or asked.text is None or not asked.is_given:
         return None
     verb, flags = VERBS[question]
     return shlex.join([*glass, *verb.split(), *model, *flags(options), *shown, "--", asked.text])
@@ -281,10 +257,11 @@ def _curl(asked: Asked) -> str:
         body["explain"] = {question: asked.options or True}
         return _request(served.settings.port, "/v1/completions", body)
     body = {"model": served.id, "ids": list(asked.ids), "prompt": asked.prompt, "question": question}
-    return _studio_curl(served.settings.port, "view", body | {"options": asked.options})
+    return of_studio("view", body | {"options": asked.options}, port=served.settings.port)
 
 
-def _studio_curl(port: int, path: str, body: dict[str, Any]) -> str:
+def of_studio(path: str, body: dict[str, Any], *, port: int) -> str:
+    """A request to the studio itself."""
     return _request(port, f"/studio/{path}", body)
 
 

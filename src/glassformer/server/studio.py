@@ -1,7 +1,6 @@
 """`/studio/…`: what the pages of `glass studio` ask beside the API that every client has."""
 
 import asyncio
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from glassformer.server import compositions, insides, pages, snippets
 from glassformer.server.classes import Classes, summary_rows
 from glassformer.server.errors import invalid
+from glassformer.server.pictures import Drawing, Width, found_in_lane, picture
 from glassformer.server.pulls import Pulls
 from glassformer.server.schemas import Ids, Whole
 from glassformer.server.schemas import Request as Body
@@ -26,11 +26,8 @@ from glassformer.server.translations import Translations
 from glassformer.server.vocabularies import Vocabularies
 
 if TYPE_CHECKING:
-    from glassformer.answers.answer import Answer
     from glassformer.server.served import Served
 
-NARROWEST, WIDEST = 240, 4000  # of a picture
-Width = Annotated[Whole, Field(ge=NARROWEST, le=WIDEST)]
 Name = Annotated[str, Field(max_length=200)]
 LONGEST = 200_000  # characters of a text
 
@@ -49,7 +46,7 @@ class ViewRequest(TextRequest):
     question: Annotated[str, Field(max_length=40)]
     options: dict[str, Any] = Field(default_factory=dict)
     prompt: Annotated[Whole, Field(ge=0)] = 0  # tokens that were given; the others were generated
-    drawing: Annotated[str, Field(max_length=40)] | None = None
+    drawing: Drawing | None = None
     width: Width = 960
 
 
@@ -84,7 +81,7 @@ class TranslationViewRequest(TranslationRequest):
 
     question: Annotated[str, Field(max_length=40)]
     options: dict[str, Any] = Field(default_factory=dict)
-    drawing: Annotated[str, Field(max_length=40)] | None = None
+    drawing: Drawing | None = None
     width: Width = 960
 
 
@@ -179,14 +176,14 @@ def router(state: State, shelf: Shelf, *, pulls: Pulls) -> APIRouter:
     _add_models(routes, state, shelf, pulls)
     _add_slots(routes, state)
     _add_pulls(routes, pulls)
-    _add_tokens(routes, shelf)
+    _add_tokens(routes, Vocabularies(shelf, port=state.settings.port))
     find = Finder(state, shelf)
     answers = insides.Answers()
     _add_numbers(routes, find, answers)
     _add_views(routes, find, answers)
     _add_translations(routes, find)
     _add_tasks(routes, find)
-    _add_compositions(routes, find)
+    compositions.add_routes(routes, find.model)
     return routes
 
 
@@ -272,9 +269,9 @@ def _add_views(routes: APIRouter, find: Finder, answers: insides.Answers) -> Non
             how: dict[str, Any] = {"ids": ids, "prompt": prompt, "options": body.options}
             answer = answers.find(served, body.question, **how)
             code = snippets.code(snippets.Asked(served, body.question, **how, drawing=body.drawing))
-            return _picture(answer, code, drawing=body.drawing, width=body.width)
+            return picture(answer, code, drawing=body.drawing, width=body.width)
 
-        return JSONResponse(await unless_gone(request, served.lane.run(work)))
+        return await found_in_lane(request, served, work)
 
 
 def _add_translations(routes: APIRouter, find: Finder) -> None:
@@ -296,9 +293,9 @@ def _add_translations(routes: APIRouter, find: Finder) -> None:
             how: dict[str, Any] = {"to": body.to, "question": body.question, "options": body.options}
             answer = made.answer(served, body.text, **how)
             code = snippets.of_translation(served, body.text, **how)
-            return _picture(answer, code, drawing=body.drawing, width=body.width)
+            return picture(answer, code, drawing=body.drawing, width=body.width)
 
-        return JSONResponse(await unless_gone(request, served.lane.run(work)))
+        return await found_in_lane(request, served, work)
 
     @routes.post("/translation/patterns")
     async def translation_patterns(body: TranslationPatternsRequest, request: Request) -> Response:
@@ -328,9 +325,9 @@ def _add_tasks(routes: APIRouter, find: Finder) -> None:
 
         def work() -> dict[str, Any]:
             how: dict[str, Any] = {"label": body.label, "method": body.method}
-            return _picture(*classes.saliency(served, body.text, **how), drawing=None, width=body.width)
+            return picture(*classes.saliency(served, body.text, **how), width=body.width)
 
-        return JSONResponse(await unless_gone(request, served.lane.run(work)))
+        return await found_in_lane(request, served, work)
 
     @routes.post("/summary_rows")
     async def rows(body: RowsRequest, request: Request) -> Response:
@@ -338,23 +335,19 @@ def _add_tasks(routes: APIRouter, find: Finder) -> None:
         served = find.model(body.model)
 
         def work() -> dict[str, Any]:
-            found, code = summary_rows(served, body.text, target=body.target)
-            return _picture(found, code, drawing=None, width=body.width)
+            return picture(*summary_rows(served, body.text, target=body.target), width=body.width)
 
-        return JSONResponse(await unless_gone(request, served.lane.run(work)))
+        return await found_in_lane(request, served, work)
 
 
-def _add_tokens(routes: APIRouter, shelf: Shelf) -> None:
-    vocabularies = Vocabularies(shelf)
-
+def _add_tokens(routes: APIRouter, vocabularies: Vocabularies) -> None:
     @routes.post("/tokens")
     async def tokens(body: TokensRequest) -> Response:
         """A text in the tokens of any model on this machine."""
 
         def work() -> dict[str, Any]:
             found, code = vocabularies.tokens(body.name, body.text)
-            picture = _picture(found, code, drawing=None, width=body.width)
-            return picture | {"count": len(found.tokens)}
+            return picture(found, code, width=body.width) | {"count": len(found.tokens)}
 
         return JSONResponse(await asyncio.to_thread(work))
 
@@ -369,56 +362,6 @@ def _add_pulls(routes: APIRouter, pulls: Pulls) -> None:
     async def cancel(body: CancelRequest) -> dict[str, Any]:
         """End a download."""
         return await asyncio.to_thread(pulls.cancel, body.id)
-
-
-def _add_compositions(routes: APIRouter, find: Finder) -> None:
-    made = compositions.Compositions()
-
-    @routes.post("/compose")
-    async def compose(body: compositions.ComposeRequest, request: Request) -> dict[str, Any]:
-        """New music, more of a piece or of a file, or the voices to a melody."""
-        served = find.model(body.model)
-        gone = threading.Event()  # who leaves, leaves the lane to others
-        try:
-            work = served.lane.run(lambda: made.compose(served, body, cancelled=gone.is_set))
-            return await unless_gone(request, work)
-        finally:
-            gone.set()
-
-    @routes.post("/piece")
-    async def piece(body: compositions.PieceRequest, request: Request) -> dict[str, Any]:
-        """The notes of a piece."""
-        served = find.model(body.model)
-        return await unless_gone(request, served.lane.run(lambda: made.details(served, body)))
-
-    @routes.post("/piece/view")
-    async def piece_view(body: compositions.PieceViewRequest, request: Request) -> Response:
-        """The picture of an answer about a piece."""
-        served = find.model(body.model)
-
-        def work() -> dict[str, Any]:
-            answer = made.answer(served, body)
-            asked: dict[str, Any] = {"question": body.question, "options": body.options}
-            code = snippets.of_piece(served, made.piece(served, body), **asked)
-            return _picture(answer, code, drawing=body.drawing, width=body.width)
-
-        return JSONResponse(await unless_gone(request, served.lane.run(work)))
-
-    @routes.post("/piece/file")
-    async def piece_file(body: compositions.PieceFileRequest, request: Request) -> Response:
-        """A piece as a file."""
-        served = find.model(body.model)
-        content, kind = await unless_gone(request, served.lane.run(lambda: made.file(served, body)))
-        return Response(content, media_type=kind)
-
-
-def _picture(answer: "Answer", code: dict[str, str], *, drawing: str | None, width: int) -> dict[str, Any]:
-    """A view, its layout for a width, the drawings and texts of the answer, and the code that makes it."""
-    drawn = answer.view(drawing)
-    layouts = [drawn.to_marks(width=width)]
-    texts = {name: value for name, value in answer.data().items() if isinstance(value, str)}
-    picture = {"view": drawn.spec, "layouts": layouts, "drawings": list(answer.views)}
-    return picture | {"code": code, "texts": texts}
 
 
 def _of_head(patterns: Any, body: Pattern) -> Any:
@@ -462,7 +405,6 @@ def _add_models(routes: APIRouter, state: State, shelf: Shelf, pulls: Pulls) -> 
         def work() -> dict[str, Any]:
             code = snippets.of_model(body.name, port=state.settings.port)
             found = shelf.parameters(body.name)
-            picture = _picture(found, code, drawing=None, width=body.width)
-            return picture | {"feed_forward": found.feed_forward}
+            return picture(found, code, width=body.width) | {"feed_forward": found.feed_forward}
 
         return await asyncio.to_thread(work)

@@ -5,7 +5,6 @@ answer is the JSON that `glass VERB --json` prints; the fields beside `text` are
 """
 
 import inspect
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -21,6 +20,7 @@ from glassformer.server.schemas import TaskRequest
 from glassformer.server.served import Served
 from glassformer.server.state import State, unless_gone
 from glassformer.tasks.model import Model
+from glassformer.waiting import is_left
 
 # Verb -> the method of a handle that does it, and whether it takes the options of a generation.
 VERBS: dict[str, tuple[str, bool]] = {
@@ -54,20 +54,13 @@ def router(state: State) -> APIRouter:
     async def task(verb: str, body: TaskRequest, request: Request) -> dict[str, Any]:
         """Do what a verb of the command line does."""
         served = state.library.find(body.model)
-        gone = threading.Event()  # who leaves, leaves the lane to others
-        try:
-            work = _work(served, verb, body, cancelled=gone.is_set)
-            found = await unless_gone(request, served.lane.run(work))
-        finally:
-            gone.set()
+        found = await unless_gone(request, served.lane.run(_work(served, verb, body)))
         return {"object": "task", "verb": verb, "model": served.id, "result": found}
 
     return routes
 
 
-def _work(
-    served: Served, verb: str, body: TaskRequest, *, cancelled: Callable[[], bool]
-) -> Callable[[], Any]:
+def _work(served: Served, verb: str, body: TaskRequest) -> Callable[[], Any]:
     offered = verbs_of(served.model)
     if verb not in offered:
         message = f"{served.id} offers no {verb[:40]!r}; it offers {', '.join(offered)}"
@@ -88,7 +81,7 @@ def _work(
             )
     _check_types(options)
     if "cancelled" in own:
-        options["cancelled"] = cancelled
+        options["cancelled"] = is_left  # who leaves, leaves the lane to others
     if generates and verb not in ("top", *ADAPTERS):
         most = min(MOST_TOKENS, served.context or MOST_TOKENS)
         options.setdefault("max_new_tokens", min(Options().max_new_tokens, most))

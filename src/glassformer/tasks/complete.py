@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+import numpy as np
+
 from glassformer import machine
 from glassformer.answers import ask
-from glassformer.errors import InputError, counted
+from glassformer.errors import InputError, check_at_least, counted
 from glassformer.generation.beam import Beam, beam_search
 from glassformer.generation.decode import Event, check_prompts, generate
 from glassformer.generation.options import Options
+from glassformer.generation.sampling import log_softmax
 from glassformer.generation.stepper import is_piecewise
 from glassformer.tasks.backends import Backend
 from glassformer.tasks.completion import Completion
@@ -21,7 +24,7 @@ from glassformer.tokenizers import TextStream
 
 if TYPE_CHECKING:
     from glassformer.answers.edits import Edits
-    from glassformer.answers.tokens import Top
+    from glassformer.answers.tokens import Probabilities, Top
     from glassformer.tasks.summarize import Summary
 
 Pieces = Iterator[tuple[Completion, str]]
@@ -118,6 +121,22 @@ class LanguageModel(Model):
         check_prompts(self.backend, [ids], options=Options(max_new_tokens=0))
         chosen = check_options({"temperature": 1.0, "top_k": 0} | options)
         found = cast("Top", ask("top", self._text(ids), k=k, options=chosen))
+        return replace(found, made=f"computed by {self.backend.name}")
+
+    def probabilities(self, text: Prompt, *, given: int = 1) -> "Probabilities":
+        """How probable each token of a text is after those before it, by the backend that generates.
+
+        The first `given` tokens count as given.
+        """
+        ids = self.encode(text)
+        check_at_least(1, given=given)
+        check_prompts(self.backend, [ids], options=Options(max_new_tokens=0))
+        if len(ids) <= given:
+            raise InputError(f"the text has {counted(len(ids), 'token')}, none after those that are given")
+        rows = self.backend.logits(np.array([ids], dtype=np.int64))[0][given - 1 : -1]  # (N, V)
+        logprobs = [float(log_softmax(row)[id]) for row, id in zip(rows, ids[given:], strict=True)]
+        about = replace(self._text(ids), prompt=given, logprobs=logprobs)
+        found = cast("Probabilities", ask("probabilities", about))
         return replace(found, made=f"computed by {self.backend.name}")
 
     def _run(

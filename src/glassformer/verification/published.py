@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from glassformer.answers.answer import Progress, silent
+from glassformer.answers.answer import Progress
 from glassformer.answers.verification import Check
 from glassformer.durable import hash_file
 from glassformer.hub.families import family
@@ -17,6 +17,7 @@ from glassformer.hub.folder import WEIGHTS
 from glassformer.hub.known import KNOWN
 from glassformer.tasks.complete import LanguageModel
 from glassformer.tasks.evaluate import lambada, wikitext2
+from glassformer.waiting import report
 
 LIMIT = 0.01  # of the figure, which has three digits
 PASSAGES, CHARACTERS = 50, 20_000  # that a mutant reads; it is far off already there
@@ -57,7 +58,7 @@ def find_published(lm: LanguageModel) -> Published | None:
 
 
 def figures(
-    lm: LanguageModel, found: Published, *, folder: Path, files: dict[str, Path], progress: Progress = silent
+    lm: LanguageModel, found: Published, *, folder: Path, files: dict[str, Path], progress: Progress = report
 ) -> Iterator[Check]:
     """Each figure as torch measures it here, beside the published one; `files` are the data sets by name."""
     file = folder / WEIGHTS
@@ -82,7 +83,7 @@ def figures(
 
 
 def on_lambada(
-    lm: LanguageModel, path: Path, *, stride: int, part: bool = False, progress: Progress = silent
+    lm: LanguageModel, path: Path, *, stride: int, part: bool = False, progress: Progress = report
 ) -> dict[str, float]:
     """LAMBADA's figures, of all passages or of the first ones."""
     documents = PASSAGES if part else 0
@@ -92,7 +93,7 @@ def on_lambada(
 
 
 def on_wikitext2(
-    lm: LanguageModel, path: Path, *, stride: int, part: bool = False, progress: Progress = silent
+    lm: LanguageModel, path: Path, *, stride: int, part: bool = False, progress: Progress = report
 ) -> dict[str, float]:
     """WikiText-2's figures, of the whole test set or of its beginning."""
     characters = CHARACTERS if part else 0

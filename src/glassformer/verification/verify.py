@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from glassformer import machine
-from glassformer.answers.answer import Progress, silent
+from glassformer.answers.answer import Progress
 from glassformer.answers.verification import Check, Verification
 from glassformer.errors import InputError, warnings_to
 from glassformer.hub.locate import locate
@@ -20,6 +20,7 @@ from glassformer.verification.exactness import FLOAT32, NO_BIT, batch, cache, en
 from glassformer.verification.hostile import hostile_files
 from glassformer.verification.published import PUBLISHED, figures, find_published
 from glassformer.verification.roundtrip import round_trip
+from glassformer.waiting import report
 
 Stage = Iterator[Check]  # runs when it is iterated over
 
@@ -37,7 +38,7 @@ def verify(
     *,
     data: str | Path | None = None,
     pull: bool = False,
-    progress: Progress = silent,
+    progress: Progress = report,
 ) -> Verification:
     """Check a model and the package here, offline: parity, cache, batches, engines, crashes, files, tokens.
 

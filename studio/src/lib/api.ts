@@ -58,6 +58,7 @@ export interface Picture {
   count?: number;
 }
 
+const EVENTS = "text/event-stream";
 export const GONE = "The studio's server does not answer. Is `glass studio` still running?";
 
 async function call(path: string, how: RequestInit): Promise<Response> {
@@ -76,19 +77,39 @@ async function call(path: string, how: RequestInit): Promise<Response> {
 
 export const get = async <T>(path: string, signal?: AbortSignal): Promise<T> => (await call(path, { signal })).json();
 
-export function send(path: string, body: unknown, signal?: AbortSignal): Promise<Response> {
-  const headers = { "content-type": "application/json" };
+export function send(path: string, body: unknown, signal?: AbortSignal, accept = "*/*"): Promise<Response> {
+  const headers = { "content-type": "application/json", accept };
   return call(path, { method: "POST", headers, body: JSON.stringify(body), signal });
 }
 
 export const post = async <T>(path: string, body: unknown, signal?: AbortSignal): Promise<T> => (await send(path, body, signal)).json();
+
+/** How far an answer is that takes long: whether its turn has come, and how much is done; a total of 0 is unknown. */
+export interface Progress {
+  begun: boolean;
+  done: number;
+  total: number;
+}
+
+/** An answer; of one that takes long, how far it is: it comes as events, the last of which has it. */
+export async function follow<T>(path: string, body: unknown, told: (now: Progress) => void, signal?: AbortSignal): Promise<T> {
+  const answer = await send(path, body, signal, `${EVENTS}, application/json`);
+  if (!answer.headers.get("content-type")?.startsWith(EVENTS)) return answer.json();
+  for await (const one of events(answer)) {
+    if (one.answer) return one.answer;
+    told(one.progress);
+  }
+  throw new Problem(GONE, 0, "gone");
+}
 
 /** The data of a stream of events, one by one. */
 export async function* events(answer: Response): AsyncGenerator<any> {
   const reader = answer.body!.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {
-    const { value, done } = await reader.read();
+    const { value, done } = await reader.read().catch((error) => {
+      throw error.name === "AbortError" ? error : new Problem(GONE, 0, "gone"); // the server ended in between
+    });
     if (done) return;
     const parts = (rest + value).split("\n\n");
     rest = parts.pop()!;

@@ -9,6 +9,7 @@ export const LIST: [string, string][] = [
   ["← →", "look at another token"],
   ["↑ ↓", "another layer"],
   ["[ ]", "another head"],
+  [", .", "one token less, one more (Write); one step back, one on (Translate, of a recurrent network)"],
   ["1 … 9 0", "choose that candidate (Write); Alt and a digit while typing"],
   ["g, then a letter", `change the page: ${PAGES.map((page) => `${page.key} ${page.name}`).join(", ")}`],
   ["?", "these keys"],

@@ -38,7 +38,6 @@ class Studio {
   problem = $state<Problem | null>(null);
   locked = $state(false);
   theme = $state<Theme>(dark.matches ? "dark" : "light");
-  length = $state(24);
 
   /** Ids of the text, when it was put together of tokens: typed, it is the server that finds them. */
   private ids: number[] | null = null;
@@ -52,6 +51,8 @@ class Studio {
     topP: this.number("top_p", 0.95, 0.05, 1),
     minP: this.number("min_p", 0, 0, 0.5),
   });
+  /** How many tokens are written at once. */
+  length = $derived(Math.round(this.number("tokens", 24, 1, 500)));
   /** Whether the reading is the text's, and not an earlier one's. */
   fresh = $derived(this.reading !== null && this.reading.model === this.model && joined(this.reading) === this.text);
   /** The token that is looked at. */
