@@ -10,7 +10,6 @@
 namespace glass {
 
 constexpr int CHUNK = 128;  // tokens that go through all layers together
-constexpr int MANY = 16;    // with more tokens, one layer is enough work to wake the threads for
 
 struct Run {  // of consecutive positions of one text: their attention is computed together
     int first, count;

@@ -8,6 +8,8 @@
 
 namespace glass {
 
+constexpr int MANY = 16;  // rows that make one layer enough work to wake the threads for, and a piece of a matrix enough to share
+
 inline int padded(int size) { return (size + LANES - 1) / LANES * LANES; }
 
 // One row, whose largest magnitude becomes 127; returns its scale.
@@ -84,12 +86,14 @@ inline int panels(const GlassMatrix& matrix, const Rows& x, int count, int panel
 template <int BITS, typename Put>
 void multiply_tiles(const GlassMatrix& matrix, const Rows& x, int count, Team& team, const Put& put) {
     constexpr int UNIT = Tile<BITS>::PANELS_ONE_ROW;
-    team.parallel_for(matrix.panels, UNIT, [&](int panel, int end) {
+    const auto work = [&](int panel, int end) {
         if (count == 1)
             for (; panel + UNIT <= end; panel += UNIT) tile<BITS, UNIT, 1>(matrix, x, panel, 0, put);
         panel = panels<BITS, Tile<BITS>::PANELS>(matrix, x, count, panel, end, put);
         if constexpr (Tile<BITS>::PANELS > 1) panels<BITS, 1>(matrix, x, count, panel, end, put);
-    });
+    };
+    constexpr int FEW = 4, MORE = 16;
+    team.parallel_for(matrix.panels, UNIT, work, count < MANY ? FEW : MORE);
 }
 
 template <typename Put>

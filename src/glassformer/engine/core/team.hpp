@@ -74,11 +74,12 @@ class Team {
         }
     }
 
-    // work(begin, end) for pieces of 0..total, each taken by the first free thread; all are done at the next barrier.
+    // work(begin, end) for pieces of 0..total, each taken by the first free thread; all are done at the next barrier. `pieces` are
+    // those of each thread: with more of them no thread waits long for another, and each costs a little.
     template <typename Work>
-    void parallel_for(int total, int unit, const Work& work) {
+    void parallel_for(int total, int unit, const Work& work, int pieces = 4) {
         if (active_ == 1) return work(0, total);
-        const int units = (total + unit - 1) / unit, piece = unit * std::max(1, units / (PIECES * active_));
+        const int units = (total + unit - 1) / unit, piece = unit * std::max(1, units / (pieces * active_));
         for (int begin; (begin = next_.fetch_add(piece, std::memory_order_relaxed)) < total;) work(begin, std::min(total, begin + piece));
     }
 
@@ -107,7 +108,6 @@ class Team {
     using Clock = std::chrono::steady_clock;
     using Time = Clock::time_point;
     using Span = Clock::duration;
-    static constexpr int PIECES = 4;    // for each thread
     static constexpr int SPINS = 4000;  // some tens of microseconds
     static constexpr Span AWAKE = std::chrono::milliseconds(2);  // after its work: the next token's comes soon
     static constexpr Span WAKING = std::chrono::microseconds(60);  // which an idle core takes; one that a host has lent out takes longer
