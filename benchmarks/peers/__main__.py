@@ -203,7 +203,7 @@ def contention(called: list[str]) -> float:
 
 
 def first_tokens(
-    model: str, calls: dict[str, tuple[str, ...]], settings: dict[str, dict[str, str]], rounds: int
+    model: str, calls: dict[str, tuple[str, str, str]], settings: dict[str, dict[str, str]], rounds: int
 ) -> tuple[dict[str, float], float | None]:
     """Seconds from the start of a process to its first token, which is its last: of every side in turn, and of
     `glass generate` where its vocabulary is at hand. The first time does not count.

@@ -270,8 +270,8 @@ class _Memory:
     def __init__(self) -> None:
         self._spare: list[Array] = []
 
-    def take(self, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
-        """Arrays of zeros in one piece of memory, which is the `base` of each."""
+    def take(self, shapes: Sequence[tuple[int, ...]]) -> tuple[Array, list[Array]]:
+        """A piece of memory, and arrays of zeros in it."""
         sizes = [math.prod(shape) for shape in shapes]
         try:
             memory = self._spare.pop()
@@ -282,7 +282,7 @@ class _Memory:
         else:
             memory[: sum(sizes)] = 0
         parts = np.split(memory[: sum(sizes)], np.cumsum(sizes)[:-1])
-        return [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
+        return memory, [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
     def give(self, memory: Array) -> None:
         """Keep it, if none is kept; nothing else may look at it any more."""
@@ -389,9 +389,9 @@ class Engine:
         shapes = self._shapes(rows, capacity)
         what = f"a cache of {rows:,} rows and {capacity:,} positions"
         machine.check_memory(self.cache_size(rows, capacity), what=what)
-        keys, values = self._memory.take(shapes)
+        memory, (keys, values) = self._memory.take(shapes)
         cache = KVCache(keys, values, np.zeros(rows, dtype=np.int64) if padding is None else padding)
-        weakref.finalize(cache, self._memory.give, keys.base).atexit = False
+        weakref.finalize(cache, self._memory.give, memory).atexit = False
         return cache
 
     def cache_size(self, rows: int, capacity: int) -> int:

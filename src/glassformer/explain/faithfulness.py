@@ -127,7 +127,7 @@ def _blanked(scores: Array, fractions: tuple[float, ...]) -> Array:
 def _probability(inputs: Inputs, target: Target, words: Tensor) -> Array:
     """(B,) of the target's token, for B ways to put in token vectors (B, T, D)."""
     together = max(1, TOKENS // words.shape[1])
-    parts = [final_with(inputs, some)[:, target.position] for some in words.split(together)]
+    parts = [final_with(inputs, some)[:, target.position] for some in torch.split(words, together)]
     logits = inputs.reading.net.head(torch.cat(parts))  # (B, V)
     return numbers(logits.float().softmax(-1)[:, target.token])
 

@@ -42,7 +42,7 @@ class EventStream(Response):
     """A response whose body is sent as it comes. When the client leaves, what makes the events is ended."""
 
     def __init__(
-        self, events: AsyncIterator[bytes], *, ping: float, close: Callable[[], None] = lambda: None
+        self, events: AsyncIterator[bytes], *, ping: float, close: Callable[[], object] = lambda: None
     ) -> None:
         """`ping`: seconds without an event, after which a comment is sent; `close` is called at the end.
 
