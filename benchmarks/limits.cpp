@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <random>
 
 #include "matrix.hpp"
 
@@ -66,7 +67,11 @@ int main(int, char** given) {
     for (int n = 0; n < 4; n++) size += offset(outputs[n], inputs[n]);
     std::vector<std::int8_t> weights(size * static_cast<Size>(layers) + AHEAD, 3);
     std::vector<float> scales(static_cast<Size>(std::max(3 * width, neurons)), 1.0f), row(static_cast<Size>(std::max(width, neurons)));
-    for (Size i = 0; i < row.size(); i++) row[i] = static_cast<float>(static_cast<int>(i * 37 % 255) - 127);
+    std::minstd_rand random(1);
+    for (float& number : row) {  // most are small, as in a model: AVX2 takes longer with neighbors that are large together
+        number = -126;
+        for (int n = 0; n < 4; n++) number += static_cast<float>(random() % 64);
+    }
     std::vector<float> to(static_cast<Size>(ROWS) * scales.size());
     Rows x(ROWS, std::max(width, neurons));
     const double operations = 2.0 * ROWS * static_cast<double>(size) * layers;

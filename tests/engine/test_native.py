@@ -258,7 +258,8 @@ def test_a_cache_is_empty_in_memory_that_was_used(engine: Engine) -> None:
     engine.step(np.array([[1, 2, 3]]), cache)
     address, seen = cache._keys.ctypes.data, cache.keys
     assert seen.any()
-    assert engine.new_cache(1, 20)._keys.ctypes.data != address  # the first is still in use
+    other = engine.new_cache(1, 20)
+    assert other._keys.ctypes.data != address  # the first is still in use
     del cache
     again = engine.new_cache(1, 16)
     assert again._keys.ctypes.data == address
