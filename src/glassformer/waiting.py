@@ -1,7 +1,7 @@
-"""Whoever waits for long work: they may leave, and they are told how far it is.
+"""Long work can be cancelled, and reports its progress.
 
-An explanation may run a model hundreds of times. Before each run it asks here whether somebody still waits
-for it, and between them it reports how much is done. Who waits says so around the work, for its thread alone:
+An explanation may run a model hundreds of times. Before each run it checks here whether its caller still
+waits, and between them it reports how much is done. The caller says so around the work, for its thread alone:
 
     waits = Waiting()
     with waited_for(waits): answer = ask("saliency", text)
@@ -18,12 +18,12 @@ from glassformer.errors import GlassError
 
 
 class Left(GlassError):
-    """Nobody waits for the work any more."""
+    """The caller has left: the work was cancelled."""
 
 
 @dataclass(eq=False)
 class Waiting:
-    """One who waits: whether they have left, whether the work has begun, and how much of it is done."""
+    """A caller that waits: whether it has left, whether the work has begun, and how much of it is done."""
 
     left: threading.Event = field(default_factory=threading.Event)
     begun: bool = False
@@ -31,9 +31,9 @@ class Waiting:
     total: int = 0  # 0: unknown
 
     def check(self) -> None:
-        """End the work if nobody waits for it any more."""
+        """End the work if the caller has left."""
         if self.left.is_set():
-            raise Left("nobody waits for the answer any more")
+            raise Left("the request was cancelled")
 
 
 _waiting: ContextVar[Waiting | None] = ContextVar("who waits", default=None)
@@ -41,7 +41,7 @@ _waiting: ContextVar[Waiting | None] = ContextVar("who waits", default=None)
 
 @contextmanager
 def waited_for(waits: Waiting) -> Iterator[None]:
-    """Inside, the work is for one who waits."""
+    """Inside, the work is for this caller."""
     waits.check()
     waits.begun = True
     before = _waiting.set(waits)
@@ -52,20 +52,20 @@ def waited_for(waits: Waiting) -> Iterator[None]:
 
 
 def go_on() -> None:
-    """Before another run of a model: end here if whoever waited has left."""
+    """Before another run of a model: end here if the caller has left."""
     waits = _waiting.get()
     if waits is not None:
         waits.check()
 
 
 def is_left() -> bool:
-    """Whether whoever waited has left; for work that ends by itself when it is asked to."""
+    """Whether the caller has left; for work that ends by itself when it is asked to."""
     waits = _waiting.get()
     return waits is not None and waits.left.is_set()
 
 
 def report(done: int, total: int) -> None:
-    """Tell whoever waits how much is done; a total of 0 is unknown."""
+    """Report to the caller how much is done; a total of 0 is unknown."""
     waits = _waiting.get()
     if waits is not None:
         waits.check()

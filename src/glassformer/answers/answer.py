@@ -29,7 +29,7 @@ SCHEMA = 2  # of `Answer.to_dict`; grows when a field changes its name or meanin
 Array = np.ndarray[Any, Any]
 Cell = str | int | float | bool | None
 Drawing = Callable[[], Spec]
-Progress = Callable[[int, int], object]  # by default `report`: to whoever waits for the answer
+Progress = Callable[[int, int], object]  # by default `report`: to the caller that waits for the answer
 Format = Literal["text", "token", "count", "rank", "share", "signed", "number", "bool"]
 
 

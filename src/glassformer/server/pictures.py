@@ -37,9 +37,9 @@ def picture(answer: "Answer", code: dict[str, str], *, width: int, drawing: str 
 
 
 async def found_in_lane(request: Request, served: "Served", work: Callable[[], Found]) -> Response:
-    """What some work in the model's lane finds. Whoever leaves ends it, before the model runs again.
+    """What some work in the model's lane finds. A client that leaves ends it, before the model runs again.
 
-    A reader that takes events is told how far it is, if it takes longer than a moment; the last event is the
+    A client that takes events gets its progress, if it takes longer than a moment; the last event is the
     answer. What is refused is refused within that moment, with a status of its own.
     """
     waits = Waiting()
@@ -52,7 +52,7 @@ async def found_in_lane(request: Request, served: "Served", work: Callable[[], F
         raise
     if task.done():
         return JSONResponse(task.result())
-    return EventStream(_told(task, waits), ping=served.settings.ping, close=task.cancel)
+    return EventStream(_progress(task, waits), ping=served.settings.ping, close=task.cancel)
 
 
 async def _settled(task: "asyncio.Task[Found]", seconds: float | None) -> None:
@@ -60,14 +60,14 @@ async def _settled(task: "asyncio.Task[Found]", seconds: float | None) -> None:
     await asyncio.wait({task}, timeout=seconds)
 
 
-async def _told(task: "asyncio.Task[Found]", waits: Waiting) -> AsyncIterator[bytes]:
+async def _progress(task: "asyncio.Task[Found]", waits: Waiting) -> AsyncIterator[bytes]:
     """How far a task is whenever that has changed, and what it found."""
-    told: Found = {}
+    sent: Found = {}
     try:
         while not task.done():
             now = {"begun": waits.begun, "done": waits.done, "total": waits.total}
-            if now != told:
-                told = now
+            if now != sent:
+                sent = now
                 yield event({"progress": now})
             await _settled(task, BEAT)
         yield event({"answer": task.result()})
