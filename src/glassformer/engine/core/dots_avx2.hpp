@@ -8,7 +8,7 @@ constexpr const char* WAY = "avx2";
 
 template <>
 struct Tile<8> {
-    static constexpr int PANELS = 1, ROWS = 8;
+    static constexpr int PANELS = 1, ROWS = 6;
     static constexpr int PANELS_ONE_ROW = 4;
 };
 
