@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import stat
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +18,11 @@ from engine.conftest import engine_of, random_model
 from glassformer.durable import write_sealed
 from glassformer.engine import native, store
 from glassformer.engine.quantize import expected, pack
+from glassformer.engine.reading import Reading, begin
 from glassformer.errors import CheckpointError, InputError, warnings_to
 from glassformer.hub.folder import save_folder
 from glassformer.tasks.load import load, load_torch
+from glassformer.tasks.load_native import load_kept
 from glassformer.tokenizers import Tokenizer, train_tokenizer
 
 IDS = np.arange(20)
@@ -107,7 +111,8 @@ def test_malformed_files_are_refused(folder: Path, home: Path) -> None:
     logits(folder)
     note = store.find(folder)
     assert note is not None
-    numbers, start, _ = store._read(next(home.glob("engine/*/numbers.safetensors")))
+    reading = Reading(next(home.glob("engine/*/numbers.safetensors")))
+    (numbers, _), start = reading.wait(), reading.start
     header = json.loads(bytes(numbers[8:start]))
     name = "blocks.0.attn.qkv.weights"
 
@@ -138,7 +143,7 @@ def test_malformed_files_are_refused(folder: Path, home: Path) -> None:
         path = home / "broken"
         path.write_bytes(broken)
         with pytest.raises(CheckpointError, match="too short"):
-            store._read(path)
+            Reading(path)
 
 
 GONE = object()
@@ -342,3 +347,36 @@ def test_rm_of_a_kept_model_is_harmless(folder: Path, home: Path) -> None:
     want = logits(folder)
     shutil.rmtree(home / "engine")
     assert logits(folder) == want
+
+
+def test_reading_begins_before_numpy_is_imported(folder: Path, home: Path) -> None:
+    """A start would otherwise take as long as both together."""
+    logits(folder)
+    code = (
+        "import sys, glassformer.engine.reading as reading, glassformer.tasks.load as load\n"
+        "was = []\n"
+        "begin = reading.begin\n"
+        "def noted(*given, **how):\n"
+        "    was.append('numpy' in sys.modules)\n"
+        "    return begin(*given, **how)\n"
+        "reading.begin = noted\n"
+        f"lm = load.load({str(folder)!r}, engine='native')\n"
+        "print(was, lm.backend.name)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "[False] native int8\n", done.stdout + done.stderr
+
+
+def test_a_reading_of_another_folder_is_not_taken(folder: Path, home: Path, tmp_path: Path) -> None:
+    """The name may lead elsewhere once the hub is asked."""
+    logits(folder)
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    begun = begin(other, bits=8)
+    assert begun is None  # nothing is kept of it yet
+    logits(other)
+    begun = begin(other, bits=8)
+    assert begun is not None
+    found = load_kept(folder, begun, bits=8)
+    assert found is not None
+    assert np.shares_memory(found[0].arrays["positions"], np.frombuffer(begun.wait()[0], np.uint8)) is False

@@ -10,6 +10,7 @@ from engine.conftest import engine_of, random_model
 from glassformer.cli import run
 from glassformer.engine import native, store
 from glassformer.engine.quantize import shape_of
+from glassformer.engine.reading import kept_size
 from glassformer.errors import InputError
 from glassformer.hub.folder import save_folder
 from glassformer.models.gpt import GPT
@@ -85,8 +86,8 @@ def test_four_bits_are_loaded_kept_and_found_again(tmp_path: Path) -> None:
     assert (eight.name, four.name) == ("native int8", "native int4")
     want = four.logits(ids)
     assert not np.array_equal(want, eight.logits(ids))
-    assert 0 < store.size(folder, bits=4) < store.size(folder, bits=8)
-    assert store.whole_size(folder) == store.size(folder, bits=4) + store.size(folder, bits=8)
+    assert 0 < kept_size(folder, bits=4) < kept_size(folder, bits=8)
+    assert store.whole_size(folder) == kept_size(folder, bits=4) + kept_size(folder, bits=8)
     again = load(str(folder), quantize="int4").engine
     assert again is not None
     np.testing.assert_array_equal(again.logits(ids), want)

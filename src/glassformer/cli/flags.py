@@ -403,9 +403,10 @@ class Loading:
 
     def load_language_model(self) -> "LanguageModel":
         """The model, if it is one that continues text."""
+        model = self.load()  # first, because it reads while NumPy is imported
         from glassformer.tasks.complete import LanguageModel
 
-        return self.load().expect(LanguageModel)
+        return model.expect(LanguageModel)
 
 
 MODEL = "A shipped name, a folder, a hub id (owner/name@revision) or a name from `glass models`."

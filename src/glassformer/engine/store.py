@@ -6,32 +6,26 @@ configuration too, because heads, epsilon and the exact vocabulary do not show i
 What was modified, or does not fit together, counts as missing, and is made again.
 """
 
-import hashlib
 import json
-import mmap
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import numpy as np
 
-from glassformer import machine
 from glassformer.durable import read_sealed, replace_folder, write_sealed
 from glassformer.engine.quantize import BITS, Array, bits_of, check_arrays, check_config, expected
+from glassformer.engine.reading import NUMBERS, Reading, kept_size, place
 from glassformer.errors import CheckpointError, InputError
 from glassformer.files import MAX_HEADER, parse_json, parse_spans
 
 FORMAT = 7  # a model that was kept in another format is quantized again
-NOTE, NUMBERS = "note.json", "numbers.safetensors"
+NOTE = "note.json"
 FIELDS = {
     "format": int, "bits": int, "config": dict, "about": dict, "folders": list, "files": dict, "sha256": str,
 }  # fmt: skip
-LINE = 64  # bytes of a cache line; every array starts at one
 DTYPES = {"int8": "I8", "float32": "F32"}  # NumPy's names -> those of safetensors
-PIECE = 1 << 23  # bytes that a thread reads and hashes at a time
 SUFFIXES = (".json", ".safetensors", ".bpe", ".txt")  # of files that a model or its vocabulary is read from
 
 
@@ -45,12 +39,6 @@ class Kept:
     config: dict[str, Any]
     arrays: dict[str, Array]
     about: dict[str, Any]
-
-
-def place(source: Path, *, bits: int = 8) -> Path:
-    """Where the quantized form of a model's folder is kept, one for each number of bits."""
-    name = hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:16]
-    return machine.home() / "engine" / f"{source.name[:40]}-{name}{'' if bits == 8 else f'-int{bits}'}"
 
 
 def stamps(folders: Iterable[str | Path]) -> Stamps:
@@ -81,7 +69,7 @@ def keep(source: Path, kept: Kept, *, folders: Iterable[Path], stamps: Stamps) -
                 save_file(kept.arrays, fresh / NUMBERS, metadata={"config": _text(kept.config)})
             except SafetensorError as error:  # the library's error for a full disk
                 raise OSError(str(error)) from None
-            _, _, digest = _read(fresh / NUMBERS)
+            _, digest = Reading(fresh / NUMBERS).wait()
             write_sealed(fresh / NOTE, note | {"sha256": digest})
     except OSError:
         if not target.is_dir():  # another process kept the same model meanwhile: its result is as good
@@ -130,17 +118,9 @@ def _text(config: Mapping[str, Any]) -> str:
     return json.dumps(config, sort_keys=True)
 
 
-def size(source: Path, *, bits: int) -> int:
-    """Bytes of the numbers that are kept for a folder."""
-    try:
-        return (place(source, bits=bits) / NUMBERS).stat().st_size
-    except OSError:
-        return 0
-
-
 def whole_size(source: Path) -> int:
-    """The same, for all numbers of bits together."""
-    return sum(size(source, bits=bits) for bits in BITS.values())
+    """Bytes of the numbers that are kept for a folder, for all numbers of bits together."""
+    return sum(kept_size(source, bits=bits) for bits in BITS.values())
 
 
 def forget(source: Path) -> None:
@@ -151,13 +131,17 @@ def forget(source: Path) -> None:
         shutil.rmtree(place(source, bits=bits), ignore_errors=True)
 
 
-def read(source: Path, note: dict[str, Any]) -> Kept | None:
-    """The quantized form of a folder that a note describes; None if it was modified."""
+def read(source: Path, note: dict[str, Any], begun: Reading | None = None) -> Kept | None:
+    """The quantized form of a folder that a note describes; None if it was modified.
+
+    `begun` is a reading of its file that has begun already.
+    """
     try:
-        numbers, start, digest = _read(place(source, bits=note["bits"]) / NUMBERS)
+        reading = begun or Reading(place(source, bits=note["bits"]) / NUMBERS)
+        numbers, digest = reading.wait()
         if digest != note["sha256"]:
             return None
-        arrays = arrays_of(numbers, start, config=note["config"], bits=note["bits"])
+        arrays = arrays_of(numbers, reading.start, config=note["config"], bits=note["bits"])
         return Kept(note["config"], arrays, note["about"])
     except (OSError, KeyError, TypeError, InputError):
         return None
@@ -182,54 +166,3 @@ def arrays_of(
         part = numbers[span.start : span.start + span.size]
         arrays[name] = np.frombuffer(part, dtype=kind).reshape(shape)
     return arrays
-
-
-def _memory(size: int) -> mmap.mmap:
-    if not hasattr(mmap, "MADV_HUGEPAGE"):
-        return mmap.mmap(-1, size)
-    # Private, because shared pages are never large.
-    memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    memory.madvise(mmap.MADV_HUGEPAGE)
-    return memory
-
-
-def _read(path: Path) -> tuple[memoryview, int, str]:
-    """A safetensors file in memory, in large pages where the system has them; where its arrays start; a hash.
-
-    Every weight is read for every token: with pages of two megabytes instead of four kilobytes that was 1.5
-    times as fast. Pieces of the file are read and hashed by several threads, and the hash of the file is that
-    of their hashes: one thread would spend most of a start with it.
-    """
-    with path.open("rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        start = 8 + int.from_bytes(file.read(8), "little")
-    if not 8 < start <= size:
-        raise CheckpointError(f"{path}: too short")
-    shift = -start % LINE
-    numbers = memoryview(_memory(shift + size))[shift:]
-    digest = hashlib.sha256(b"".join(_read_pieces(path, numbers))).hexdigest()
-    return numbers.toreadonly(), start, digest
-
-
-def _read_pieces(path: Path, to: memoryview) -> list[bytes]:
-    """Fill memory from a file, by several threads; returns the hashes of the pieces, in order."""
-    starts = iter(range(0, len(to), PIECE))
-    hashes: dict[int, bytes] = {}
-
-    def work() -> None:
-        with path.open("rb", buffering=0) as file:
-            for first in starts:  # each thread takes the next one; the interpreter's lock makes that safe
-                piece = to[first : first + PIECE]
-                file.seek(first)
-                if file.readinto(piece) == len(piece):
-                    hashes[first] = hashlib.sha256(piece).digest()
-
-    others = [Thread(target=work) for _ in range(machine.threads() - 1)]
-    for thread in others:
-        thread.start()
-    work()
-    for thread in others:
-        thread.join()
-    if len(hashes) * PIECE < len(to):
-        raise CheckpointError(f"{path}: too short")
-    return [hashes[first] for first in sorted(hashes)]

@@ -3,23 +3,20 @@
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from glassformer import machine
-from glassformer.engine import native, store
-from glassformer.engine.quantize import Array, pack
+from glassformer.engine import reading
 from glassformer.errors import CheckpointError, GlassError, InputError, warn
 from glassformer.files import read_json
 from glassformer.generation.options import Options
 from glassformer.hub.families import family_of, kind_of
 from glassformer.hub.generation_config import read_generation_config
 from glassformer.hub.locate import as_path, locate
-from glassformer.tasks.backends import bits_named, wants_native
 
 if TYPE_CHECKING:
     import torch
 
+    from glassformer.engine.reading import Reading
     from glassformer.hub.folder import Loaded
     from glassformer.tasks.complete import LanguageModel
     from glassformer.tokenizers import Tokenizer
@@ -36,7 +33,6 @@ HANDLES = {
 }
 # Others say how a model computes, or are offered by every language model.
 PURPOSES = frozenset({"writes", "translates", "source", "encodes", "labels", "extracts", "draws", "composes"})
-LARGE = 300_000_000  # bytes of a model whose quantization takes long enough for a message
 
 
 def load(
@@ -58,11 +54,16 @@ def load(
     known families have; `.expect(…)` checks and types another one.
     """
     dtype = str(dtype).removeprefix("torch.")
+    begun = None if engine == "torch" else _begin(str(name), revision=revision, quantize=quantize)
+    from glassformer.engine import native, store
+    from glassformer.tasks.backends import bits_named, wants_native
+    from glassformer.tasks.load_native import load_kept, native_handle, quantized
+
     try_native = wants_native(engine, device=device, dtype=dtype)
     bits = bits_named(quantize, engine=engine)
     folder = locate(str(name), revision=revision, offline=offline)
-    if try_native and (found := _load_kept(folder, bits=bits)) is not None:
-        return _native_handle(str(name), folder, *found, offline=offline)
+    if try_native and (found := load_kept(folder, begun, bits=bits)) is not None:
+        return native_handle(str(name), folder, *found, offline=offline)
 
     base = base_of(folder, offline=offline)
     stamps = store.stamps(
@@ -72,15 +73,24 @@ def load(
     if try_native:
         reason = native.Engine.unsupported(loaded.family.kind, asdict(loaded.model.config))
         if not reason:
-            found = _quantize(folder, loaded, base=base, stamps=stamps, bits=bits)
-            return _native_handle(str(name), folder, *found, offline=offline)
+            found = quantized(folder, loaded, base=base, stamps=stamps, bits=bits)
+            return native_handle(str(name), folder, *found, offline=offline)
         if engine == "native":
             raise InputError(f"{name}: {reason}; use --engine torch")
         if loaded.model.capabilities & PURPOSES == {"writes"}:  # others never run on that engine
             warn(f"{name}: {reason}; torch is used instead")
-    settings, ends = _generation(base)
+    settings, ends = generation_of(base)
     handle = handle_for(loaded.model.capabilities, loaded.tokenizer)
     return handle(loaded.model, loaded.tokenizer, name=str(name), settings=settings, ends=ends)
+
+
+def _begin(name: str, *, revision: str | None, quantize: str) -> "Reading | None":
+    """Begin to read what is kept of a model on this machine, while NumPy and what generates are imported."""
+    try:
+        folder = locate(name, revision=revision, offline=True)
+    except GlassError:
+        return None
+    return reading.begin(folder, bits={"int4": 4}.get(quantize, 8))
 
 
 def handle_for(capabilities: frozenset[str], tokenizer: "Tokenizer | None" = None) -> "type[LanguageModel]":
@@ -106,20 +116,7 @@ def handle_of(name: str) -> "type[LanguageModel]":
     return handle_for(found.build.capabilities, load_tokenizer(folder, check=False))
 
 
-def _native_handle(
-    name: str, folder: Path, kept: store.Kept, tokenizer: "Tokenizer | None", *, offline: bool
-) -> "LanguageModel":
-    settings, ends = _generation(Path(kept.about["base"]))
-
-    def make() -> Any:
-        return load_torch(folder, offline=offline).model
-
-    engine = native.Engine(kept.config, kept.arrays)
-    handle = handle_for(engine.capabilities, tokenizer)
-    return handle(None, tokenizer, name=name, engine=engine, make=make, settings=settings, ends=ends)
-
-
-def _generation(folder: Path) -> tuple[dict[str, Any], frozenset[int]]:
+def generation_of(folder: Path) -> tuple[dict[str, Any], frozenset[int]]:
     """The settings that a model's own `generation_config.json` recommends, checked; and its end tokens."""
     settings, ends = read_generation_config(folder)
     try:
@@ -127,58 +124,6 @@ def _generation(folder: Path) -> tuple[dict[str, Any], frozenset[int]]:
     except InputError as error:
         raise CheckpointError(f"{folder / 'generation_config.json'}: {error}") from None
     return settings, ends
-
-
-def _load_kept(folder: Path, *, bits: int) -> "tuple[store.Kept, Tokenizer | None] | None":
-    """The kept quantized form of a folder's model, and its tokenizer; None if there is no fresh one."""
-    note = store.find(folder, bits=bits)
-    if note is None:
-        return None
-    machine.check_memory(store.size(folder, bits=bits), what=str(folder))
-    found: list[store.Kept | None] = []
-    # The numbers are read and hashed while the vocabulary is put together and what generates is imported.
-    reader = Thread(target=lambda: found.append(store.read(folder, note)))
-    reader.start()
-    from glassformer.hub.vocabulary import folder_tokenizer
-
-    import_module(HANDLES[frozenset({"writes"})].rpartition(".")[0])
-    tokenizer = folder_tokenizer(Path(note["about"]["base"]), note["config"]["vocab"], check=False)
-    reader.join()
-    kept = found[0] if found else None
-    return None if kept is None else (kept, tokenizer)
-
-
-def _quantize(
-    folder: Path, loaded: "Loaded", *, base: Path, stamps: store.Stamps, bits: int
-) -> "tuple[store.Kept, Tokenizer | None]":
-    """Quantize a model and keep the result for the next start."""
-    if sum(size for size, _ in stamps.values()) > LARGE:
-        takes = " (this takes a minute or more)" if bits == 4 else ""
-        warn(f"{folder.name}: quantizing the weights to {bits} bits for the native engine, once{takes}")
-    kept = store.Kept(
-        asdict(loaded.model.config), _pack(loaded, base, bits=bits), {"base": str(base.absolute())}
-    )
-    try:
-        store.keep(folder, kept, folders=[folder, base], stamps=stamps)
-    except OSError as error:  # a home that is read-only or full: the next start takes as long
-        warn(f"the quantized model could not be kept in {machine.home()}: {error.strerror or error}")
-    note = store.find(folder, bits=bits)
-    reread = None if note is None else store.read(folder, note)  # into large pages, which are read faster
-    return reread or kept, loaded.tokenizer
-
-
-def _pack(loaded: "Loaded", base: Path, *, bits: int) -> dict[str, Array]:
-    """The quantized weights of a model; four bits are rounded by what the model reads in texts of its own."""
-    config = asdict(loaded.model.config)
-    weights = {name: values.detach().numpy() for name, values in loaded.model.named_parameters()}
-    if bits == 8:
-        return pack(config, weights)
-    from glassformer.tasks.calibration import Calibration
-
-    _, ends = _generation(base)
-    start = min(ends, default=config["vocab"] - 1)  # GPT-2's own end of text is its last token
-    calibration = Calibration(loaded.model, native.Engine(config, pack(config, weights)), start=start)
-    return pack(config, weights, bits=bits, importance=calibration.moments)
 
 
 def load_torch(
