@@ -183,7 +183,7 @@ def test_a_thousand_clients_vanish(
             return step(pieces, cache)
 
         def noted(self: Any) -> None:
-            if not self._cancelled and not self.clock.ended:
+            if not self.cancelled and not self.clock.ended:
                 cancelled.append(steps[0])
             cancel(self)
 

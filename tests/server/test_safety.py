@@ -379,6 +379,14 @@ def test_slow_senders_are_left(server: Running) -> None:
         assert raw(impatient.port, b"GET /health HTTP/1.1\r\nHost: loc") == b""
         head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost:{impatient.port}\r\nContent-Type: application/json\r\n"
         assert status_of(raw(impatient.port, f"{head}Content-Length: 10\r\n\r\n{{".encode())) == 408
+        whole = f"GET /health HTTP/1.1\r\nHost: localhost:{impatient.port}\r\n\r\n".encode()
+        with socket.create_connection(("127.0.0.1", impatient.port), timeout=10) as connection:
+            connection.sendall(whole)
+            answer = b""
+            while b'"ok"' not in answer:
+                answer += connection.recv(65536)
+            connection.sendall(whole[:20])  # a later request is no different from the first
+            assert connection.recv(65536) == b""
         assert time.monotonic() - begun < 10
 
 
