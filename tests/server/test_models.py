@@ -20,7 +20,11 @@ def test_models(server: Running) -> None:
 
 
 def test_health_and_version(server: Running) -> None:
-    """Health names no model."""
+    """Health names no model; a proxy may ask without wanting a body."""
+    for path in ("/health", "/v1/health"):
+        head = server.client.head(path)
+        assert head.status_code == 200
+        assert not head.content
     assert server.get("/health").json() == {"status": "ok"}
     assert server.get("/v1/health").status_code == 200
     assert server.get("/version").json()["name"] == "glassformer"

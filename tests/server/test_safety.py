@@ -480,6 +480,8 @@ def test_fields_are_counted_outside_of_strings(server: Running) -> None:
     ([[1] * 70_000, [1] * 70_000], "at most 131,072 token ids"),
     (["a"] * 200_000, "or 256 texts"),
     (["a"] * 257, "at most 256 prompts"),
+    (["a", 1], "not a mixture"),
+    ([1, [1]], "not a mixture"),
 ])  # fmt: skip
 def test_prompts_that_are_not_worth_a_look(server: Running, prompt: list[object], words: str) -> None:
     """Refused by their number, before any entry is checked."""

@@ -41,6 +41,8 @@ def _not_too_many(value: Any) -> Any:
         ids = sum(len(one) if isinstance(one, list) else 0 for one in value[:MOST_PROMPTS])
         if max(ids, len(value)) > MOST_IDS:
             raise ValueError(f"at most {MOST_IDS:,} token ids, or {MOST_PROMPTS} texts, not {len(value):,}")
+        if len({type(one) for one in value}) > 1:
+            raise ValueError("a list must be of texts, of token ids, or of lists of ids, not a mixture")
     return value
 
 
