@@ -48,6 +48,12 @@ def aim(case: Any) -> None:
         case.path_parameters["verb"] = verbs[len(str(case.body)) % len(verbs)]
 
 
+def breakable(operation: Any) -> bool:
+    """Whether a request can break the document: any text is an id, so a path alone cannot."""
+    about = operation.definition.raw
+    return "requestBody" in about or any(one["in"] != "path" for one in about.get("parameters", ()))
+
+
 def answers_of(server: Running, examples: int, *, seed: int) -> dict[int, int]:
     """Send requests that fit the document and requests that do not; how often there was which status."""
     found: dict[int, int] = {}
@@ -55,7 +61,7 @@ def answers_of(server: Running, examples: int, *, seed: int) -> dict[int, int]:
     modes = [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE]
     schema.config.generation.modes = modes
     for operation in schema.get_all_operations():
-        for mode in modes:
+        for mode in modes if breakable(operation.ok()) else modes[:1]:
             strategy = operation.ok().as_strategy(generation_mode=mode)
 
             @hypothesis.seed(seed)
@@ -79,10 +85,7 @@ def answers_of(server: Running, examples: int, *, seed: int) -> dict[int, int]:
                 if answer.status_code >= 400:
                     assert set(json.loads(answer.content)["error"]) == {"message", "type", "param", "code"}
 
-            try:
-                send()
-            except hypothesis.errors.Unsatisfiable:  # no request of this kind breaks the document
-                continue
+            send()
     return found
 
 
