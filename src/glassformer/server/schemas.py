@@ -13,6 +13,10 @@ MOST_PROMPTS = 256
 MOST_NAMED = 256
 MOST_IDS = 1 << 17  # of all prompts together
 MOST_FIELDS = 256
+IGNORED = frozenset(
+    "metadata parallel_tool_calls prompt_cache_key prompt_cache_retention reasoning reasoning_effort"
+    " safety_identifier service_tier store tool_choice truncation user verbosity".split()
+)
 
 # Neither "1" nor true is a number, nor is 1 true: a mistake is named, not guessed at.
 Whole = Annotated[int, Strict()]
@@ -71,8 +75,8 @@ class Request(BaseModel):
 
     @property
     def unknown(self) -> list[str]:
-        """The names of fields that nothing here reads."""
-        return sorted(self.model_extra or {})
+        """The names of fields that nothing here reads, but for those of OpenAI that change no text."""
+        return sorted((self.model_extra or {}).keys() - IGNORED)
 
 
 class Sampling(Request):
