@@ -59,7 +59,9 @@ def test_metrics(server: Running) -> None:
     assert any(line.startswith('glass_texts_total{finish_reason="length",model="tiny"}') for line in lines)
     server.state.metrics.count("insides_bytes_total", 12_345_678)
     total = server.state.metrics.value("insides_bytes_total")
-    assert f"glass_insides_bytes_total {int(total)}" in server.get("/metrics").text.splitlines()  # every digit
+    assert (
+        f"glass_insides_bytes_total {int(total)}" in server.get("/metrics").text.splitlines()
+    )  # every digit
     before = server.state.metrics.value("rejected_total", reason="forbidden")
     server.get("/metrics", headers={"Origin": "http://evil.example"})
     until(lambda: server.state.metrics.value("rejected_total", reason="forbidden") == before + 1)

@@ -472,7 +472,9 @@ def test_fields_are_counted_outside_of_strings(server: Running) -> None:
         check_json(many)
     check_json(json.dumps({"prompt": '{"a": 1}' * 60_000}).encode())
     some = BODY | {f"field{n}": 1 for n in range(300)}
-    assert error_of(server.post("/v1/completions", some))["message"].startswith("the body: at most 256 fields")
+    assert error_of(server.post("/v1/completions", some))["message"].startswith(
+        "the body: at most 256 fields"
+    )
 
 
 @pytest.mark.parametrize(("prompt", "words"), [

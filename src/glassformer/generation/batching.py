@@ -2,8 +2,9 @@
 
 A batch has slots, rows of one cache. In every step each text that is being written reads its last token, and
 texts that are still being read take chunks of what is left of the step's budget. A slot remembers what was
-read in it: a text that begins alike goes on from there, in that slot if it is free, else in a copy. A text may
-be paused, and leaves its slot to another one then. None of this changes a bit of any text: see `SlottedStepper`.
+read in it: a text that begins alike goes on from there, in that slot if it is free, else in a copy. A text
+may be paused, and leaves its slot to another one then. None of this changes a bit of any text: see
+`SlottedStepper`.
 """
 
 import time

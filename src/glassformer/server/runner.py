@@ -37,8 +37,8 @@ AHEAD = 64 << 10  # bytes of outputs that a client has not read, of all texts of
 OUTPUT, LOGPROB = 300, 110  # bytes of an output, about, and of each log-probability with it
 PROMPT_PIECE = 64  # log-probabilities of a prompt that are handed on at a time
 MOST_PAUSED = 64  # texts whose clients do not read; of more, the one that has waited longest is given up
-# Tokens that come faster than this are handed on together, but for the first and the last of a text: each time
-# that a client is woken takes a core from the engine, as long as half a token of a small model takes.
+# Tokens that come faster than this are handed on together, but for the first and the last of a text: each
+# time that a client is woken takes a core from the engine, for half as long as a token of a small model.
 TOGETHER = 0.02  # seconds
 STALL = 5.0  # seconds that a client may keep others waiting where texts are written one by one
 

@@ -14,8 +14,21 @@ MOST_NAMED = 256
 MOST_IDS = 1 << 17  # of all prompts together
 MOST_FIELDS = 256
 IGNORED = frozenset(
-    "metadata parallel_tool_calls prompt_cache_key prompt_cache_retention reasoning reasoning_effort"
-    " safety_identifier service_tier store tool_choice truncation user verbosity".split()
+    {
+        "metadata",
+        "parallel_tool_calls",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "reasoning",
+        "reasoning_effort",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "tool_choice",
+        "truncation",
+        "user",
+        "verbosity",
+    }
 )
 
 # Neither "1" nor true is a number, nor is 1 true: a mistake is named, not guessed at.

@@ -393,7 +393,6 @@ class Writing:
             "prompt_tokens_details": {"cached_tokens": sum(cached.values())},
         }
 
-
     def timing(self) -> dict[str, str]:
         """The header `Server-Timing`, in milliseconds: of several texts the longest of each phase."""
         found = [choice.running.timings for choice in self.choices if choice.running is not None]
