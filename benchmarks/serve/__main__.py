@@ -285,6 +285,8 @@ def main() -> None:
     if given.write:
         file = given.write / "serve.json"
         if set(given.only) != set(PARTS) and file.is_file():
+            if given.only == ["mixed"]:  # which has no samples that could be disturbed
+                del report["rounds"], report["disturbed"]
             report = json.loads(file.read_text()) | report
         file.write_text(json.dumps(report, indent=2) + "\n")
         write(given.write)
