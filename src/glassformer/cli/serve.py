@@ -181,7 +181,7 @@ def _announce(settings: "Settings", models: "Mapping[str, Model]") -> None:
         out(f"Serving {', '.join(f'{id} ({engine})' for id, engine in engines.items())} at {url}")
         out(
             f"Memory: at most {bound >> 20:,} MB ({caches >> 20:,} MB of it for {settings.slots} texts at a"
-            " time), and the weights once more when insides are first asked for"
+            " time); insides take more: the weights once more, and what a question computes"
         )
         key = "" if settings.key is None else f" (with the key in {KEY})"
         out(f"Try it{key}:\n  {_example(url, settings, next(iter(models)))}")
