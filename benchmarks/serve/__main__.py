@@ -14,8 +14,8 @@ GLASSFORMER_DATA), the same number of threads for both. Parts, in this order:
     mixed       minutes of everything at once, while memory is sampled
 
 Sides are sampled in turn; a sample during which other processes took more than a tenth of the machine is taken
-again, up to three times (`--tries 1`: never, on a machine that others use). `--write FOLDER` writes serve.json and the table in serving.md there. What must hold is
-at the end, with whether it did.
+again, up to three times (`--tries 1`: never, on a machine that others use). `--write FOLDER` writes serve.json and the table in serving.md there; with `--only`, other parts keep their figures.
+What must hold is at the end, with whether it did.
 """
 
 import argparse
@@ -283,7 +283,12 @@ def main() -> None:
     if given.json:
         given.json.write_text(json.dumps(report, indent=2) + "\n")
     if given.write:
-        (given.write / "serve.json").write_text(json.dumps(report, indent=2) + "\n")
+        file = given.write / "serve.json"
+        if set(given.only) != set(PARTS) and file.is_file():
+            if given.only == ["mixed"]:  # which has no samples that could be disturbed
+                del report["rounds"], report["disturbed"]
+            report = json.loads(file.read_text()) | report
+        file.write_text(json.dumps(report, indent=2) + "\n")
         write(given.write)
 
 

@@ -127,7 +127,8 @@ def sources() -> Path:
     LLAMA.mkdir(parents=True, exist_ok=True)
     if not (found := list(LLAMA.glob("llama_cpp_python-*/vendor/llama.cpp/CMakeLists.txt"))):
         print(f"fetching the sources of {PEER}", file=sys.stderr, flush=True)
-        fetch = [sys.executable, "-m", "pip", "download", "-q", "--no-binary", ":all:", "--no-deps"]
+        # Of this package alone: what builds it would be built from sources, too, which takes many minutes.
+        fetch = [sys.executable, "-m", "pip", "download", "-q", "--no-binary", PEER, "--no-deps"]
         subprocess.run([*fetch, "-d", str(LLAMA), PEER], check=True)
         (packed,) = LLAMA.glob("llama_cpp_python-*.tar.gz")
         with tarfile.open(packed) as archive:

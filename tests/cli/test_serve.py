@@ -71,10 +71,13 @@ def test_the_printed_command_works(folder: Path) -> None:
         headers = dict([command[command.index("-H") + 1].split(": ")])
         if sys.platform == "linux":
             assert listening([process.pid]) == {LOOPBACK}
-        tried = httpx.post(command[1], json=body, headers=headers, trust_env=False, timeout=60)
+        tried = httpx.post(command[1], json=body | {"wish": 1}, headers=headers, trust_env=False, timeout=60)
         assert tried.status_code == 200
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        _, logged = process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert "model='mine' prompt_tokens=" in logged
+    assert "unknown=['wish']" in logged  # a field that nothing reads, as a mistyped one
 
 
 def test_keys_logs_and_a_second_signal(folder: Path) -> None:

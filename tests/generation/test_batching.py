@@ -145,6 +145,57 @@ def test_what_was_read_is_not_read_again(engine: Engine) -> None:
     assert other.cached == 0
 
 
+def test_what_several_texts_begin_with_is_read_once(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While they are written: the first reads it, the others wait for that and go on from a copy."""
+    read: list[int] = []
+    step = engine.step_pieces
+    monkeypatch.setattr(
+        engine,
+        "step_pieces",
+        lambda pieces, cache: (read.append(sum(len(one.ids) for one in pieces)), step(pieces, cache))[1],
+    )
+    options = Options(max_new_tokens=5, temperature=0.0, prompt_lookup_num_tokens=0)
+    same = [(7 * n) % VOCAB for n in range(36)]
+    requests = [GenerationRequest(prompt=[*same, n, n + 1], options=options) for n in range(4)]
+    other = GenerationRequest(prompt=[1, 2, 3], options=options)
+    salted = GenerationRequest(prompt=[*same, 0, 1], options=options, salt="other")
+    batch = Slots(engine, slots=6, budget=8)
+    states = [batch.add(one) for one in (*requests, other, salted)]
+    found = drain(batch, states)
+    tokens = sum(read)
+    assert [state.cached for state in states] == [0, 36, 36, 36, 0, 0]
+    assert tokens == 38 + 3 * 2 + 3 + 38 + 6 * 4  # and the last token of each is never read
+    monkeypatch.undo()
+    assert found == [alone(engine, one) for one in (*requests, other, salted)]
+
+
+def test_who_waits_for_another_text_has_a_turn_when_that_one_ends(engine: Engine) -> None:
+    """Cancelled, or paused, before it has read what they share."""
+    options = Options(max_new_tokens=2, temperature=0.0, prompt_lookup_num_tokens=0)
+    one, two = (GenerationRequest(prompt=[*range(40), n], options=options) for n in (1, 2))
+    batch = Slots(engine, slots=2, budget=4)
+    for leaves in ("cancelled", "paused"):
+        first, second = batch.add(one), batch.add(two)
+        batch.step()
+        assert second.slot is None
+        setattr(first, leaves, True)
+        batch.step()
+        batch.step()
+        assert second.slot is not None
+        first.cancel()
+        batch.step()  # in which the first one ends, if it has not
+        assert drain(batch, [second]) == [alone(engine, two)]
+        batch.kept = [[], []]  # for the next round
+
+
+@given(st.lists(st.integers(0, 2), max_size=40), st.lists(st.integers(0, 2), max_size=40), st.integers(0, 40))
+def test_what_two_texts_have_in_common(one: list[int], other: list[int], same: int) -> None:
+    """Counted in pieces as it is token by token."""
+    one, other = [1] * same + one, [1] * same + other
+    expected = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), None)
+    assert batching.common(one, other) == (min(len(one), len(other)) if expected is None else expected)
+
+
 def test_what_was_overwritten_is_read_again(engine: Engine) -> None:
     """A slot forgets a text whose place another one took."""
     options = Options(max_new_tokens=3, temperature=0.0, prompt_lookup_num_tokens=0)
@@ -215,14 +266,13 @@ def test_paused_texts_go_on_to_the_same_bits(engine: Engine) -> None:
     """Paused at any step, while prompts are scored or texts are written, and others have their slots: all tokens
     and scores are as alone, none is missing and none comes twice.
     """
-    draw = random.Random(7)
+    draw, taken = random.Random(7), 0
     for _ in range(12):
         requests = [some_request(draw, score_prompt=draw.random() < 0.5, top=2) for _ in range(5)]
         batch = Slots(engine, slots=2, budget=draw.choice([3, 9, 40]))
         states = [batch.add(request) for request in requests]
         tokens: dict[RequestState, list[tuple[int, float]]] = {one: [] for one in states}
         scores: Scores = {one: [] for one in states}
-        taken = 0
         while batch.running or batch.waiting:
             for one in states:
                 one.paused = draw.random() < 0.4
@@ -235,7 +285,6 @@ def test_paused_texts_go_on_to_the_same_bits(engine: Engine) -> None:
                 if output.token is not None:
                     tokens[output.state].append((output.token.id, output.token.logprob))
             taken += sum(one.paused and one.slot is None and before[one] is not None for one in states)
-        assert taken  # slots were taken from paused texts
         for request, state in zip(requests, states, strict=True):
             assert tokens[state] == alone(engine, request)[0]
             calm = Slots(engine, slots=1, budget=64)
@@ -243,6 +292,7 @@ def test_paused_texts_go_on_to_the_same_bits(engine: Engine) -> None:
             mine = calm.add(request)
             drain(calm, [mine], scores=expected)
             assert scores[state] == expected[mine]
+    assert taken > 12  # slots were taken from paused texts
 
 
 def test_a_paused_text_keeps_its_slot_while_nobody_needs_it(engine: Engine) -> None:
@@ -408,3 +458,6 @@ def test_pieces_that_the_engine_refuses(engine: Engine) -> None:
     for pieces in bad:
         with pytest.raises(InputError):
             engine.step_pieces(pieces, cache)
+    for source, target, length in [(2, 0, 1), (0, -1, 1), (0, 1, 17), (0, 1, -1), (0, 1, 0.5)]:
+        with pytest.raises(InputError):
+            cache.copy_row(source, target, length=length)

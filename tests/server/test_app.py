@@ -10,6 +10,7 @@ import schemathesis
 from serving import Running, serving, tiny_model
 
 from glassformer.server.app import STATUSES
+from glassformer.server.tasks import VERBS
 
 
 def test_the_document_is_complete(server: Running) -> None:
@@ -38,6 +39,21 @@ def test_the_document_is_complete(server: Running) -> None:
             assert "422" not in operation["responses"]
 
 
+def aim(case: Any) -> None:
+    """Name what there is: a made-up model or verb is refused before anything else of a request is looked at."""
+    if isinstance(case.body, dict) and isinstance(case.body.get("model"), str):
+        case.body["model"] = "tiny"
+    if isinstance(case.path_parameters, dict) and "verb" in case.path_parameters:
+        verbs = sorted(VERBS)
+        case.path_parameters["verb"] = verbs[len(str(case.body)) % len(verbs)]
+
+
+def breakable(operation: Any) -> bool:
+    """Whether a request can break the document: any text is an id, so a path alone cannot."""
+    about = operation.definition.raw
+    return "requestBody" in about or any(one["in"] != "path" for one in about.get("parameters", ()))
+
+
 def answers_of(server: Running, examples: int, *, seed: int) -> dict[int, int]:
     """Send requests that fit the document and requests that do not; how often there was which status."""
     found: dict[int, int] = {}
@@ -45,7 +61,7 @@ def answers_of(server: Running, examples: int, *, seed: int) -> dict[int, int]:
     modes = [schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE]
     schema.config.generation.modes = modes
     for operation in schema.get_all_operations():
-        for mode in modes:
+        for mode in modes if breakable(operation.ok()) else modes[:1]:
             strategy = operation.ok().as_strategy(generation_mode=mode)
 
             @hypothesis.seed(seed)
@@ -58,6 +74,7 @@ def answers_of(server: Running, examples: int, *, seed: int) -> dict[int, int]:
             )
             @hypothesis.given(case=strategy)
             def send(case: Any) -> None:
+                aim(case)
                 answer = case.call(base_url=server.url)
                 found[answer.status_code] = found.get(answer.status_code, 0) + 1
                 assert answer.status_code < 500, answer.text
@@ -68,10 +85,7 @@ def answers_of(server: Running, examples: int, *, seed: int) -> dict[int, int]:
                 if answer.status_code >= 400:
                     assert set(json.loads(answer.content)["error"]) == {"message", "type", "param", "code"}
 
-            try:
-                send()
-            except hypothesis.errors.Unsatisfiable:  # no request of this kind breaks the document
-                continue
+            send()
     return found
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import openai
 import pytest
+from click.testing import CliRunner
 from serving import Running, serving
 
 import glassformer as gf
@@ -178,29 +179,19 @@ def test_langchain_embeddings(story: Running, monkeypatch: pytest.MonkeyPatch) -
 
 
 @needs("llm", "llm")
-def test_llm(story: Running, tmp_path: Path) -> None:
+def test_llm(story: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Simon Willison's command, told of the server by its own file: a chat, streamed, and a completion."""
+    from llm.cli import cli  # a process for each call would take longer than all else here
+
     models = [{"model_id": "talk"}, {"model_id": "write", "completion": True}]
     shared = {"model_name": "storyteller", "api_base": f"{story.url}/v1"}
     (tmp_path / "extra-openai-models.yaml").write_text(json.dumps([one | shared for one in models]))
-    where = os.environ | {"LLM_USER_PATH": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    monkeypatch.setenv("LLM_USER_PATH", str(tmp_path))
 
     def ask(*arguments: str) -> str:
-        command = [
-            sys.executable,
-            "-m",
-            "llm",
-            *arguments,
-            "-o",
-            "max_tokens",
-            "12",
-            "-o",
-            "seed",
-            "3",
-            "--no-log",
-        ]
-        done = subprocess.run(command, env=where, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
+        command = [*arguments, "-o", "max_tokens", "12", "-o", "seed", "3", "--no-log"]
+        done = CliRunner().invoke(cli, command)
+        assert done.exit_code == 0, done.output
         return done.stdout.removesuffix("\n")
 
     talk = chat_text(story, "Tell me a story.")

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import time
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,16 @@ def test_the_text_is_that_of_python_and_the_command_line(server: Running) -> Non
     assert found["object"] == "text_completion"
     assert found["id"].startswith("cmpl-")
     assert "native" in found["system_fingerprint"]
+
+
+def test_the_phases_of_an_answer_are_in_a_header(server: Running) -> None:
+    """In milliseconds, and together no longer than the answer took."""
+    begun = time.monotonic()
+    answer = server.post("/v1/completions", STORY | {"n": 2})
+    whole = 1000 * (time.monotonic() - begun)
+    phases = dict(part.split(";dur=") for part in answer.headers["server-timing"].split(", "))
+    assert list(phases) == ["queue", "prefill", "decode"]
+    assert 0 < float(phases["decode"]) <= whole
 
 
 def test_four_forms_of_a_prompt(server: Running) -> None:

@@ -183,7 +183,7 @@ def test_a_thousand_clients_vanish(
             return step(pieces, cache)
 
         def noted(self: Any) -> None:
-            if not self._cancelled and not self.clock.ended:
+            if not self.cancelled and not self.clock.ended:
                 cancelled.append(steps[0])
             cancel(self)
 
@@ -398,7 +398,7 @@ def settled(runner: Runner) -> bool:
 def test_a_reader_of_one_byte_a_second(capsys: pytest.CaptureFixture[str]) -> None:
     """It holds no slot that others need, little memory, and nobody up; after a while it is left."""
     whole = STREAM | {"logprobs": 20}
-    with serving({"storyteller": MODEL}, slots=1, buffer=4096, slow_reader=5.0) as server:
+    with serving({"storyteller": MODEL}, slots=1, buffer=4096, slow_reader=20.0) as server:
         runner = server.state.library.find("storyteller").runner
         gaps = [gaps_of(server, whole)]
         slow = opened(server, whole, buffer=2048)
@@ -409,7 +409,7 @@ def test_a_reader_of_one_byte_a_second(capsys: pytest.CaptureFixture[str]) -> No
         assert runner.paused == 1
         start = time.monotonic()
         while any(one.transport.get_write_buffer_size() for one in list(connections)):
-            assert time.monotonic() - start < 30
+            assert time.monotonic() - start < 60
             assert slow.recv(1)
             time.sleep(1)
         left = time.monotonic() - start

@@ -1,6 +1,6 @@
 """What is served, and how it is."""
 
-from serving import Running
+from serving import Running, until
 
 
 def test_models(server: Running) -> None:
@@ -20,7 +20,11 @@ def test_models(server: Running) -> None:
 
 
 def test_health_and_version(server: Running) -> None:
-    """Health names no model."""
+    """Health names no model; a proxy may ask without wanting a body."""
+    for path in ("/health", "/v1/health"):
+        head = server.client.head(path)
+        assert head.status_code == 200
+        assert not head.content
     assert server.get("/health").json() == {"status": "ok"}
     assert server.get("/v1/health").status_code == 200
     assert server.get("/version").json()["name"] == "glassformer"
@@ -53,6 +57,14 @@ def test_metrics(server: Running) -> None:
     assert f'glass_batch_size_bucket{{model="tiny",le="1"}} {steps}' in lines
     assert f'glass_batch_size_count{{model="tiny"}} {steps}' in lines
     assert any(line.startswith('glass_texts_total{finish_reason="length",model="tiny"}') for line in lines)
+    server.state.metrics.count("insides_bytes_total", 12_345_678)
+    total = server.state.metrics.value("insides_bytes_total")
+    assert (
+        f"glass_insides_bytes_total {int(total)}" in server.get("/metrics").text.splitlines()
+    )  # every digit
+    before = server.state.metrics.value("rejected_total", reason="forbidden")
+    server.get("/metrics", headers={"Origin": "http://evil.example"})
+    until(lambda: server.state.metrics.value("rejected_total", reason="forbidden") == before + 1)
     bound = server.state.library.find("storyteller").runner.cache_bytes
     (used,) = [line for line in lines if line.startswith('glass_kv_bytes_used{model="storyteller"}')]
     assert 0 <= float(used.rpartition(" ")[2]) <= bound

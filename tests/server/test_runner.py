@@ -192,6 +192,30 @@ def test_times_and_caches_are_told() -> None:
     run(work, slots=1)
 
 
+@pytest.mark.parametrize(("seconds", "least", "most"), [(0.0, 30, 30), (1000.0, 2, 3)])
+def test_quick_tokens_are_handed_on_together(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, least: int, most: int
+) -> None:
+    """The first and the last of a text at once; all are there, and who has read what there is gets more."""
+    handed: list[int] = []
+    hear = runner_module._hear
+    monkeypatch.setattr(runner_module, "TOGETHER", seconds)
+    monkeypatch.setattr(runner_module, "_hear", lambda news: (handed.append(len(news)), hear(news)))
+
+    async def work(runner: Runner) -> None:
+        options = replace(endless().options, max_new_tokens=30)
+        first = runner.submit(ask(0, options=options))
+        found = [(token.id, token.logprob) for token in await written(first)]
+        assert found == alone(MODEL, ask(0, options=options))
+        assert least <= len(handed) <= most  # a step that only reads the prompt hands on nothing
+        assert handed[0] == 1
+        slow = runner.submit(ask(0, options=options))
+        slow.ahead = 1000  # a few tokens: it is paused before its last one
+        assert len(await written(slow)) == 30
+
+    run(work, slots=1)
+
+
 def test_who_does_not_read_is_paused() -> None:
     """And leaves the slot to others; who reads then gets the same tokens as alone."""
 

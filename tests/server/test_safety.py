@@ -13,6 +13,7 @@ from serving import Running, serving, tiny_model, until
 
 from glassformer import machine
 from glassformer.server import safety
+from glassformer.server.errors import ApiError
 from glassformer.server.safety import canonical, check_json, depth
 from glassformer.server.settings import Settings
 
@@ -378,6 +379,14 @@ def test_slow_senders_are_left(server: Running) -> None:
         assert raw(impatient.port, b"GET /health HTTP/1.1\r\nHost: loc") == b""
         head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost:{impatient.port}\r\nContent-Type: application/json\r\n"
         assert status_of(raw(impatient.port, f"{head}Content-Length: 10\r\n\r\n{{".encode())) == 408
+        whole = f"GET /health HTTP/1.1\r\nHost: localhost:{impatient.port}\r\n\r\n".encode()
+        with socket.create_connection(("127.0.0.1", impatient.port), timeout=10) as connection:
+            connection.sendall(whole)
+            answer = b""
+            while b'"ok"' not in answer:
+                answer += connection.recv(65536)
+            connection.sendall(whole[:20])  # a later request is no different from the first
+            assert connection.recv(65536) == b""
         assert time.monotonic() - begun < 10
 
 
@@ -422,6 +431,8 @@ HOSTILE: dict[str, bytes] = {
     "nan": b'"temperature": NaN',
     "bool": b'"max_tokens": true',
     "surrogates": b'"prompt": "' + b"\\ud800" * 100_000 + b'"',
+    "parts": b'"messages": [{"role": "user", "content": [' + b"1," * 999_999 + b"1]}]",
+    "mixed": b'"prompt": ["a",' + b"1," * 99_999 + b"1]",
     "fields": b",".join(b'"field%d": 1' % n for n in range(200_000)),
 }
 
@@ -433,11 +444,10 @@ def test_hostile_bodies_are_refused_at_once(server: Running, capsys: pytest.Capt
     for name, field in HOSTILE.items():
         body = b'{"model": "tiny", "max_tokens": 0, ' + field + (b"" if name == "nesting" else b"}")
         took = []
+        path = "/v1/chat/completions" if name == "parts" else "/v1/completions"
         for _ in range(3):
             begun = time.monotonic()
-            answer = server.client.post(
-                "/v1/completions", content=body, headers={"Content-Type": "application/json"}
-            )
+            answer = server.client.post(path, content=body, headers={"Content-Type": "application/json"})
             took.append(time.monotonic() - begun)
             assert answer.status_code == 400, (name, answer.text)
             error_of(answer)
@@ -453,6 +463,33 @@ def test_hostile_bodies_are_refused_at_once(server: Running, capsys: pytest.Capt
     assert grown < 32 << 20
     assert max(times.values()) < 0.5  # of which the client's own work is a part; the figures are printed
     assert sorted(times.values())[len(times) // 2] < 0.1
+
+
+def test_fields_are_counted_outside_of_strings(server: Running) -> None:
+    """Far too many are refused before they are read; what looks like them in a text is text."""
+    many = b"{" + b",".join(b'"field%d": 1' % n for n in range(50_001)) + b"}"
+    with pytest.raises(ApiError, match="more than 50,000 fields"):
+        check_json(many)
+    check_json(json.dumps({"prompt": '{"a": 1}' * 60_000}).encode())
+    some = BODY | {f"field{n}": 1 for n in range(300)}
+    assert error_of(server.post("/v1/completions", some))["message"].startswith(
+        "the body: at most 256 fields"
+    )
+
+
+@pytest.mark.parametrize(("prompt", "words"), [
+    ([1] * 200_000, "at most 131,072 token ids"),
+    ([[1] * 70_000, [1] * 70_000], "at most 131,072 token ids"),
+    (["a"] * 200_000, "or 256 texts"),
+    (["a"] * 257, "at most 256 prompts"),
+    (["a", 1], "not a mixture"),
+    ([1, [1]], "not a mixture"),
+])  # fmt: skip
+def test_prompts_that_are_not_worth_a_look(server: Running, prompt: list[object], words: str) -> None:
+    """Refused by their number, before any entry is checked."""
+    error = error_of(server.post("/v1/completions", BODY | {"prompt": prompt}))
+    assert error["param"] == "prompt"
+    assert words in error["message"]
 
 
 def test_depth_is_counted_outside_of_strings() -> None:
@@ -502,16 +539,20 @@ def test_a_failure_inside_is_a_500_without_its_insides(
         raise RuntimeError("a secret of the server")
 
     monkeypatch.setattr(server.state.library, "find", fails)
+    before = len(server.lines)
     answer = server.post("/v1/completions", BODY)
     assert answer.status_code == 500
     assert "secret" not in answer.text
     assert error_of(answer)["type"] == "server_error"
+    until(lambda: len(server.lines) > before)  # it is logged when the answer is sent
     assert server.lines[-1]["error"] == "a secret of the server"
 
 
 def test_one_line_a_request_and_never_its_text(server: Running) -> None:
     """What was asked, how it went, how many tokens; not what was written."""
-    server.post("/v1/completions", {**BODY, "prompt": "a secret of the client", "next_month": 1})
+    before, ignored = len(server.lines), {"user": "me", "store": True}
+    server.post("/v1/completions", {**BODY, **ignored, "prompt": "a secret of the client", "next_month": 1})
+    until(lambda: len(server.lines) > before)
     line = server.lines[-1]
     assert line["unknown"] == ["next_month"]
     assert (line["method"], line["path"], line["status"]) == ("POST", "/v1/completions", 200)

@@ -10,6 +10,8 @@ import openai
 import pytest
 from serving import Running, busy, opened, serving, tiny_model, until
 
+from glassformer.tasks.complete import LanguageModel
+
 LONG = {"model": "long", "prompt": "Once", "max_tokens": 4000, "ignore_eos": True, "seed": 1}
 
 
@@ -59,7 +61,7 @@ def test_too_many_are_told_to_come_again() -> None:
         assert answer.status_code == 429
         assert answer.headers["retry-after"] == "1"
         assert answer.json()["error"]["type"] == "rate_limit_error"
-        assert server.state.metrics.value("rejected_total", reason="queue_full") == 1
+        until(lambda: server.state.metrics.value("rejected_total", reason="queue_full") == 1)
         assert server.get("/health").status_code == 200
 
         timer = threading.Timer(0.2, taken.close)
@@ -118,19 +120,28 @@ def test_who_has_a_turn_may_take_long() -> None:
             assert answer.status_code == 200, answer.text
 
 
+def reads_slowly(model: LanguageModel, *, seconds: float) -> None:
+    """Let the first step of a model take its time."""
+
+    def sleep(*_: object) -> None:
+        hook.remove()
+        time.sleep(seconds)
+
+    hook = model.net.register_forward_pre_hook(sleep)
+
+
 @pytest.mark.slow
 def test_a_prompt_that_takes_a_minute(capsys: pytest.CaptureFixture[str]) -> None:
     """With the settings that a server has: comments alone, and the official client gets its first token."""
-    model = tiny_model()
-    model.net.register_forward_pre_hook(lambda *_: time.sleep(61))
+    models = {name: tiny_model(name) for name in ("one", "two")}
+    for model in models.values():
+        reads_slowly(model, seconds=61)
     begun = time.monotonic()
-    with serving({"tiny": model}) as server, ThreadPoolExecutor(1) as pool:
-        body = {"model": "tiny", "prompt": "Once", "max_tokens": 1, "stream": True}
+    with serving(models) as server, ThreadPoolExecutor(1) as pool:
+        body = {"model": "one", "prompt": "Once", "max_tokens": 1, "stream": True}
         raw = pool.submit(server.post, "/v1/completions", body, timeout=200)
-        until(lambda: busy(server, "tiny") == 1)
-        model.net._forward_pre_hooks.clear()  # the other text waits, and is written at once
         with openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
-            parts = list(client.completions.create(model="tiny", prompt="Once", max_tokens=1, stream=True))
+            parts = list(client.completions.create(model="two", prompt="Once", max_tokens=1, stream=True))
         text = raw.result().text
     pings = text.count(": ping\n\n")
     assert parts[-1].choices[0].finish_reason

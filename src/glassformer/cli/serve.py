@@ -181,9 +181,10 @@ def _announce(settings: "Settings", models: "Mapping[str, Model]") -> None:
         out(f"Serving {', '.join(f'{id} ({engine})' for id, engine in engines.items())} at {url}")
         out(
             f"Memory: at most {bound >> 20:,} MB ({caches >> 20:,} MB of it for {settings.slots} texts at a"
-            " time), and the weights once more when insides are first asked for"
+            " time); insides take more: the weights once more, and what a question computes"
         )
-        out(f"Try it:\n  {_example(url, settings, next(iter(models)))}")
+        key = "" if settings.key is None else f" (with the key in {KEY})"
+        out(f"Try it{key}:\n  {_example(url, settings, next(iter(models)))}")
     sys.stdout.flush()
 
 
@@ -207,7 +208,7 @@ def _logger(logs: Logs) -> Any:
             out(json.dumps({"time": round(time.time(), 3), **about}, ensure_ascii=False))
             sys.stdout.flush()
             return
-        names = ("model", "prompt_tokens", "completion_tokens", "code", "error", "prompt", "text")
+        names = ("model", "prompt_tokens", "completion_tokens", "unknown", "code", "error", "prompt", "text")
         more = [f"{name}={about[name]!r}" for name in names if name in about]
         head = f"{about['method']} {about['path']!r} {about['status']} {about['seconds']:.3f}s"
         log(" ".join([time.strftime("%H:%M:%S"), head, *more, about["id"]]))

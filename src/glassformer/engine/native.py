@@ -241,6 +241,16 @@ class KVCache:
             keys, values = (np.take(kept, index, axis=1) for kept in (self._keys, self._values))
             return type(self)(keys, values, self._padding[index], self.length)
 
+    def copy_row(self, source: int, target: int, *, length: int) -> None:
+        """Make the first positions of a row those of another one."""
+        for row in (source, target):
+            check_count("row", row, least=0, most=self.rows - 1)
+        check_count("length", length, least=0, most=self.capacity)
+        groups = -(-length // LANES)  # positions behind the last one are written before they are read
+        with self._one_user:
+            self._keys[:, target, :, :groups] = self._keys[:, source, :, :groups]
+            self._values[:, target, :, :length] = self._values[:, source, :, :length]
+
     def rewind(self, length: int) -> None:
         """Forget everything after the first `length` positions."""
         kept = check_count("length", length, least=0)

@@ -2,8 +2,9 @@
 
 A batch has slots, rows of one cache. In every step each text that is being written reads its last token, and
 texts that are still being read take chunks of what is left of the step's budget. A slot remembers what was
-read in it: a text that begins alike goes on from there. A text may be paused, and leaves its slot to another
-one then. None of this changes a bit of any text: see `SlottedStepper`.
+read in it: a text that begins alike goes on from there, in that slot if it is free, else in a copy. A text
+may be paused, and leaves its slot to another one then. None of this changes a bit of any text: see
+`SlottedStepper`.
 """
 
 import time
@@ -22,6 +23,7 @@ from glassformer.generation.stepper import Logits, Piece, Scorer, SlottedStepper
 
 STEP_SECONDS = 0.05  # that a step takes at most, about, while texts wait for their next token
 LEAST_CHUNK = 16  # tokens of prompts that a step reads all the same
+WORTH_WAITING = 32  # tokens that another text is reading just now, which need not be read twice
 MOST_PROMPT_SCORES = 1 << 14  # numbers that one step reports about a prompt: 64 kB
 
 
@@ -277,27 +279,47 @@ class Slots(Batch):
         self._preempt(len(ready))
         taken = {one.slot for one in self.running}
         free = [slot for slot in range(self.slots) if slot not in taken]
-        for state in ready[: len(free)]:
+        for state in ready[: 2 * self.slots]:  # looking at all of many would take long
+            if not free:
+                break
+            shared = [self._shared(slot, state, self.kept[slot]) for slot in range(self.slots)]
+            if self._better_soon(state, shared):
+                continue  # those behind it may go first: it will be the quicker for it
             self.waiting.remove(state)
-            shared = {slot: self._shared(slot, state) for slot in free}
-            most = max(shared.values())
-            # Of those that share nothing, an empty slot, or the one whose text is shortest: it is lost.
+            most = max(shared[slot] for slot in free)
+            # Of those that share as much, an empty slot, or the one whose text is shortest: it is lost.
             slot = min((one for one in free if shared[one] == most), key=lambda one: len(self.kept[one]))
             free.remove(slot)
-            if self.salts[slot] != state.request.salt:
-                self.salts[slot], self.kept[slot] = state.request.salt, []
-            state.slot, state.read = slot, most
-            state.cached = most if state.cached is None else state.cached
-            self.running.append(state)
+            self._take(slot, state, shared)
 
-    def _shared(self, slot: int, state: RequestState) -> int:
-        """How many tokens of a text need not be read again in a slot."""
+    def _take(self, slot: int, state: RequestState, shared: Sequence[int]) -> None:
+        """Let a text go on in a slot from as many of its tokens as were read, in whichever slot that was."""
+        if self.salts[slot] != state.request.salt:
+            self.salts[slot], self.kept[slot] = state.request.salt, []
+        best = max(range(self.slots), key=lambda one: (shared[one], one == slot))
+        if best != slot:
+            self.cache.copy_row(best, slot, length=shared[best])
+            self.kept[slot] = self.kept[best][: shared[best]]
+        state.slot, state.read = slot, shared[best]
+        state.cached = shared[best] if state.cached is None else state.cached
+        self.running.append(state)
+
+    def _shared(self, slot: int, state: RequestState, tokens: Sequence[int]) -> int:
+        """How many tokens of a text need not be read again, if a slot has these."""
         if self.salts[slot] != state.request.salt:
             return 0
         # Log-probabilities of the prompt need its logits, which no slot keeps. Otherwise only the last token
         # is read again: its logits are what is needed next.
         most = state.scored if state.scoring else state.continuation.length - 1
-        return min(most, common(self.kept[slot], state.tokens))
+        return min(most, common(tokens, state.tokens))
+
+    def _better_soon(self, state: RequestState, shared: Sequence[int]) -> bool:
+        """Whether another text is reading what this one begins with, and much of it."""
+        reading = [one for one in self.running if one.unread > 1 and not one.paused and not one.cancelled]
+        soon = max((self._shared(one.slot or 0, state, one.tokens) for one in reading), default=0)
+        slots = {one.slot for one in reading}
+        elsewhere = max((found for slot, found in enumerate(shared) if slot not in slots), default=0)
+        return soon > max(shared) and soon >= elsewhere + WORTH_WAITING
 
     def _preempt(self, wanted: int) -> None:
         """Take slots from paused texts, if more are wanted than are free; what was read stays there."""
@@ -443,8 +465,11 @@ def _likeliest(raw: Logits, count: int) -> "np.ndarray[Any, np.dtype[np.int64]]"
 
 def common(one: Sequence[int], other: Sequence[int]) -> int:
     """How many tokens two texts begin with alike."""
+    same, step = 0, 1
     length = min(len(one), len(other))
-    for place in range(length):
-        if one[place] != other[place]:
-            return place
-    return length
+    while same < length and step:  # whole pieces are compared at once: token by token would take longer
+        if one[same : same + step] == other[same : same + step]:
+            same, step = min(length, same + step), 2 * step
+        else:
+            step //= 2
+    return same

@@ -99,7 +99,8 @@ class Piece(NamedTuple):
 class SlottedStepper(PiecewiseStepper, Protocol):
     """A model that reads pieces of different rows in one step, each at a position of its own.
 
-    The logits of a row do not depend on the other rows: texts can join a batch and leave it at any step.
+    The logits of a row do not depend on the other rows: texts can join a batch and leave it at any step. Its
+    caches have `copy_row(source, target, length=…)`, after which a row goes on as the other one would.
     """
 
     def step_pieces(self, pieces: Sequence[Piece], cache: Any) -> Logits:

@@ -55,6 +55,7 @@ STATUSES = {
     500: "the server failed",
     503: "the server is loading its models, or stopping, or the request took too long",
 }
+REJECTED = {401: "key", 403: "forbidden", 413: "too_large", 429: "queue_full", 503: "unavailable"}
 Log = Callable[[dict[str, Any]], None]
 Load = Callable[[str], Model]
 Ready = Callable[[Mapping[str, Model]], None]
@@ -101,6 +102,8 @@ def make_app(
     def done(about: dict[str, Any]) -> None:
         route = about.pop("route")
         state.metrics.count("requests_total", endpoint=route, status=str(about["status"]))
+        if about["status"] in REJECTED:
+            state.metrics.count("rejected_total", reason=REJECTED[about["status"]])
         log(about)
 
     app.add_middleware(Safety, settings=settings, done=done, check_open=state.check_open)

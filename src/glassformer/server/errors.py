@@ -1,5 +1,6 @@
 """What goes wrong over HTTP: every failure is OpenAI's error object, whose words its clients show."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from starlette.responses import JSONResponse
@@ -87,9 +88,10 @@ def invalid(param: str, message: str, *, code: str | None = None) -> ApiError:
     return ApiError(400, f"{param}: {message}", param=param, code=code)
 
 
-def unknown_model(name: str) -> ApiError:
-    """No model of this name is served."""
-    message = f"model: {name[:100]!r} is not served here; GET /v1/models lists what is"
+def unknown_model(name: str, served: Iterable[str]) -> ApiError:
+    """No model of this name is served; these are."""
+    some = ", ".join(list(served)[:5]) or "nothing yet"
+    message = f"model: {name[:100]!r} is not served here, but {some} (GET /v1/models lists all)"
     return ApiError(404, message, param="model", code="model_not_found")
 
 

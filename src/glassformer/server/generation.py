@@ -254,7 +254,7 @@ async def respond(state: State, request: Request, shape: Shape, *, body: Generat
     await unless_gone(request, writing.finish())
     whole = shape.whole()
     note(writing, notes)
-    return JSONResponse(whole)
+    return JSONResponse(whole, headers=writing.timing())
 
 
 def note(writing: Writing, notes: dict[str, Any]) -> None:

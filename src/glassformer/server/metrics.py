@@ -114,7 +114,7 @@ class Metrics:
                     lines += _histogram_lines(name, labels, histogram)
                 continue
             series = current.get(name) or self._counters.get(name, {})
-            lines += [f"glass_{name}{_labels(labels)} {value:g}" for labels, value in series.items()]
+            lines += [f"glass_{name}{_labels(labels)} {_number(value)}" for labels, value in series.items()]
         return "\n".join(lines) + "\n"
 
     def _current(self, state: "State") -> dict[str, dict[Labels, float]]:
@@ -205,6 +205,11 @@ def _labels(labels: Labels) -> str:
     return "{" + ",".join(shown) + "}"
 
 
+def _number(value: float) -> str:
+    """With all its digits: a counter that is rounded stands still, and then jumps."""
+    return str(int(value)) if value == int(value) else repr(float(value))
+
+
 def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
@@ -214,5 +219,5 @@ def _histogram_lines(name: str, labels: Labels, histogram: Histogram) -> Iterato
     for edge, count in zip((*map(str, histogram.edges), "+Inf"), histogram.counts, strict=True):
         total += count
         yield f"glass_{name}_bucket{_labels((*labels, ('le', edge)))} {total}"
-    yield f"glass_{name}_sum{_labels(labels)} {histogram.sum:g}"
+    yield f"glass_{name}_sum{_labels(labels)} {_number(histogram.sum)}"
     yield f"glass_{name}_count{_labels(labels)} {total}"

@@ -40,7 +40,8 @@ def router(state: State) -> APIRouter:
         return {"id": model, "object": "model", "deleted": True}
 
     @routes.get("/health")
-    @routes.get("/v1/health", include_in_schema=False)
+    @routes.head("/health", include_in_schema=False)
+    @routes.api_route("/v1/health", methods=["GET", "HEAD"], include_in_schema=False)
     async def health() -> Response:
         """That the server takes requests; needs no key and names no model. While it loads or stops, a 503."""
         return JSONResponse({"status": "ok"})

@@ -168,7 +168,7 @@ def router(state: State) -> APIRouter:
             return EventStream(events, ping=settings.ping, close=writing.cancel)
         await unless_gone(request, writing.finish())
         note(writing, notes)
-        return JSONResponse(made.whole(made.status))
+        return JSONResponse(made.whole(made.status), headers=writing.timing())
 
     return routes
 

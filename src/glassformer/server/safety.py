@@ -33,6 +33,7 @@ WITHOUT_PREFIX = re.compile(
 UPLOADS = "/v1/files"
 DRAINED = 4  # times the largest body: so much of a larger one is read before it is refused
 DEEPEST = 64  # lists and objects inside each other
+MOST_KEYS = 50_000  # of all objects: reading so many keeps others waiting
 SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 SAFE_HEADERS = [
@@ -275,6 +276,8 @@ def check_json(body: bytes) -> None:
     """Refuse what is no JSON, or nests too deep; numbers must be numbers (NaN and Infinity are not)."""
     if body.count(b"[") + body.count(b"{") > DEEPEST and depth(body) > DEEPEST:
         raise ApiError(400, f"the body nests more than {DEEPEST} lists and objects", code="too_deep")
+    if body.count(b":") > MOST_KEYS and keys(body) > MOST_KEYS:
+        raise ApiError(400, f"the body has more than {MOST_KEYS:,} fields", code="too_many_fields")
     try:
         parsed = json.loads(body.decode("utf-8"), parse_constant=_refuse)
         if SURROGATE.search(body):  # two of them are a character; one is no text at all
@@ -283,6 +286,12 @@ def check_json(body: bytes) -> None:
         broken = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
         reason = "it has half a character" if isinstance(error, UnicodeEncodeError) else broken
         raise ApiError(400, f"the body is not valid JSON: {reason}", code="invalid_json") from None
+
+
+def keys(body: bytes) -> int:
+    """How many fields the objects of a JSON text have, about; one whose name ends with \\ is not counted."""
+    packed = body.translate(None, b" \t\r\n")
+    return packed.count(b'":') - packed.count(b'\\":')  # the latter are in texts
 
 
 def depth(body: bytes) -> int:

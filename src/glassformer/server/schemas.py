@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, model_validator
 
 from glassformer.server.errors import invalid
 
@@ -11,6 +11,25 @@ MOST_LOGPROBS = 20
 MOST_STOPS = 16
 MOST_PROMPTS = 256
 MOST_NAMED = 256
+MOST_IDS = 1 << 17  # of all prompts together
+MOST_FIELDS = 256
+IGNORED = frozenset(
+    {
+        "metadata",
+        "parallel_tool_calls",
+        "prompt_cache_key",
+        "prompt_cache_retention",
+        "reasoning",
+        "reasoning_effort",
+        "safety_identifier",
+        "service_tier",
+        "store",
+        "tool_choice",
+        "truncation",
+        "user",
+        "verbosity",
+    }
+)
 
 # Neither "1" nor true is a number, nor is 1 true: a mistake is named, not guessed at.
 Whole = Annotated[int, Strict()]
@@ -19,9 +38,11 @@ Bool = Annotated[bool, Strict()]
 
 TokenId = Annotated[Whole, Field(ge=0, lt=1 << 31)]  # every field that holds ids has this type
 TokenKey = Annotated[str, Field(pattern=r"^[0-9]{1,10}$")]
-Ids = list[TokenId]
+# At the first wrong entry: of a million there would be a million errors, and others would wait for them.
+Ids = Annotated[list[TokenId], Field(fail_fast=True)]
+Texts = Annotated[list[str], Field(fail_fast=True)]
 Stop = Annotated[str, Field(min_length=1, max_length=256)]
-Stops = Stop | Annotated[list[Stop], Field(max_length=MOST_STOPS)]
+Stops = Stop | Annotated[list[Stop], Field(max_length=MOST_STOPS, fail_fast=True)]
 Seed = Annotated[Whole, Field(ge=-(1 << 63), lt=1 << 63)]
 Count = Annotated[Whole, Field(ge=0, le=1_000_000)]
 Bias = Annotated[Number, Field(ge=-100, le=100)]
@@ -29,7 +50,23 @@ Penalty = Annotated[Number, Field(ge=-2, le=2)]
 Engine = Literal["auto", "torch"]
 Edits = Annotated[list[dict[str, Any]], Field(max_length=64)]
 Salt = Annotated[str, Field(min_length=1, max_length=256)]
-Prompt = str | list[str] | Ids | list[Ids]
+
+
+def _not_too_many(value: Any) -> Any:
+    """A list of prompts, or of ids, that is worth to be looked at entry by entry."""
+    if isinstance(value, list):
+        ids = sum(len(one) if isinstance(one, list) else 0 for one in value[:MOST_PROMPTS])
+        if max(ids, len(value)) > MOST_IDS:
+            raise ValueError(f"at most {MOST_IDS:,} token ids, or {MOST_PROMPTS} texts, not {len(value):,}")
+        if len({type(one) for one in value}) > 1:
+            raise ValueError("a list must be of texts, of token ids, or of lists of ids, not a mixture")
+    return value
+
+
+Prompt = Annotated[
+    str | Texts | Ids | Annotated[list[Ids], Field(fail_fast=True)],
+    BeforeValidator(_not_too_many),
+]
 
 
 def _as_count(value: Any) -> Any:
@@ -42,10 +79,17 @@ class Request(BaseModel):
 
     model_config = ConfigDict(extra="allow", allow_inf_nan=False, protected_namespaces=())
 
+    @model_validator(mode="before")
+    @classmethod
+    def _not_too_many_fields(cls, given: Any) -> Any:
+        if isinstance(given, dict) and len(given) > MOST_FIELDS:
+            raise ValueError(f"at most {MOST_FIELDS} fields, not {len(given):,}")
+        return given
+
     @property
     def unknown(self) -> list[str]:
-        """The names of fields that nothing here reads."""
-        return sorted(self.model_extra or {})
+        """The names of fields that nothing here reads, but for those of OpenAI that change no text."""
+        return sorted((self.model_extra or {}).keys() - IGNORED)
 
 
 class Sampling(Request):
@@ -83,7 +127,7 @@ class Generation(Sampling):
     stop_token_ids: Annotated[Ids, Field(max_length=MOST_NAMED)] | None = None
     return_token_ids: Bool | None = None
     logprob_token_ids: Annotated[Ids, Field(max_length=MOST_NAMED)] | None = None
-    logprob_tokens: Annotated[list[str], Field(max_length=MOST_NAMED)] | None = None
+    logprob_tokens: Annotated[list[str], Field(max_length=MOST_NAMED, fail_fast=True)] | None = None
     cache_salt: Salt | None = None  # texts of another salt do not share what was read
     engine: Engine | None = None
     explain: dict[str, Any] | None = None
@@ -110,11 +154,14 @@ class Part(Request):
     text: str | None = None
 
 
+Parts = Annotated[list[Part], Field(max_length=1024, fail_fast=True)]
+
+
 class Message(Request):
     """One turn of a conversation."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[Part] | None = None
+    content: str | Parts | None = None
 
 
 class ChatRequest(Generation):
@@ -128,7 +175,7 @@ class ChatRequest(Generation):
     tools: list[Any] | None = None
     functions: list[Any] | None = None
     response_format: dict[str, Any] | None = None
-    modalities: list[str] | None = None
+    modalities: Texts | None = None
     audio: dict[str, Any] | None = None
     prediction: dict[str, Any] | None = None
     web_search_options: dict[str, Any] | None = None
@@ -139,7 +186,7 @@ class ResponsesItem(Request):
 
     type: Literal["message"] | None = None
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[Part]
+    content: str | Parts
 
 
 class ResponsesRequest(Sampling):
@@ -150,7 +197,7 @@ class ResponsesRequest(Sampling):
     instructions: str | None = None
     max_output_tokens: Count | None = None
     stream: Bool | None = None
-    include: list[str] | None = None
+    include: Texts | None = None
     top_logprobs: Annotated[Whole, Field(ge=0, le=MOST_LOGPROBS)] | None = None
     metadata: dict[str, Any] | None = None
     text: dict[str, Any] | None = None

@@ -183,7 +183,7 @@ class Library:
             raise still_loading()
         found = self.served.get(id)
         if found is None:
-            raise unknown_model(id)
+            raise unknown_model(id, self.served)
         return found
 
     async def start(self) -> None:

@@ -246,11 +246,7 @@ class Writing:
         """Refuse what cannot be done, and take the first place: from now on nothing is refused."""
         for choice in self.choices:
             self.served.writing.check(choice.request)
-        try:
-            self.choices[0].running = self._submit(self.choices[0].request)
-        except QueueFull:
-            self.metrics.count("rejected_total", reason="queue_full")
-            raise
+        self.choices[0].running = self._submit(self.choices[0].request)
 
     def _submit(self, request: GenerationRequest) -> Running:
         """Take a place for one continuation."""
@@ -387,8 +383,8 @@ class Writing:
         cached: dict[int, int] = {}
         for choice in self.choices:
             prompts[choice.of] = len(choice.request.prompt)
-            if choice.running is not None:
-                cached[choice.of] = max(cached.get(choice.of, 0), choice.running.cached_tokens)
+            if choice.running is not None:  # of the first one: others go on from what it has read
+                cached.setdefault(choice.of, choice.running.cached_tokens)
         prompt, completion = sum(prompts.values()), sum(len(choice.ids) for choice in self.choices)
         return {
             "prompt_tokens": prompt,
@@ -396,6 +392,13 @@ class Writing:
             "total_tokens": prompt + completion,
             "prompt_tokens_details": {"cached_tokens": sum(cached.values())},
         }
+
+    def timing(self) -> dict[str, str]:
+        """The header `Server-Timing`, in milliseconds: of several texts the longest of each phase."""
+        found = [choice.running.timings for choice in self.choices if choice.running is not None]
+        phases = ("queue", "prefill", "decode")
+        longest = {phase: max((getattr(one, phase) for one in found), default=0.0) for phase in phases}
+        return {"Server-Timing": ", ".join(f"{name};dur={1000 * took:.1f}" for name, took in longest.items())}
 
 
 def best_of(choices: list[Choice], *, n: int, each: int) -> list[Choice]:
