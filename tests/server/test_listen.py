@@ -101,6 +101,16 @@ def test_a_text_that_takes_too_long_ends_with_an_error() -> None:
         assert "stopping" in json.loads(error.removeprefix("data: "))["error"]["message"]
 
 
+def test_answers_on_a_kept_connection_come_at_once(story: Running) -> None:
+    """Headers and body are two packets: the second must not wait until the first is confirmed (40 ms)."""
+    times = []
+    for _ in range(10):
+        begun = time.perf_counter()
+        assert story.get("/health").status_code == 200
+        times.append(time.perf_counter() - begun)
+    assert min(times[1:]) < 0.03, times
+
+
 def test_an_address_that_is_not_ours() -> None:
     """One sentence with the remedy."""
     with pytest.raises(InputError, match="--port 0 takes a free one"):
