@@ -170,6 +170,13 @@ class Studio {
     this.refresh();
   }
 
+  /** Continue the first `place` tokens with another one. */
+  follow(place: number, id: number): void {
+    const known = this.reading;
+    if (!known || this.writing || !this.loaded) return;
+    this.put([...known.ids.slice(0, place), id], [...known.texts.slice(0, place), known.names[id] ?? ""]);
+  }
+
   /** What a request about the text holds. */
   about(): { model: string; ids?: number[]; text?: string } {
     if (this.fresh && this.text !== "") return { model: this.model, ids: this.reading!.ids };
