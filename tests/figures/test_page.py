@@ -106,7 +106,8 @@ SAVED = """async () => {
 def on_page(page: Any) -> Shapes:
     """The shapes of the picture on a page; many cells are on a canvas, and shapes in the file that it saves."""
     if page.locator("canvas").count():
-        assert len(json.loads(page.evaluate(SHAPES))) < len(saved := in_file(page.evaluate(SAVED)))
+        saved = in_file(page.evaluate(SAVED))
+        assert len(json.loads(page.evaluate(SHAPES))) < len(saved)
         return saved
     return [alike(*shape) for shape in json.loads(page.evaluate(SHAPES))]
 
