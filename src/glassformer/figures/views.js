@@ -257,7 +257,7 @@ const MONO = "ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', 'Not
 const SANS = "Inter, 'Segoe UI', Roboto, Helvetica, Arial, 'DejaVu Sans', 'Noto Sans', sans-serif";
 const ROWS = 2000; // of the table, at once
 const CELLS = 1200; // of heat maps; where there are more they are painted, since so many elements are slow
-const PIXELS = 16e6; // of a canvas, at most
+const PIXELS = 8e6; // of a canvas, at most
 const MANY = 6000; // marks, of which those that are not meant no longer step back: it would take too long
 const KEYS = "Arrow keys move, Enter pins, Escape clears, t shows the table, s saves the picture.";
 export const STYLE = `
@@ -357,28 +357,49 @@ class Painting {
     this.layout = layout;
     this.cells = cells;
     this.palette = layout.palettes[theme];
-    this.fills = cells.map((cell) => (cell.hatch ? "" : resolve(cell.fill, layout, theme)));
+    this.fills = new Map(cells.map((cell) => [cell, cell.hatch ? "" : resolve(cell.fill, layout, theme)]));
     this.scale = 0;
     this.canvas = document.createElement("canvas");
     Object.assign(this.canvas.style, { width: `${place(layout.width)}px`, height: `${place(layout.height)}px` });
     this.canvas.setAttribute("aria-hidden", "true");
+    /** All cells, so that to point at one does not take as long as to paint them. */
+    this.whole = document.createElement("canvas");
   }
 
-  /** Paint it as sharp as the screen is; cells that step back are fainter. @param {SVGElement} above @param {(cell: Mark) => boolean} [faint] */
-  paint(above, faint) {
-    const { width, height } = this.layout, context = this.canvas.getContext("2d"), scale = (this.scale = this.fitting(above));
-    [this.canvas.width, this.canvas.height] = [Math.ceil(width * scale), Math.ceil(height * scale)];
+  /** Paint it as sharp as the screen is. @param {SVGElement} above */
+  paint(above) {
+    this.scale = this.fitting(above);
+    for (const one of [this.whole, this.canvas]) [one.width, one.height] = [this.layout.width, this.layout.height].map((side) => Math.ceil(side * this.scale));
+    this.fill(this.whole, this.cells);
+    this.show();
+  }
+
+  /** Show it; if only some cells are meant, the others step back. @param {(cell: Mark) => boolean} [meant] */
+  show(meant) {
+    const context = this.canvas.getContext("2d");
     if (!context) return;
-    const hatched = this.hatched(context, scale);
-    context.scale(scale, scale);
-    this.cells.forEach((cell, n) => {
-      context.globalAlpha = faint?.(cell) ? 0.3 : 1;
-      context.fillStyle = this.fills[n] || hatched;
+    context.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    context.globalAlpha = meant ? 0.3 : 1;
+    context.drawImage(this.whole, 0, 0);
+    context.globalAlpha = 1;
+    if (meant) this.fill(this.canvas, this.cells.filter(meant));
+  }
+
+  /** @param {HTMLCanvasElement} canvas @param {Mark[]} cells */
+  fill(canvas, cells) {
+    const context = canvas.getContext("2d");
+    if (!context) return;
+    const hatched = this.hatched(context);
+    context.save();
+    context.scale(this.scale, this.scale);
+    for (const cell of cells) {
+      context.fillStyle = this.fills.get(cell) || hatched;
       context.fillRect(cell.x, cell.y, cell.w, cell.h);
-      if (!cell.stroke) return;
+      if (!cell.stroke) continue;
       context.strokeStyle = this.palette[cell.stroke];
       context.strokeRect(cell.x, cell.y, cell.w, cell.h);
-    });
+    }
+    context.restore();
   }
 
   /** Pixels of the screen in one of the layout: the page may have enlarged the picture. @param {SVGElement} above */
@@ -392,19 +413,19 @@ class Painting {
     if (this.fitting(above) !== this.scale) this.paint(above);
   }
 
-  /** What masked cells are filled with. @param {CanvasRenderingContext2D} context @param {number} scale */
-  hatched(context, scale) {
-    const tile = document.createElement("canvas"), side = Math.max(2, Math.round(5 * Math.SQRT2 * scale)), pen = tile.getContext("2d");
+  /** What masked cells are filled with. @param {CanvasRenderingContext2D} context */
+  hatched(context) {
+    const tile = document.createElement("canvas"), side = Math.max(2, Math.round(5 * Math.SQRT2 * this.scale)), pen = tile.getContext("2d");
     tile.width = tile.height = side;
     if (!pen) return "";
-    Object.assign(pen, { strokeStyle: this.palette.hatch, globalAlpha: 0.55, lineWidth: scale });
+    Object.assign(pen, { strokeStyle: this.palette.hatch, globalAlpha: 0.55, lineWidth: this.scale });
     for (const by of [-side, 0, side]) {
       pen.moveTo(by + side, 0);
       pen.lineTo(by, side);
     }
     pen.stroke();
     const pattern = context.createPattern(tile, "repeat");
-    pattern?.setTransform(new DOMMatrix([1 / scale, 0, 0, 1 / scale, 0, 0])); // it is drawn in pixels of the screen
+    pattern?.setTransform(new DOMMatrix([1 / this.scale, 0, 0, 1 / this.scale, 0, 0])); // it is drawn in pixels of the screen
     return pattern ?? "";
   }
 
@@ -549,7 +570,7 @@ export function draw(host, { view, layouts }, options = {}) {
         if (faint) one?.setAttribute("opacity", "0.3");
         else one?.removeAttribute("opacity");
       });
-      painting?.paint(svg, fade ? (cell) => !cell.keys.some((/** @type {string} */ one) => keys.has(one)) : undefined);
+      painting?.show(fade ? (cell) => cell.keys.some((/** @type {string} */ one) => keys.has(one)) : undefined);
     }
     ring?.remove();
     if (mark < 0) return;
