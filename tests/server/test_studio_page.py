@@ -255,6 +255,9 @@ def test_the_pages_and_their_numbers(open_page: Open, gate: Gate) -> None:
     page.wait_for_selector("#one:has-text('Layer 3, head 1')")
     page.keyboard.press("]")
     page.wait_for_selector("#one:has-text('Layer 3, head 2')")
+    for key in [*["ArrowDown"] * 5, *["ArrowUp"] * 2]:  # there are six layers, and no key leads beyond them
+        page.keyboard.press(key)
+    page.wait_for_selector("#one:has-text('Layer 3, head 2')")
     page.keyboard.press("ArrowLeft")
     assert parse_qs(urlsplit(page.url).query) | {"text": []} == {
         "m": ["storyteller"], "text": [], "view": ["attention"], "l": ["3"], "h": ["2"], "t": ["9"],

@@ -146,7 +146,14 @@ class Studio {
     this.picked ||= given.layer !== undefined || given.head !== undefined;
     if (given.layer !== undefined) this.layer = Math.max(0, given.layer);
     if (given.head !== undefined) this.head = Math.max(0, given.head);
+    this.fit();
     this.save();
+  }
+
+  /** Layer and head are among those of the model, whatever a link or a key says. */
+  private fit(): void {
+    const { layers = Infinity, heads = Infinity } = this.status?.sizes ?? {};
+    [this.layer, this.head] = [Math.min(this.layer, layers - 1), Math.min(this.head, heads - 1)];
   }
 
   // The text
@@ -274,6 +281,7 @@ class Studio {
         const { statuses, pulls } = await get<{ statuses: Status[]; pulls: Pull[] }>("/studio/status");
         this.statuses = statuses;
         this.pulls = pulls;
+        this.fit();
         if (this.problem?.code === "gone") {
           this.problem = null;
           this.returns++;
