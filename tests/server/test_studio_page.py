@@ -40,7 +40,7 @@ VIEWS = (
     "write", "tokens", "attention", "lens", "saliency", "neurons", "edits", "translate", "tasks", "models",
 )  # fmt: skip
 TOO_LARGE = "seq2seq-bottleneck"  # it is not; the test says so
-REFUSED = re.compile(r"status of 40[04]|ERR_INTERNET_DISCONNECTED")
+REFUSED = re.compile(r"status of 40[014]|ERR_INTERNET_DISCONNECTED")
 FIRST_SCRIPT = 60_000  # bytes of what the first page needs, compressed
 Open = Callable[..., Any]
 
@@ -841,6 +841,23 @@ def test_a_server_that_was_gone_is_found_again(open_page: Open, gate: Gate) -> N
     lens = ask("lens", Text(gate.lm, gate.lm.encode("Once upon a time")))
     page.get_by_label(lens.view().spec["sentence"], exact=True).first.wait_for()
     assert page.locator("#text").input_value() == "Once upon a time"
+
+
+def test_a_new_start_goes_on_where_the_last_one_was(
+    open_page: Open, running: Running, studio: Studio
+) -> None:
+    """A server that was started anew knows no old cookie; its address shows what was written meanwhile."""
+    page = open_page("?view=lens", refused=True, other=True)
+    drawn(page, "lens")
+    page.context.clear_cookies()
+    page.locator("#text").fill("Once upon a time")
+    page.wait_for_selector("[role=alert]:has-text('What you wrote will be there')")
+    page.goto("about:blank")
+    page.goto(f"{running.url}/#token={studio.door.token}")
+    page.wait_for_selector(".dot.ready")
+    page.wait_for_function("() => document.querySelector('#text').value === 'Once upon a time'")
+    assert parse_qs(urlsplit(page.url).query)["view"] == ["lens"]
+    assert page.evaluate("localStorage.length") == 0  # once
 
 
 def test_without_the_token_nothing_is_told(browser: Any, running: Running) -> None:
