@@ -56,7 +56,8 @@ def main() -> None:
         page.add_init_script(COUNT)
         page.goto(f"{running.url}/#token={studio.door.token}")
         page.wait_for_selector(".dot.ready")
-        page.on("requestfinished", lambda request: keep(request, found))
+        # Not when a request has ended: of a long answer the page reads the last event, and no further.
+        page.on("response", lambda response: keep(response, found))
         for stop in tour["stops"]:
             visit(page, running.url, stop)
             print(f"{len(found):5} requests after {stop['title']!r}", file=sys.stderr)
@@ -68,10 +69,10 @@ def main() -> None:
     TOUR.write_text(content, encoding="utf-8")
 
 
-def keep(request: Any, found: Requests) -> None:
+def keep(response: Any, found: Requests) -> None:
     """Keep a request that asks for something; not for which width."""
-    path = urlsplit(request.url).path
-    if request.method != "POST" or request.response().status != 200:
+    request, path = response.request, urlsplit(response.url).path
+    if request.method != "POST" or response.status != 200:
         return
     body = json.loads(request.post_data)
     body.pop("width", None)

@@ -10,7 +10,7 @@ from translators import small_translator
 
 from glassformer.answers import ask
 from glassformer.answers.answer import Text
-from glassformer.waiting import Left, Waiting, go_on, is_left, report, waited_for
+from glassformer.waiting import Cancelled, Waiting, cancellable, is_cancelled, raise_if_cancelled, report
 
 TINY = tiny_model()
 TEXT = "Once upon a time"
@@ -55,7 +55,7 @@ class Runs:
     def __call__(self, *_: Any) -> None:
         self.count += 1
         if self.count == self.leave_in:
-            self.waits.left.set()
+            self.waits.cancelled.set()
         if self.waits.total:
             self.shares.append(self.waits.done / self.waits.total)
 
@@ -68,11 +68,11 @@ def test_who_leaves_ends_it_before_the_model_runs_again(name: str) -> None:
         runs = Runs(Waiting(), leave_in=leave_in)
         hook = net.register_forward_pre_hook(runs)
         try:
-            with waited_for(runs.waits):
+            with cancellable(runs.waits):
                 if leave_in < 0:
                     work()
                 else:
-                    with pytest.raises(Left):
+                    with pytest.raises(Cancelled):
                         work()
         finally:
             hook.remove()
@@ -89,7 +89,7 @@ def test_it_says_how_far_it_is(name: str) -> None:
     runs = Runs(Waiting())
     hook = net.register_forward_pre_hook(runs)
     try:
-        with waited_for(runs.waits):
+        with cancellable(runs.waits):
             work()
     finally:
         hook.remove()
@@ -101,27 +101,27 @@ def test_it_says_how_far_it_is(name: str) -> None:
 def test_it_is_one_threads_own() -> None:
     """Work in another thread is not ended by who leaves this one, and reports nothing to them."""
     waits, seen = Waiting(), []
-    waits.left.set()
-    with pytest.raises(Left), waited_for(waits):
+    waits.cancelled.set()
+    with pytest.raises(Cancelled), cancellable(waits):
         pass
-    waits.left.clear()
+    waits.cancelled.clear()
 
     def other() -> None:
-        go_on()
+        raise_if_cancelled()
         report(1, 2)
-        seen.append(is_left())
+        seen.append(is_cancelled())
 
-    with waited_for(waits):
-        waits.left.set()
+    with cancellable(waits):
+        waits.cancelled.set()
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()
-        assert is_left()
-        for ask_again in (go_on, lambda: report(1, 2)):
-            with pytest.raises(Left):
+        assert is_cancelled()
+        for ask_again in (raise_if_cancelled, lambda: report(1, 2)):
+            with pytest.raises(Cancelled):
                 ask_again()
     assert seen == [False]
     assert (waits.done, waits.total) == (0, 0)
-    assert not is_left()
-    go_on()
+    assert not is_cancelled()
+    raise_if_cancelled()
     report(1, 2)

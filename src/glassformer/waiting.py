@@ -4,8 +4,8 @@ An explanation may run a model hundreds of times. Before each run it checks here
 waits, and between them it reports how much is done. The caller says so around the work, for its thread alone:
 
     waits = Waiting()
-    with waited_for(waits): answer = ask("saliency", text)
-    waits.done, waits.total; waits.left.set()     in another thread
+    with cancellable(waits): answer = ask("saliency", text)
+    waits.done, waits.total; waits.cancelled.set()     in another thread
 """
 
 import threading
@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from glassformer.errors import GlassError
 
 
-class Left(GlassError):
+class Cancelled(GlassError):
     """The caller has left: the work was cancelled."""
 
 
@@ -25,22 +25,22 @@ class Left(GlassError):
 class Waiting:
     """A caller that waits: whether it has left, whether the work has begun, and how much of it is done."""
 
-    left: threading.Event = field(default_factory=threading.Event)
+    cancelled: threading.Event = field(default_factory=threading.Event)
     begun: bool = False
     done: int = 0
     total: int = 0  # 0: unknown
 
     def check(self) -> None:
         """End the work if the caller has left."""
-        if self.left.is_set():
-            raise Left("the request was cancelled")
+        if self.cancelled.is_set():
+            raise Cancelled("the request was cancelled")
 
 
 _waiting: ContextVar[Waiting | None] = ContextVar("who waits", default=None)
 
 
 @contextmanager
-def waited_for(waits: Waiting) -> Iterator[None]:
+def cancellable(waits: Waiting) -> Iterator[None]:
     """Inside, the work is for this caller."""
     waits.check()
     waits.begun = True
@@ -51,17 +51,17 @@ def waited_for(waits: Waiting) -> Iterator[None]:
         _waiting.reset(before)
 
 
-def go_on() -> None:
+def raise_if_cancelled() -> None:
     """Before another run of a model: end here if the caller has left."""
     waits = _waiting.get()
     if waits is not None:
         waits.check()
 
 
-def is_left() -> bool:
+def is_cancelled() -> bool:
     """Whether the caller has left; for work that ends by itself when it is asked to."""
     waits = _waiting.get()
-    return waits is not None and waits.left.is_set()
+    return waits is not None and waits.cancelled.is_set()
 
 
 def report(done: int, total: int) -> None:

@@ -6,8 +6,10 @@ import io
 import numpy as np
 import pytest
 import torch
+from translators import small_translator
 
 import glassformer as gf
+from glassformer.errors import InputError
 from glassformer.figures.labels import number, percent
 from glassformer.tasks.complete import LanguageModel
 
@@ -99,3 +101,17 @@ def test_what_the_table_selects_is_not_said_in_the_picture(lm: LanguageModel) ->
     assert found.table_note == f"the 5 strongest of up to {len(out.prompt_tokens)} sources of a token"
     assert "strongest" not in found.view().spec["caption"] + found.view().spec["title"]
     assert found.to_dict()["table_note"] == found.table_note
+
+
+@pytest.mark.parametrize("kind", ["transformer", "seq2seq"])
+def test_one_token_of_a_translation_alone(kind: str) -> None:
+    """The same numbers as its row among all has, and its own test."""
+    out = small_translator(kind).translate("She liked to play", to="fr", max_new_tokens=4)
+    whole, one = out.saliency(tested=False), out.saliency(number=2)
+    assert [target.position for target in one.targets] == [whole.targets[2].position]
+    assert one.target_words == [whole.target_words[2]]
+    np.testing.assert_allclose(one.shares, whole.shares[2:3], rtol=1e-5)
+    assert one.deletion is not None
+    assert one.deletion.shape == (1,)
+    with pytest.raises(InputError, match="token 4 is out of range"):
+        out.saliency(number=4)

@@ -91,6 +91,7 @@ BAD = [
     (["generate", "--prompt", "x"], "the prompt is an argument"),
     (["studio", "-port", "1"], "no such option -port; did you mean --port? See `glass studio --help`"),
     (["studio", "-no-open"], "no such option -no-open; did you mean --no-open?"),
+    (["studio", "--no-browser", "--port", "70000"], "--port must be from 0 to 65535"),
     (["studio", "-p", "1"], "no such option -p; see `glass studio --help`"),
     (["studio", "--stream"], "no such option --stream; see `glass studio --help`"),
     (["generate", "-temperature=1", "x"], "no such option -temperature; did you mean --temperature?"),

@@ -769,6 +769,7 @@ TRANSLATED: dict[str, dict[str, Any]] = {
     "steps": {"layer": 0, "head": 1, "position": 1, "part": "cross"},
     "journey": {"number": 1},
     "lens": {},
+    "saliency": {"number": 1},
 }
 
 

@@ -89,10 +89,23 @@ def test_by_keyboard_alone(open_page: Open) -> None:
     page.keyboard.press("Control+A")
     page.keyboard.type("One day, a cat")
     page.wait_for_selector(".model:has-text('5 of 512'), .model:has-text('6 of 512')")
+    # The likeliest token stands behind the text, and the right arrow at its end takes it.
+    page.wait_for_selector(".mirror .next")
+    likeliest = page.locator(".next li .text").first.inner_text().replace("␣", " ")
+    typed = page.locator("#text").input_value()
+    assert page.locator(".mirror .next").inner_text() == likeliest.strip()
+    page.keyboard.press("ArrowRight")
+    page.wait_for_function("(text) => document.getElementById('text').value === text", arg=typed + likeliest)
+    page.wait_for_selector("[data-busy=false] .mirror .next")
+    page.keyboard.press("ArrowLeft")  # within the text it moves the caret, as everywhere
+    page.keyboard.press("ArrowRight")
+    assert page.locator("#text").input_value() == typed + likeliest
     page.keyboard.press("Escape")
     count = int(page.locator(".model").inner_text().split(" of 512")[0].split()[-1])
     page.keyboard.press("1")
-    page.wait_for_function("() => document.getElementById('text').value.length > 14")
+    page.wait_for_function(
+        "(text) => document.getElementById('text').value.length > text.length", arg=typed + likeliest
+    )
     page.wait_for_selector(f".model:has-text('{count + 1} of 512')")
     chosen = page.locator("#text").input_value()
     page.keyboard.press(".")  # one token more, and one less again

@@ -40,7 +40,7 @@ VIEWS = (
     "write", "tokens", "attention", "lens", "saliency", "neurons", "edits", "translate", "tasks", "models",
 )  # fmt: skip
 TOO_LARGE = "seq2seq-bottleneck"  # it is not; the test says so
-REFUSED = re.compile(r"status of 40[04]|ERR_INTERNET_DISCONNECTED")
+REFUSED = re.compile(r"status of 40[014]|ERR_INTERNET_DISCONNECTED")
 FIRST_SCRIPT = 60_000  # bytes of what the first page needs, compressed
 Open = Callable[..., Any]
 
@@ -89,22 +89,33 @@ def browser() -> Iterator[Any]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def person(browser: Any) -> Any:
+    """The browser of somebody who has been here before: scripts and fonts are in its cache."""
+    return browser.new_context(viewport={"width": 1280, "height": 900})
+
+
 @pytest.fixture
-def open_page(browser: Any, running: Running, studio: Studio, gate: Gate) -> Iterator[Open]:
+def open_page(browser: Any, person: Any, running: Running, studio: Studio, gate: Gate) -> Iterator[Open]:
     """Open the studio; the test fails on any error, dialog, broken rule, and any request to elsewhere."""
     troubles: list[str] = []
-    contexts = []
+    contexts, pages = [], []
 
-    def opened(search: str = "", *, loaded: bool = True, refused: bool = False, **how: Any) -> Any:
-        """`refused`: the server will refuse something, which browsers note in their console."""
+    def opened(
+        search: str = "", *, loaded: bool = True, refused: bool = False, other: bool = False, **how: Any
+    ) -> Any:
+        """`refused`: the server will refuse something, which browsers note. `other`: of another person."""
 
         def note(message: Any) -> None:
             if message.type != "log" and not (refused and REFUSED.search(message.text)):
                 troubles.append(message.text)
 
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **how})
-        contexts.append(context)
+        context = person
+        if how or other:
+            context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **how})
+            contexts.append(context)
         page = context.new_page()
+        pages.append(page)
         page.set_default_timeout(20_000)
         page.on("pageerror", lambda error: troubles.append(str(error)))
         page.on("console", note)
@@ -123,8 +134,12 @@ def open_page(browser: Any, running: Running, studio: Studio, gate: Gate) -> Ite
         return page
 
     yield opened
+    for page in pages:
+        page.evaluate("localStorage.clear()")  # what one test keeps is not there for the next
+        page.close()
     for context in contexts:
         context.close()
+    person.set_offline(False)
     assert not troubles
 
 
@@ -240,6 +255,9 @@ def test_the_pages_and_their_numbers(open_page: Open, gate: Gate) -> None:
     page.wait_for_selector("#one:has-text('Layer 3, head 1')")
     page.keyboard.press("]")
     page.wait_for_selector("#one:has-text('Layer 3, head 2')")
+    for key in [*["ArrowDown"] * 5, *["ArrowUp"] * 2]:  # there are six layers, and no key leads beyond them
+        page.keyboard.press(key)
+    page.wait_for_selector("#one:has-text('Layer 3, head 2')")
     page.keyboard.press("ArrowLeft")
     assert parse_qs(urlsplit(page.url).query) | {"text": []} == {
         "m": ["storyteller"], "text": [], "view": ["attention"], "l": ["3"], "h": ["2"], "t": ["9"],
@@ -325,9 +343,10 @@ def test_saliency_by_another_method_and_against_another_token(open_page: Open, g
     contrast = ask("saliency", Text(gate.lm, ids, len(ids) - 1), method="occlusion", foil=" can")
     page.get_by_label(contrast.view().spec["sentence"], exact=True).first.wait_for()
     page.wait_for_url(lambda url: "method=occlusion" in url)
-    again = open_page("?" + urlsplit(page.url).query)
-    assert again.get_by_label("rather than").input_value() == "␣can"
-    again.get_by_label(contrast.view().spec["sentence"], exact=True).first.wait_for()
+    page.reload()
+    page.wait_for_selector(".dot.ready")
+    assert page.get_by_label("rather than").input_value() == "␣can"
+    page.get_by_label(contrast.view().spec["sentence"], exact=True).first.wait_for()
 
 
 def test_long_answers_say_how_far_they_are_and_are_stopped(open_page: Open, gate: Gate) -> None:
@@ -470,7 +489,7 @@ def test_branches_are_named_and_kept(open_page: Open, gate: Gate) -> None:
     assert first.strip() not in shown
     again.locator(".branches .line").last.click()
     again.wait_for_function("(text) => document.querySelector('#text').value === text", arg=EXAMPLE + second)
-    other = open_page()  # another person's
+    other = open_page(other=True)
     other.wait_for_selector(".rest:has-text('may be drawn')")
     other.wait_for_timeout(500)
     assert other.locator(".branches").count() == 0
@@ -510,7 +529,14 @@ def test_the_classes_of_a_text(browser: Any) -> None:
             page.get_by_label(answer.view().spec["sentence"], exact=True).first.wait_for()
         page.wait_for_url(lambda url: "class=" in url and "method=occlusion" in url)
         card = page.locator('.figure[data-question="saliency"]')
-        assert card.locator(".tools .tool").all_inner_texts()[:3] == ["Python", "Command line", "curl"]
+        assert card.locator(".tools .tool").all_inner_texts()[:4] == [
+            "In words",
+            "Python",
+            "Command line",
+            "curl",
+        ]
+        card.get_by_role("button", name="In words").click()  # what it says, for everybody
+        assert card.locator(".words").inner_text() == answer.view().spec["sentence"]
         page.locator("#text").fill("Once upon")  # an answer belongs to its text
         page.wait_for_selector(".class", state="detached")
         page.close()
@@ -525,26 +551,39 @@ def test_tokenizers_side_by_side(open_page: Open, gate: Gate) -> None:
     assert page.locator(".figure[data-question=tokens]").count() >= 4
 
 
-def test_every_stack_of_a_translator(open_page: Open, gate: Gate) -> None:
-    """Encoder, decoder and cross in the grid; one head; its steps. Then a recurrent network step by step."""
+STACKS = {
+    "Encoder": {"stack": "encoder"},
+    "Decoder": {"stack": "decoder"},
+    "Cross: decoder to source": {"part": "cross"},
+}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["Cross: decoder to source"], pytest.param([*STACKS], marks=pytest.mark.slow)],
+    ids=["one", "all"],
+)
+def test_every_stack_of_a_translator(open_page: Open, gate: Gate, names: list[str]) -> None:
+    """Encoder, decoder and cross in the grid; one head; its steps."""
     made = gate.other("translator").translate("it rains", to="fr")
-    page = open_page(f"?view=attention&m=translator&text={quote('it rains')}&to=fr&l=1&h=2&t=1", refused=True)
-    for name, place in {
-        "Encoder": {"stack": "encoder"},
-        "Decoder": {"stack": "decoder"},
-        "Cross: decoder to source": {"part": "cross"},
-    }.items():
+    first = "decoder" if names[0].startswith("Cross") else "cross"  # another one than is chosen
+    address = f"?view=attention&m=translator&text={quote('it rains')}&to=fr&stack={first}&l=1&h=2&t=1"
+    page = open_page(address, refused=True)
+    for name in names:
         page.get_by_role("button", name=name, exact=True).click()
-        answer = made.heads(**place)
+        answer = made.heads(**STACKS[name])
         row = answer.patterns[1, 2, 1]
         best = answer.sources[int(row.argmax())].replace(" ", "␣")
         page.wait_for_selector(f"#said:has-text('{percent(float(row.max()))}'):has-text('“{best}”')")
-        steps = made.steps(1, 2, position=1, **place)
+        steps = made.steps(1, 2, position=1, **STACKS[name])
         page.get_by_label(steps.view().spec["sentence"], exact=True).first.wait_for()
-    page.goto(
-        f"{page.url.partition('?')[0]}?view=translate&m=seq2seq&text={quote('je suis étudiant')}&step=6"
-    )
-    unrolled = gate.other("seq2seq").translate("je suis étudiant").unroll()
+
+
+def test_a_recurrent_network_step_by_step(open_page: Open, gate: Gate) -> None:
+    """Forward and back, by buttons and by keys; which step is in the address. Then what made one word likely."""
+    made = gate.other("seq2seq").translate("je suis étudiant")
+    page = open_page(f"?view=translate&m=seq2seq&text={quote('je suis étudiant')}&step=6&word=1")
+    unrolled = made.unroll()
     page.wait_for_selector("#steps")
     said = page.locator("section:has(> #steps) p").inner_text()
     assert f"writes “{unrolled.tokens[1]}”" in said
@@ -556,6 +595,7 @@ def test_every_stack_of_a_translator(open_page: Open, gate: Gate) -> None:
     page.wait_for_url(lambda url: "step=6" in url)
     page.keyboard.press(",")
     page.wait_for_url(lambda url: "step=5" in url)
+    assert sentence(page, "saliency") == made.saliency(number=1).view().spec["sentence"]
 
 
 def test_back_and_forward_and_what_a_link_holds(open_page: Open) -> None:
@@ -793,7 +833,7 @@ def test_a_server_that_was_gone_is_found_again(open_page: Open, gate: Gate) -> N
     """What was asked meanwhile is asked again, and the text is still there."""
     page = open_page("?view=lens", refused=True)
     drawn(page, "lens")
-    page.context.set_offline(True)
+    page.context.set_offline(True)  # also for the other pages of this person, of which there is none
     page.locator("#text").fill("Once upon a time")
     page.wait_for_selector("[role=alert]:has-text('does not answer')")
     page.context.set_offline(False)
@@ -801,6 +841,23 @@ def test_a_server_that_was_gone_is_found_again(open_page: Open, gate: Gate) -> N
     lens = ask("lens", Text(gate.lm, gate.lm.encode("Once upon a time")))
     page.get_by_label(lens.view().spec["sentence"], exact=True).first.wait_for()
     assert page.locator("#text").input_value() == "Once upon a time"
+
+
+def test_a_new_start_goes_on_where_the_last_one_was(
+    open_page: Open, running: Running, studio: Studio
+) -> None:
+    """A server that was started anew knows no old cookie; its address shows what was written meanwhile."""
+    page = open_page("?view=lens", refused=True, other=True)
+    drawn(page, "lens")
+    page.context.clear_cookies()
+    page.locator("#text").fill("Once upon a time")
+    page.wait_for_selector("[role=alert]:has-text('What you wrote will be there')")
+    page.goto("about:blank")
+    page.goto(f"{running.url}/#token={studio.door.token}")
+    page.wait_for_selector(".dot.ready")
+    page.wait_for_function("() => document.querySelector('#text').value === 'Once upon a time'")
+    assert parse_qs(urlsplit(page.url).query)["view"] == ["lens"]
+    assert page.evaluate("localStorage.length") == 0  # once
 
 
 def test_without_the_token_nothing_is_told(browser: Any, running: Running) -> None:

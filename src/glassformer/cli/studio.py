@@ -20,7 +20,7 @@ MODELS = f"{MODEL} May be given several times; the page begins with the first. [
 @flags.verb
 @option("-m", "--model", "models", multiple=True, help=MODELS)
 @option("--port", default=PORT, help="The port to listen on; 0 takes a free one.")
-@switch("--no-open", help="Only print the address; do not open a browser.")
+@switch("--no-open", former=["--no-browser"], help="Only print the address; do not open a browser.")
 @option("--demo", metavar="DIR", help="Write a recorded tour into a folder, for any web server, and end.")
 @switch("--json", "as_json", help="Print the address as JSON.")
 @flags.loading(flags.engine, flags.quantize, flags.device, flags.dtype, flags.revision, flags.offline)

@@ -17,6 +17,7 @@ STACKS = ("--attention", "--steps", "--find-heads")
 GOES_WITH = {  # flags that say more about a question -> the questions
     ("layer", "head"): HEADS,
     ("by_word",): ("--alignment", "--attention", "--saliency"),
+    ("of",): ("--saliency",),
     ("stack", "cross"): STACKS,
     ("target", "also"): ("--targets",),
 }
@@ -32,6 +33,7 @@ class Which:
     find_heads: tuple[str, str] | None
     lens: bool
     saliency: bool
+    of: str | None
     beams: bool
     unroll: bool
     journey: str | None
@@ -96,7 +98,8 @@ class Which:
             case "--targets":
                 return out.targets(self.target, also=self.also)
             case "--saliency":
-                return out.saliency(by_word=self.by_word)
+                number = None if self.of is None else out.number_of(self.of)
+                return out.saliency(by_word=self.by_word, number=number)
             case "--unroll":
                 return out.unroll()
             case "--lens":
@@ -130,6 +133,7 @@ questions = flags.group(
     ),
     switch("--lens", help="What every layer of the decoder would write."),
     switch("--saliency", help="Which source tokens made each word likely, with a test of the answer."),
+    option("--of", type=TEXT, help="With --saliency: of this word of the translation (or its number) alone."),
     switch("--beams", help="The tree of the beam search, with --num-beams. [2]"),
     switch("--unroll", help="A recurrent network, read state by state and written word by word."),
     option("--journey", type=TEXT, help="This word of the translation (or its number) through all layers."),

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from glassformer.errors import InputError, check_position
 from glassformer.nn.stack import Part, Stack
 from glassformer.trace import Edits, Tracer, muted, parse_address, sites_of, trace
-from glassformer.waiting import go_on
+from glassformer.waiting import raise_if_cancelled
 
 Array = np.ndarray[Any, Any]
 SCORED = ("scores", "pattern")  # sites of attention with an axis of keys, the last
@@ -108,7 +108,7 @@ class Reading:
 
     def logits(self, *, last: bool = True, rows: int = 1) -> Tensor:
         """What the model makes of its inputs, without a trace of its own: (rows, 1, V), or (rows, T, V)."""
-        go_on()
+        raise_if_cancelled()
         if self.source is None:
             return self.net(self.batch(rows), last=last)
         return self.net(self.source_batch(rows), self.batch(rows), last=last)

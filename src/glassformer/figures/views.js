@@ -256,11 +256,14 @@ const SVG = "http://www.w3.org/2000/svg";
 const MONO = "ui-monospace, 'SF Mono', Menlo, Consolas, 'DejaVu Sans Mono', 'Noto Sans Mono', monospace";
 const SANS = "Inter, 'Segoe UI', Roboto, Helvetica, Arial, 'DejaVu Sans', 'Noto Sans', sans-serif";
 const ROWS = 2000; // of the table, at once
+const CELLS = 1200; // of heat maps; where there are more they are painted, since so many elements are slow
+const PIXELS = 8e6; // of a canvas, at most
 const MANY = 6000; // marks, of which those that are not meant no longer step back: it would take too long
 const KEYS = "Arrow keys move, Enter pins, Escape clears, t shows the table, s saves the picture.";
 export const STYLE = `
 .gf-view { margin: 0; position: relative; font: 13px/1.4 ${SANS}; color: var(--ink); background: var(--paper); }
-.gf-view svg { display: block; max-width: none; } .gf-view .gf-scroll { overflow-x: auto; }
+.gf-view svg { display: block; max-width: none; position: relative; } .gf-view .gf-scroll { overflow-x: auto; position: relative; }
+.gf-view canvas { position: absolute; left: 0; top: 0; pointer-events: none; }
 .gf-view svg:focus-visible, .gf-view button:focus-visible, .gf-view summary:focus-visible { outline: 2px solid var(--mark); outline-offset: 1px; }
 .gf-view .gf-tip { position: absolute; z-index: 2; pointer-events: none; max-width: 28em; padding: 2px 7px; border-radius: 3px;
   color: var(--paper); background: var(--ink); font: 12px/1.5 ${MONO}; white-space: pre-wrap; overflow-wrap: anywhere; }
@@ -321,10 +324,11 @@ function element(mark, hatch) {
 let count = 0;
 
 /**
- * The picture, and the element of every mark.
+ * The picture, and the element of every mark; those that are painted below it have none.
  * @param {Layout} layout @param {Mark[]} marks without grids @param {Theme} theme @param {string} sentence
+ * @param {Set<Mark>} [painted]
  */
-function picture(layout, marks, theme, sentence) {
+function picture(layout, marks, theme, sentence, painted) {
   const { width, height } = layout, hatch = `hatch${++count}`, palette = layout.palettes[theme];
   const svg = shape("svg", { width, height, viewBox: `0 0 ${place(width)} ${place(height)}`, role: "img", "aria-label": sentence, "font-family": SANS });
   svg.setAttribute("xmlns", SVG);
@@ -332,16 +336,105 @@ function picture(layout, marks, theme, sentence) {
   pattern.append(shape("path", { d: "M0 0V5", stroke: palette.hatch, "stroke-width": 1, opacity: ".55" }));
   const defs = shape("defs", {});
   defs.append(pattern);
-  svg.append(defs, shape("rect", { width: "100%", height: "100%", fill: palette.paper }));
+  svg.append(defs);
+  if (!painted) svg.append(shape("rect", { width: "100%", height: "100%", fill: palette.paper }));
   const drawn = marks.map((mark) => {
+    if (painted?.has(mark)) return null;
     /** @type {Mark} */
     const colors = {};
     if (mark.fill) colors.fill = resolve(mark.fill, layout, theme);
     if (mark.stroke) colors.stroke = resolve(mark.stroke, layout, theme);
     return element({ ...mark, ...colors }, hatch);
   });
-  for (const one of drawn) svg.append(one);
+  for (const one of drawn) if (one) svg.append(one);
   return { svg, drawn };
+}
+
+/** The cells of heat maps on a canvas, below the rest of the picture. */
+class Painting {
+  /** @param {Layout} layout @param {Mark[]} cells @param {Theme} theme */
+  constructor(layout, cells, theme) {
+    this.layout = layout;
+    this.cells = cells;
+    this.palette = layout.palettes[theme];
+    this.fills = new Map(cells.map((cell) => [cell, cell.hatch ? "" : resolve(cell.fill, layout, theme)]));
+    this.scale = 0;
+    this.canvas = document.createElement("canvas");
+    Object.assign(this.canvas.style, { width: `${place(layout.width)}px`, height: `${place(layout.height)}px` });
+    this.canvas.setAttribute("aria-hidden", "true");
+    /** All cells, so that to point at one does not take as long as to paint them. */
+    this.whole = document.createElement("canvas");
+  }
+
+  /** Paint it as sharp as the screen is. @param {SVGElement} above */
+  paint(above) {
+    this.scale = this.fitting(above);
+    for (const one of [this.whole, this.canvas]) [one.width, one.height] = [this.layout.width, this.layout.height].map((side) => Math.ceil(side * this.scale));
+    this.fill(this.whole, this.cells);
+    this.show();
+  }
+
+  /** Show it; if only some cells are meant, the others step back. @param {(cell: Mark) => boolean} [meant] */
+  show(meant) {
+    const context = this.canvas.getContext("2d");
+    if (!context) return;
+    context.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    context.globalAlpha = meant ? 0.3 : 1;
+    context.drawImage(this.whole, 0, 0);
+    context.globalAlpha = 1;
+    if (meant) this.fill(this.canvas, this.cells.filter(meant));
+  }
+
+  /** @param {HTMLCanvasElement} canvas @param {Mark[]} cells */
+  fill(canvas, cells) {
+    const context = canvas.getContext("2d");
+    if (!context) return;
+    const hatched = this.hatched(context);
+    context.save();
+    context.scale(this.scale, this.scale);
+    for (const cell of cells) {
+      context.fillStyle = this.fills.get(cell) || hatched;
+      context.fillRect(cell.x, cell.y, cell.w, cell.h);
+      if (!cell.stroke) continue;
+      context.strokeStyle = this.palette[cell.stroke];
+      context.strokeRect(cell.x, cell.y, cell.w, cell.h);
+    }
+    context.restore();
+  }
+
+  /** Pixels of the screen in one of the layout: the page may have enlarged the picture. @param {SVGElement} above */
+  fitting(above) {
+    const { width, height } = this.layout, shown = (above.getBoundingClientRect().width || width) / width;
+    return Math.min(shown * devicePixelRatio, Math.sqrt(PIXELS / (width * height)));
+  }
+
+  /** Paint again if the page was enlarged meanwhile. @param {SVGElement} above */
+  sharpen(above) {
+    if (this.fitting(above) !== this.scale) this.paint(above);
+  }
+
+  /** What masked cells are filled with. @param {CanvasRenderingContext2D} context */
+  hatched(context) {
+    const tile = document.createElement("canvas"), side = Math.max(2, Math.round(5 * Math.SQRT2 * this.scale)), pen = tile.getContext("2d");
+    tile.width = tile.height = side;
+    if (!pen) return "";
+    Object.assign(pen, { strokeStyle: this.palette.hatch, globalAlpha: 0.55, lineWidth: this.scale });
+    for (const by of [-side, 0, side]) {
+      pen.moveTo(by + side, 0);
+      pen.lineTo(by, side);
+    }
+    pen.stroke();
+    const pattern = context.createPattern(tile, "repeat");
+    pattern?.setTransform(new DOMMatrix([1 / this.scale, 0, 0, 1 / this.scale, 0, 0])); // it is drawn in pixels of the screen
+    return pattern ?? "";
+  }
+
+  /** The cell at a place of the screen. @param {SVGElement} above @param {MouseEvent} event */
+  at(above, event) {
+    const box = above.getBoundingClientRect(), by = this.layout.width / (box.width || 1);
+    const x = (event.clientX - box.left) * by, y = (event.clientY - box.top) * by;
+    return this.cells.find((cell) => x >= cell.x && x < cell.x + cell.w && y >= cell.y && y < cell.y + cell.h);
+  }
 }
 
 /** Where a mark is, in the middle. @param {Mark} mark */
@@ -399,8 +492,10 @@ export function draw(host, { view, layouts }, options = {}) {
   let placed = [];
   /** The same, every grid as what it consists of. @type {Mark[]} */
   let marks = [];
-  /** @type {SVGElement[]} */
+  /** The element of every mark; those on the canvas have none. @type {(SVGElement | null)[]} */
   let drawn = [];
+  /** @type {Painting | undefined} */
+  let painting;
   /** @type {SVGElement} */
   let svg;
   /** Around the mark that is meant. @type {SVGElement | undefined} */
@@ -433,27 +528,33 @@ export function draw(host, { view, layouts }, options = {}) {
     const palette = layout.palettes[theme()];
     for (const name of ["paper", "ink", "soft", "line", "mark"]) frame.style.setProperty(`--${name}`, palette[name]);
     const played = grids.map((grid) => grid.marks());
+    const cells = played.flat().filter((mark) => mark.mark === "rect" && mark.tip);
     marks = placed.flatMap((mark) => (mark.mark === "grid" ? played.shift() ?? [] : [mark]));
-    const made = picture(layout, marks, theme(), view.sentence);
+    painting = cells.length > CELLS ? new Painting(layout, cells, theme()) : undefined;
+    const made = picture(layout, marks, theme(), view.sentence, painting && new Set(cells));
     const focused = svg !== undefined && document.activeElement === svg;
     ({ svg, drawn } = made);
     svg.setAttribute("tabindex", "0");
     svg.setAttribute("aria-describedby", help.id);
     drawn.forEach((one, at) => {
-      if (marks[at].tip) one.dataset.at = String(at);
+      if (one && marks[at].tip) one.dataset.at = String(at);
     });
     svg.addEventListener("pointermove", (event) => pinned < 0 && point(at(event)));
     svg.addEventListener("pointerleave", () => pinned < 0 && point(-1));
     svg.addEventListener("click", (event) => pin(at(event)));
     svg.addEventListener("keydown", key);
-    scroll.replaceChildren(svg);
+    scroll.replaceChildren(...(painting ? [painting.canvas, svg] : [svg]));
+    painting?.paint(svg);
     pinned = current = -1;
     tip.hidden = true;
     if (focused) svg.focus();
   }
 
-  /** Which mark an event meets. @param {Event} event */
-  const at = (event) => Number(/** @type {SVGElement} */ (event.target).dataset?.at ?? -1);
+  /** Which mark an event meets. @param {MouseEvent} event */
+  function at(event) {
+    const named = /** @type {SVGElement} */ (event.target).dataset?.at, cell = named === undefined ? painting?.at(svg, event) : undefined;
+    return cell ? marks.indexOf(cell) : Number(named ?? -1);
+  }
 
   /** Show the description of a mark, and the marks that belong to it. @param {number} mark */
   function point(mark) {
@@ -466,9 +567,10 @@ export function draw(host, { view, layouts }, options = {}) {
       const fade = !keys.has("overview") && kin.filter(Boolean).length > 1;
       drawn.forEach((one, n) => {
         const faint = fade && marks[n].keys && !kin[n];
-        if (faint) one.setAttribute("opacity", "0.3");
-        else one.removeAttribute("opacity");
+        if (faint) one?.setAttribute("opacity", "0.3");
+        else one?.removeAttribute("opacity");
       });
+      painting?.show(fade ? (cell) => cell.keys.some((/** @type {string} */ one) => keys.has(one)) : undefined);
     }
     ring?.remove();
     if (mark < 0) return;
@@ -527,7 +629,7 @@ export function draw(host, { view, layouts }, options = {}) {
       pinned = -1;
       frame.dataset.pinned = "false";
       point(step(moves[event.key][0], moves[event.key][1]));
-      if (current >= 0) drawn[current].scrollIntoView({ block: "nearest", inline: "nearest" });
+      if (current >= 0) (drawn[current] ?? ring)?.scrollIntoView({ block: "nearest", inline: "nearest" });
       moveTip();
       tip.scrollIntoView({ block: "nearest", inline: "nearest" });
     } else if (event.key === "Enter" || event.key === " ") pin(current);
@@ -579,7 +681,7 @@ export function draw(host, { view, layouts }, options = {}) {
   twin.append(summary);
   twin.addEventListener("toggle", () => twin.open && twin.children.length === 1 && twin.append(table(view)));
 
-  const watcher = new ResizeObserver(() => fitting() !== layout && choose());
+  const watcher = new ResizeObserver(() => (fitting() !== layout ? choose() : painting?.sharpen(svg)));
   watcher.observe(host);
   dark.addEventListener("change", redraw);
   choose();

@@ -10,7 +10,7 @@ from torch import nn
 
 from glassformer.errors import InputError
 from glassformer.nn.cache import KVCache
-from glassformer.waiting import go_on
+from glassformer.waiting import raise_if_cancelled
 
 Array = np.ndarray[Any, Any]
 Logits = np.ndarray[Any, np.dtype[np.float32]]
@@ -61,14 +61,14 @@ class Stepping(nn.Module):
     @torch.inference_mode()
     def step(self, ids: Array, cache: KVCache) -> Logits:
         """Read ids (B, T) behind the cache; float32 logits (B, V) of the token that comes next."""
-        go_on()
+        raise_if_cancelled()
         logits = self(torch.as_tensor(ids, device=self.device), cache, last=True)  # (B, 1, V)
         return np.asarray(logits[:, 0].float().cpu().numpy())
 
     @torch.inference_mode()
     def logits(self, ids: Array) -> Logits:
         """Scores of the next token after every position: ids (B, T) -> float32 (B, T, V)."""
-        go_on()
+        raise_if_cancelled()
         logits = self(torch.as_tensor(ids, device=self.device))
         return np.asarray(logits.float().cpu().numpy())
 
@@ -113,7 +113,7 @@ class Given:
     @torch.inference_mode()
     def step(self, ids: Array, cache: Any) -> Logits:
         """Read target ids (B, T) behind the cache; float32 logits (B, V) of the token that comes next."""
-        go_on()
+        raise_if_cancelled()
         target = torch.as_tensor(ids, device=self.net.device)
         # After the first step the cache holds what the model keeps of the sources, row by row of its own.
         logits = self.net(self.sources, target, cache, last=True)  # (B, 1, V)
@@ -122,7 +122,7 @@ class Given:
     @torch.inference_mode()
     def logits(self, ids: Array) -> Logits:
         """Scores of the next token after every position of the targets: ids (B, T) -> float32 (B, T, V)."""
-        go_on()
+        raise_if_cancelled()
         logits = self.net(self.sources, torch.as_tensor(ids, device=self.net.device))
         return np.asarray(logits.float().cpu().numpy())
 

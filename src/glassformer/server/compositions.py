@@ -25,7 +25,7 @@ from glassformer.tasks.compose import Composer, Composition
 from glassformer.tokenizers.midi import read_midi, write_midi
 from glassformer.tokenizers.music import Chorale, Music
 from glassformer.tokenizers.score import Score
-from glassformer.waiting import is_left, report
+from glassformer.waiting import is_cancelled, report
 
 if TYPE_CHECKING:
     from glassformer.answers.answer import Answer
@@ -229,7 +229,7 @@ class Compositions:
         options = {name: getattr(body, name) for name in names if getattr(body, name) is not None}
         # In hundredths: progress is counted in whole numbers.
         options["progress"] = lambda done, total: report(round(100 * done), round(100 * total))
-        options["cancelled"] = is_left
+        options["cancelled"] = is_cancelled
         try:
             if body.melody:
                 if given is None:

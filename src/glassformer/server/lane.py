@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from glassformer.generation.batching import StepOutput, generate_alone
 from glassformer.server.errors import QueueFull, not_read
 from glassformer.server.runner import STALL, GenerationRequest, Running, for_model
-from glassformer.waiting import Waiting, waited_for
+from glassformer.waiting import Waiting, cancellable
 
 if TYPE_CHECKING:
     from glassformer.tasks.complete import LanguageModel
@@ -65,13 +65,13 @@ class Lane:
         waits = waits or Waiting()
 
         def job() -> Result:
-            with waited_for(waits):
+            with cancellable(waits):
                 return work()
 
         try:
             result: Result = await self.put(job)
         finally:
-            waits.left.set()
+            waits.cancelled.set()
         return result
 
     def generate(self, model: "LanguageModel", request: GenerationRequest, *, inside: Inside) -> Running:

@@ -37,13 +37,14 @@ class Status:
     begun: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
     can: list[str] = field(default_factory=list)  # what its handle offers: generate, translate, classify …
+    sizes: dict[str, int] = field(default_factory=dict)  # layers and heads, where it has one stack of them
 
     def to_dict(self) -> dict[str, Any]:
         """As the page has it."""
         busy = self.stage in ("waiting", "loading", "preparing")
         seconds = time.monotonic() - self.begun if busy else self.seconds
         about = {"name": self.name, "stage": self.stage, "error": self.error, "can": self.can}
-        return about | {"seconds": round(seconds, 1)}
+        return about | {"seconds": round(seconds, 1), "sizes": self.sizes}
 
 
 class Shelf:
@@ -145,7 +146,9 @@ class Shelf:
                 status.can = verbs_of(model)
                 await models.add(status.name, model)
                 status.stage = "preparing"
-                await models.find(status.name).lane.run(lambda: model.net)
+                net = await models.find(status.name).lane.run(lambda: model.net)
+                found = {name: getattr(net.config, name, None) for name in ("layers", "heads")}
+                status.sizes = {name: size for name, size in found.items() if isinstance(size, int)}
                 status.stage = "ready"
             except GlassError as error:
                 status.stage, status.error = "failed", str(error)

@@ -83,6 +83,7 @@ def _translation_flags(question: str, options: Options) -> list[str]:
     words = {"heads": ["--attention"], "steps": ["--steps", str(options.get("position", -1))]}
     found = words.get(question, [f"--{question}"])
     found += [str(options.get("number", 0))] if question == "journey" else []
+    found += ["--of", str(options["number"])] if question == "saliency" and "number" in options else []
     for name, flag in (("layer", "--layer"), ("head", "--head")):
         found += [flag, str(options[name])] if name in options else []
     found += ["--words"] if options.get("by_word") else []

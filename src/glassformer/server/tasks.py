@@ -20,7 +20,7 @@ from glassformer.server.schemas import TaskRequest
 from glassformer.server.served import Served
 from glassformer.server.state import State, unless_gone
 from glassformer.tasks.model import Model
-from glassformer.waiting import is_left
+from glassformer.waiting import is_cancelled
 
 # Verb -> the method of a handle that does it, and whether it takes the options of a generation.
 VERBS: dict[str, tuple[str, bool]] = {
@@ -81,7 +81,7 @@ def _work(served: Served, verb: str, body: TaskRequest) -> Callable[[], Any]:
             )
     _check_types(options)
     if "cancelled" in own:
-        options["cancelled"] = is_left  # who leaves, leaves the lane to others
+        options["cancelled"] = is_cancelled  # who leaves, leaves the lane to others
     if generates and verb not in ("top", *ADAPTERS):
         most = min(MOST_TOKENS, served.context or MOST_TOKENS)
         options.setdefault("max_new_tokens", min(Options().max_new_tokens, most))

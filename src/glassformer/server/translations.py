@@ -25,7 +25,7 @@ ASKED: Asked = {
     "lens": {"k": int},
     "unroll": {},
     "journey": {"number": int},
-    "saliency": {"method": str, "tested": bool},
+    "saliency": {"method": str, "tested": bool, "number": int},
 }
 MOST = 10_000  # a number in an option
 

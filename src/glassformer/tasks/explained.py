@@ -103,7 +103,7 @@ class Explained:
         """
         if position is None:
             text = self._text()
-            number = _check_number(text, number or 0)
+            number = check_number(text, number or 0)
             position = text.prompt - 1 + number
             token = text.generated[number] if token is None else token
         elif number is not None:
@@ -155,7 +155,7 @@ class Explained:
         return found
 
 
-def _check_number(text: "Text", number: int) -> int:
+def check_number(text: "Text", number: int) -> int:
     """The number of a generated token, counted from 0."""
     count = len(text.generated)
     if not count:

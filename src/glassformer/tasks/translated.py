@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from glassformer.answers import ask
 from glassformer.errors import InputError
-from glassformer.tasks.explained import Explained, Word
+from glassformer.tasks.explained import Explained, Word, check_number
 
 if TYPE_CHECKING:
     from glassformer.answers.alignment import Alignment
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from glassformer.answers.edits import Edits
     from glassformer.answers.journey import Journey
     from glassformer.answers.positions import Positions
+    from glassformer.answers.saliency import Saliency
     from glassformer.answers.shapes import Shapes
     from glassformer.answers.targets import Targets
     from glassformer.answers.unroll import Unroll
@@ -120,6 +121,21 @@ class Translated(Explained):
         )
         with self.model.lock:
             return cast("Shapes", ask("shapes", [example], model=self.model.name))
+
+    def saliency(
+        self, method: str = "grad_x_input", *, foil: Word | None = None, number: int | None = None, **how: Any
+    ) -> "Saliency":
+        """Which tokens of the source made each written one likely; or one alone, by its number.
+
+        How: as of any saliency: `steps`, `by_word`, `tested`, `progress`.
+        """
+        if number is None:
+            return super().saliency(method, foil=foil, **how)
+        text = self._text()
+        first = text.prompt + check_number(text, number)
+        one = replace(text, ids=text.ids[: first + 1], prompt=first, logprobs=None, scores=None)
+        with self.replaying():
+            return cast("Saliency", ask("saliency", one, method=method, foil=foil, **how))
 
     def journey(self, number: int = 0) -> "Journey":
         """How the token of this number came about: through the encoder, then through the decoder."""

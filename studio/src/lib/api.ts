@@ -25,6 +25,8 @@ export interface Status {
   stage: "waiting" | "loading" | "preparing" | "ready" | "failed";
   error: string;
   seconds: number;
+  /** How many there are, once that is known. */
+  sizes: { layers?: number; heads?: number };
 }
 
 /** A model that is fetched from the hub. */

@@ -5,6 +5,7 @@ import { studio } from "./state.svelte";
 export const LIST: [string, string][] = [
   ["/", "go to the text"],
   ["Ctrl Enter", "write on"],
+  ["→ at the end of the text", "take the token that stands behind it"],
   ["Esc", "stop writing; look at the last token again"],
   ["← →", "look at another token"],
   ["↑ ↓", "another layer"],

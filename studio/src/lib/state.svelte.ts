@@ -8,6 +8,7 @@ import bundled from "../bundled.json";
 
 export const EXAMPLE = "A robot must obey the orders given it";
 const THEME = "glass-theme";
+const LAST = "glass-last";
 const PAUSE = 180; // ms after the last key until a text is read
 
 type Theme = "light" | "dark";
@@ -44,6 +45,7 @@ class Studio {
   private reader: AbortController | null = null;
   private writer: AbortController | null = null;
   private timer = 0;
+  private opened = ""; // the address that the page began with
 
   sampling = $derived<Sampling>({
     temperature: this.number("temperature", 0.8, 0, 2),
@@ -146,7 +148,14 @@ class Studio {
     this.picked ||= given.layer !== undefined || given.head !== undefined;
     if (given.layer !== undefined) this.layer = Math.max(0, given.layer);
     if (given.head !== undefined) this.head = Math.max(0, given.head);
+    this.fit();
     this.save();
+  }
+
+  /** Layer and head are among those of the model, whatever a link or a key says. */
+  private fit(): void {
+    const { layers = Infinity, heads = Infinity } = this.status?.sizes ?? {};
+    [this.layer, this.head] = [Math.min(this.layer, layers - 1), Math.min(this.head, heads - 1)];
   }
 
   // The text
@@ -168,6 +177,13 @@ class Studio {
     if (known) this.reading = extended(known, ids, texts);
     this.save(push);
     this.refresh();
+  }
+
+  /** Continue the first `place` tokens with another one. */
+  follow(place: number, id: number): void {
+    const known = this.reading;
+    if (!known || this.writing || !this.loaded) return;
+    this.put([...known.ids.slice(0, place), id], [...known.texts.slice(0, place), known.names[id] ?? ""]);
   }
 
   /** What a request about the text holds. */
@@ -248,8 +264,14 @@ class Studio {
   fail(error: unknown): void {
     if ((error as Error).name === "AbortError") return;
     this.problem = error instanceof Problem ? error : new Problem(String(error), 500);
-    if (this.problem.status === 401) this.locked = true;
+    if (this.problem.status === 401) this.lock();
     if (this.problem.code === "gone") this.watch();
+  }
+
+  /** The server is another one, with a new token; what was here is opened with the new address. */
+  private lock(): void {
+    this.locked = true;
+    if (this.first) localStorage.setItem(LAST, writePlace(this.place));
   }
 
   private watching = false;
@@ -267,6 +289,7 @@ class Studio {
         const { statuses, pulls } = await get<{ statuses: Status[]; pulls: Pull[] }>("/studio/status");
         this.statuses = statuses;
         this.pulls = pulls;
+        this.fit();
         if (this.problem?.code === "gone") {
           this.problem = null;
           this.returns++;
@@ -274,7 +297,7 @@ class Studio {
       } catch (error) {
         const problem = error as Problem;
         this.problem = problem;
-        if (problem.status === 401) this.locked = true;
+        if (problem.status === 401) this.lock();
         if (problem.code !== "gone" && !this.again) break;
       }
       if (this.loaded && !(before && this.fresh)) this.refresh();
@@ -318,12 +341,15 @@ class Studio {
     addEventListener("popstate", () => this.open(location.search));
     this.model = bundled.model;
     this.reading = bundled as unknown as Reading;
-    this.open(location.search || (tour ? addressOf(tour.stops[0]) : ""));
+    this.open((this.opened = location.search || (tour ? addressOf(tour.stops[0]) : "")));
     try {
       const token = new URLSearchParams(location.hash.slice(1)).get("token");
       if (token) {
         await send("/studio/session", { token });
-        history.replaceState(null, "", location.pathname + location.search); // the token leaves the address
+        const last = location.search || localStorage.getItem(LAST) || "";
+        localStorage.removeItem(LAST);
+        history.replaceState(null, "", location.pathname + last); // the token leaves the address
+        if (last !== this.opened) this.open(last);
       }
       const { first } = await get<{ first: string[] }>("/studio/models");
       this.first = first[0];
