@@ -305,7 +305,7 @@ class TestPage:
         asked = parse_qs(urlsplit(page.url).query)
         assert (asked["t"], asked["l"], asked["text"]) == ([str(owners.index(7))], ["0"], [right.text])
         tools = page.locator('.figure[data-question="roll"] .tools')
-        assert tools.locator("button").all_inner_texts()[:3] == ["Python", "Command line", "curl"]
+        assert tools.locator("button").all_inner_texts()[:4] == ["In words", "Python", "Command line", "curl"]
         page.locator('.figure[data-question="events"] select').select_option("one_hot")
         page.wait_for_function("""(label) => document.querySelector('.figure[data-question="events"] .host svg')
             .getAttribute("aria-label") === label""", arg=piece.events().view("one_hot").spec["sentence"])  # fmt: skip

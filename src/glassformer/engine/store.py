@@ -131,7 +131,7 @@ def forget(source: Path) -> None:
         shutil.rmtree(place(source, bits=bits), ignore_errors=True)
 
 
-def read(source: Path, note: dict[str, Any], begun: Reading | None = None) -> Kept | None:
+def read(source: Path, note: dict[str, Any], *, begun: Reading | None = None) -> Kept | None:
     """The quantized form of a folder that a note describes; None if it was modified.
 
     `begun` is a reading of its file that has begun already.

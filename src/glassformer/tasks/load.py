@@ -63,7 +63,7 @@ def load(
     bits = bits_named(quantize, engine=engine)
     folder = locate(str(name), revision=revision, offline=offline)
     if try_native and (found := load_kept(folder, begun, bits=bits)) is not None:
-        return native_handle(str(name), folder, *found, offline=offline)
+        return native_handle(*found, name=str(name), folder=folder, offline=offline)
 
     base = base_of(folder, offline=offline)
     stamps = store.stamps(
@@ -74,7 +74,7 @@ def load(
         reason = native.Engine.unsupported(loaded.family.kind, asdict(loaded.model.config))
         if not reason:
             found = quantized(folder, loaded, base=base, stamps=stamps, bits=bits)
-            return native_handle(str(name), folder, *found, offline=offline)
+            return native_handle(*found, name=str(name), folder=folder, offline=offline)
         if engine == "native":
             raise InputError(f"{name}: {reason}; use --engine torch")
         if loaded.model.capabilities & PURPOSES == {"writes"}:  # others never run on that engine

@@ -34,7 +34,7 @@ def load_kept(
         begun = begin(folder, bits=bits)
     import_module(HANDLES[frozenset({"writes"})].rpartition(".")[0])
     tokenizer = folder_tokenizer(Path(note["about"]["base"]), note["config"]["vocab"], check=False)
-    kept = store.read(folder, note, begun)
+    kept = store.read(folder, note, begun=begun)
     return None if kept is None else (kept, tokenizer)
 
 
@@ -72,7 +72,7 @@ def _pack(loaded: "Loaded", base: Path, *, bits: int) -> dict[str, Array]:
 
 
 def native_handle(
-    name: str, folder: Path, kept: store.Kept, tokenizer: "Tokenizer | None", *, offline: bool
+    kept: store.Kept, tokenizer: "Tokenizer | None", *, name: str, folder: Path, offline: bool
 ) -> "LanguageModel":
     """The handle of a quantized model; its torch module is made when it is first asked for."""
     settings, ends = generation_of(Path(kept.about["base"]))
