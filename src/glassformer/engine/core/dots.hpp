@@ -10,7 +10,7 @@
 // One version is compiled, for the instruction set that the file is built for; all give the same sums. Each has
 // - `prepare8` and `prepare4`, which bring a quantized row into the form that the version needs,
 // - `dots8` and `dots4`, which multiply P panels by T rows,
-// - `Tile`: how many panels and rows at once keep the sums in registers, for each number of bits.
+// - `Tile`: how many panels and rows at once keep the sums in registers, for each number of bits; of many rows it may be fewer.
 #pragma once
 #include <algorithm>
 #include <cstddef>

@@ -8,13 +8,15 @@ constexpr const char* WAY = "avx2";
 
 template <>
 struct Tile<8> {
-    static constexpr int PANELS = 1, ROWS = 6;
+    static constexpr int PANELS = 1, ROWS = 8;
+    static constexpr int ROWS_OF_MANY = 6;  // leave registers for what is multiplied
     static constexpr int PANELS_ONE_ROW = 4;
 };
 
 template <>
 struct Tile<4> {
     static constexpr int PANELS = 1, ROWS = 6;
+    static constexpr int ROWS_OF_MANY = ROWS;
     static constexpr int PANELS_ONE_ROW = 1;  // memory is read in its order; a group does not wait for the one before it
 };
 

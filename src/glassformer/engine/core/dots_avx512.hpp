@@ -10,12 +10,14 @@ constexpr __mmask16 ALL = 0xffff;  // for intrinsics whose plain form makes GCC 
 template <>
 struct Tile<8> {
     static constexpr int PANELS = 2, ROWS = 12;  // 24 sums, two weights, and what is broadcast
+    static constexpr int ROWS_OF_MANY = ROWS;
     static constexpr int PANELS_ONE_ROW = 4;
 };
 
 template <>
 struct Tile<4> {
     static constexpr int PANELS = 1, ROWS = 12;  // 12 sums and 12 sums of a group
+    static constexpr int ROWS_OF_MANY = ROWS;
     static constexpr int PANELS_ONE_ROW = 1;  // memory is read in its order; a group does not wait for the one before it
 };
 

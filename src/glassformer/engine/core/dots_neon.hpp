@@ -18,6 +18,7 @@ constexpr const char* WAY = "dotprod";
 template <>
 struct Tile<8> {
     static constexpr int PANELS = 1, ROWS = 5;  // 20 sums, five rows, and weights
+    static constexpr int ROWS_OF_MANY = ROWS;
     static constexpr int PANELS_ONE_ROW = 4;
     static constexpr int AT_ONCE = 4;  // quarters of a panel, if there is more than one row
 };
@@ -25,6 +26,7 @@ struct Tile<8> {
 template <>
 struct Tile<4> {
     static constexpr int PANELS = 1, ROWS = 5;  // 10 sums and 10 sums of a group
+    static constexpr int ROWS_OF_MANY = ROWS;
     static constexpr int PANELS_ONE_ROW = 2;
     static constexpr int AT_ONCE = 2;
 };
@@ -49,6 +51,7 @@ constexpr const char* WAY = "neon";
 template <>
 struct Tile<8> {
     static constexpr int PANELS = 1, ROWS = 3;  // 12 registers of sums, three rows, and their broadcasts
+    static constexpr int ROWS_OF_MANY = ROWS;
     static constexpr int PANELS_ONE_ROW = 1;
     static constexpr int AT_ONCE = 2;
 };
@@ -56,6 +59,7 @@ struct Tile<8> {
 template <>
 struct Tile<4> {
     static constexpr int PANELS = 1, ROWS = 3;  // 6 registers of sums and 12 of a group's
+    static constexpr int ROWS_OF_MANY = ROWS;
     static constexpr int PANELS_ONE_ROW = 1;
     static constexpr int AT_ONCE = 2;
 };

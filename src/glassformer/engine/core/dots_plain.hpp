@@ -8,7 +8,7 @@ constexpr const char* WAY = "plain";
 
 template <int BITS>
 struct Tile {
-    static constexpr int PANELS = 1, ROWS = 1, PANELS_ONE_ROW = 1;
+    static constexpr int PANELS = 1, ROWS = 1, ROWS_OF_MANY = 1, PANELS_ONE_ROW = 1;
 };
 
 inline void prepare8(Rows&, int, int) {}

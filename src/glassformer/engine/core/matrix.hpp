@@ -73,7 +73,9 @@ inline void tiles(const GlassMatrix& matrix, const Rows& x, int panel, int row, 
 // P panels at a time by all rows; returns the first panel that is left over.
 template <int BITS, int P, typename Put>
 inline int panels(const GlassMatrix& matrix, const Rows& x, int count, int panel, int end, const Put& put) {
-    const int times = (count + Tile<BITS>::ROWS - 1) / Tile<BITS>::ROWS;
+    // A few rows are one tile: while it is computed the next panel is fetched, and a second tile would find nothing left to fetch.
+    const int most = count <= Tile<BITS>::ROWS ? Tile<BITS>::ROWS : Tile<BITS>::ROWS_OF_MANY;
+    const int times = (count + most - 1) / most;
     for (; panel + P <= end; panel += P)
         for (int n = 0; n < times; n++) {  // tiles of nearly the same size: a last one of 1 row would cost as much as one of several
             const int row = count * n / times;
