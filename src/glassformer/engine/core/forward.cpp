@@ -181,15 +181,15 @@ struct Pass {
         });
     }
 
-    void run_layers(int me, int layer, int end, float* logits) const {
+    void run_layer(int me, int layer, float* logits) const {
         if (layer == 0) {
             team.parallel_for(chunk.count(), 1, [&](int n, int last) {
                 for (; n < last; n++) embed(n);
             });
             team.barrier();
         }
-        for (; layer < end; layer++) block(me, layer);
-        if (layer == model.layers) head(me, logits);
+        block(me, layer);
+        if (layer == model.layers - 1) head(me, logits);
     }
 };
 
@@ -204,9 +204,8 @@ void forward(const GlassModel& model, const GlassBatch& batch, const GlassCache&
     for (int first = 0; first < batch.count; first += CHUNK) {
         chunk.take(batch, first, std::min(CHUNK, batch.count - first));
         const Pass pass{model, batch, cache, chunk, team};
-        const int layers_per_run = chunk.count() > MANY ? 1 : model.layers;
-        for (int layer = 0; layer < model.layers; layer += layers_per_run)
-            team.run([&](int me) { pass.run_layers(me, layer, layer + layers_per_run, logits); });
+        for (int layer = 0; layer < model.layers; layer++)  // each a run of its own: a thread that wakes late joins at the next one
+            team.run([&](int me) { pass.run_layer(me, layer, logits); });
         logits += offset(chunk.count(), model.vocab);  // after the last layer, the chunk holds its scored tokens
     }
 }

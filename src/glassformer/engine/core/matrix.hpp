@@ -8,8 +8,6 @@
 
 namespace glass {
 
-constexpr int MANY = 16;  // rows that make one layer enough work to wake the threads for, and a piece of a matrix enough to share
-
 inline int padded(int size) { return (size + LANES - 1) / LANES * LANES; }
 
 // One row, whose largest magnitude becomes 127; returns its scale.
@@ -94,8 +92,7 @@ void multiply_tiles(const GlassMatrix& matrix, const Rows& x, int count, Team& t
         panel = panels<BITS, Tile<BITS>::PANELS>(matrix, x, count, panel, end, put);
         if constexpr (Tile<BITS>::PANELS > 1) panels<BITS, 1>(matrix, x, count, panel, end, put);
     };
-    constexpr int FEW = 4, MORE = 16;
-    team.parallel_for(matrix.panels, UNIT, work, count < MANY ? FEW : MORE);
+    team.parallel_for(matrix.panels, UNIT, work);
 }
 
 template <typename Put>

@@ -74,13 +74,19 @@ class Team {
         }
     }
 
-    // work(begin, end) for pieces of 0..total, each taken by the first free thread; all are done at the next barrier. `pieces` are
-    // those of each thread: with more of them no thread waits long for another, and each costs a little.
+    // work(begin, end) for pieces of 0..total, each taken by the first free thread; all are done at the next barrier. Pieces are a
+    // share of what is left: the first are large, because each begins where nothing has been fetched yet, and the last are small,
+    // so that no thread waits long for another.
     template <typename Work>
-    void parallel_for(int total, int unit, const Work& work, int pieces = 4) {
+    void parallel_for(int total, int unit, const Work& work) {
         if (active_ == 1) return work(0, total);
-        const int units = (total + unit - 1) / unit, piece = unit * std::max(1, units / (pieces * active_));
-        for (int begin; (begin = next_.fetch_add(piece, std::memory_order_relaxed)) < total;) work(begin, std::min(total, begin + piece));
+        for (int begin = next_.load(std::memory_order_relaxed); begin < total;) {
+            const int left = (total - begin + unit - 1) / unit, units = std::max(1, left / (SHARES * active_));
+            const int end = std::min(total, begin + units * unit);
+            if (!next_.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
+            work(begin, end);
+            begin = next_.load(std::memory_order_relaxed);
+        }
     }
 
     // No thread passes before all have arrived.
@@ -108,6 +114,7 @@ class Team {
     using Clock = std::chrono::steady_clock;
     using Time = Clock::time_point;
     using Span = Clock::duration;
+    static constexpr int SHARES = 4;    // for each thread: a piece is one of them
     static constexpr int SPINS = 4000;  // some tens of microseconds
     static constexpr Span AWAKE = std::chrono::milliseconds(2);  // after its work: the next token's comes soon
     static constexpr Span WAKING = std::chrono::microseconds(60);  // which an idle core takes; one that a host has lent out takes longer
