@@ -92,6 +92,7 @@ class Tracer(dict[str, Tensor]):
     def __init__(self, model: nn.Module, sites: Iterable[str], *, edits: Edits, grad: bool = False) -> None:
         super().__init__()
         self.grad = grad
+        self.keep: Callable[[Tensor], Tensor] = Tensor.detach  # what is kept of a value
         self.thread = 0  # the one that listens
         # Traces nest: a module has one tracer, the innermost, which passes every value to the one around it
         # first. The outer one is kept for each module, because the two may cover different parts of a model.
@@ -129,6 +130,12 @@ class Tracer(dict[str, Tensor]):
         self[site]  # raises where there is none
         return [_slice(value, site, index) for value in self._values[site]]
 
+    def take(self, site: str) -> Tensor:
+        """The value of a site, which the trace holds no longer: all heads of a long text are large."""
+        value = self.pop(site)
+        del self._values[site]
+        return value
+
     @_uncompiled
     def asks(self, module: nn.Module, sites: tuple[str, ...]) -> bool:
         outside = module in self.outer and self.outer[module].asks(module, sites)
@@ -162,7 +169,7 @@ class Tracer(dict[str, Tensor]):
         if self._read(path):
             if self.grad and value.requires_grad:
                 value.retain_grad()
-            self._values.setdefault(path, []).append(value if self.grad else value.detach())
+            self._values.setdefault(path, []).append(value if self.grad else self.keep(value))
         return value
 
     def attach(self) -> None:
@@ -265,10 +272,15 @@ def trace(model: nn.Module, *sites: str, edits: Edits | None = None, grad: bool 
 
 
 @contextmanager
-def muted(model: nn.Module, *sites: str) -> Iterator[Tracer]:
-    """Like `trace`, but the traces around the block see nothing of it, and their edits rest."""
+def muted(
+    model: nn.Module, *sites: str, keep: Callable[[Tensor], Tensor] = Tensor.detach
+) -> Iterator[Tracer]:
+    """Like `trace`, but the traces around the block see nothing of it, and their edits rest.
+
+    `keep` says what is kept of each value.
+    """
     with trace(model, *sites) as seen:
-        outer, seen.outer = seen.outer, {}
+        outer, seen.outer, seen.keep = seen.outer, {}, keep
         try:
             yield seen
         finally:

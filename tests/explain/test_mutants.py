@@ -57,8 +57,8 @@ MUTANTS = [
     ),
     (
         "attention",
-        "seen[site][0] for site in sites",
-        "seen[site][0].flip(0) for site in sites",
+        "numbers(seen.take(site)[0])",
+        "numbers(seen.take(site)[0].flip(0))",
         ATTENTION,
         "test_patterns_are_those_of_transformers",
     ),

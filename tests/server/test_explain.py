@@ -1,9 +1,13 @@
 """`explain` and `edits` in requests: the same text, its insides, and how near the two engines are."""
 
 import base64
+import ctypes
 import json
+import re
+import sys
 import time
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,10 +16,14 @@ import pytest
 from serving import Running, opened, serving, tiny_model, until
 
 import glassformer as gf
+from glassformer import machine
 from glassformer.answers import QUESTIONS as EVERY
 from glassformer.explain.lens import lens
-from glassformer.server.explain import NOT_HERE
-from glassformer.server.traces import Traces
+from glassformer.models.gpt import GPT, Config
+from glassformer.server.explain import NOT_HERE, memory_of
+from glassformer.server.served import sizes_of
+from glassformer.server.traces import MOST_BYTES, Traces
+from glassformer.tasks.complete import LanguageModel
 
 ASK: dict[str, Any] = {"model": "storyteller", "prompt": "Once upon a time", "max_tokens": 5, "seed": 1}
 HEAD = {"layer": 1, "head": 0}
@@ -173,6 +181,57 @@ def test_every_question_can_be_asked(server: Running) -> None:
         assert name in found, name
         if isinstance(found[name], dict):
             assert found[name]["kind"] == name or name in ("attention",)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not say how much memory was held")
+def test_no_question_takes_more_memory_than_was_printed() -> None:
+    """All of them, about a text as long as the context, where heads and activations are far larger than weights."""
+    net = GPT(Config(layers=4, heads=8, width=128, vocab=512, context=1024)).initialize(0)
+    model = LanguageModel(net.eval(), None, name="long")
+    body = {
+        "model": "long",
+        "prompt": [n * 7 % 500 for n in range(1016)],
+        "max_tokens": 4,
+        "ignore_eos": True,
+    }
+    needs_text = {"tokens", "merges", "training_rows", "examples", "rankings_watch", "sweep", "edit"}
+    taken = {}
+    with serving({"long": model}) as server:
+        assert (
+            server.post("/v1/completions", body | {"explain": {"lens": 1}}).status_code == 200
+        )  # all is loaded
+        for name in QUESTIONS.keys() - needs_text:
+            ctypes.CDLL(None).malloc_trim(0)
+            before = machine.resident()
+            Path("/proc/self/clear_refs").write_text("5")  # the peak is that of now
+            answer = server.post("/v1/completions", body | {"explain": {name: QUESTIONS[name]}}, timeout=600)
+            assert answer.status_code == 200, (name, answer.text[:500])
+            (peak,) = re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
+            taken[name] = (int(peak) << 10) - before
+    for name, size in taken.items():
+        assert size <= memory_of(sizes_of(model), 1024, name) + MOST_BYTES, (name, size)
+    assert max(taken.values()) > memory_of(sizes_of(model), 1024) / 3, taken  # the bound says something
+
+
+def test_a_question_is_refused_that_would_not_fit(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it is computed, if memory is scarce; before it is written, if no trace could hold it."""
+    ask = ASK | {"model": "tiny", "explain": {"attention": 0}}
+    with monkeypatch.context() as patch:
+        patch.setattr(server.state.traces, "most", 32)
+        patch.setattr("glassformer.server.explain.encoded", pytest.fail)
+        error = server.post("/v1/completions", ask).json()["error"]
+        assert (error["param"], "numbers, more than a trace may have" in error["message"]) == (
+            "explain.attention",
+            True,
+        )
+    with monkeypatch.context() as patch:
+        patch.setattr(machine, "available_memory", lambda: 1 << 10)
+        patch.setattr("glassformer.server.explain.ask", pytest.fail)
+        answer = server.post("/v1/completions", ask)
+        assert answer.status_code == 400
+        assert "attention of" in answer.json()["error"]["message"]
+        assert "GB of memory" in answer.json()["error"]["message"]
 
 
 REFUSED: list[tuple[Any, str]] = [

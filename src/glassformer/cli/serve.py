@@ -174,14 +174,16 @@ def _announce(settings: "Settings", models: "Mapping[str, Model]") -> None:
     url = f"http://{shown}:{settings.port}/v1"
     caches = sum(_cache(model, settings.slots) for model in models.values())
     bound = machine.resident() + caches + SPARE
+    insides = sum(map(_insides, models.values()))
     engines = {id: model.backend.name for id, model in models.items()}
     if settings.json_logs:
-        out(json.dumps({"url": url, "models": engines, "memory_bound": bound, "slots": settings.slots}))
+        memory = {"memory_bound": bound, "memory_bound_with_insides": bound + insides}
+        out(json.dumps({"url": url, "models": engines, **memory, "slots": settings.slots}))
     else:
         out(f"Serving {', '.join(f'{id} ({engine})' for id, engine in engines.items())} at {url}")
         out(
             f"Memory: at most {bound >> 20:,} MB ({caches >> 20:,} MB of it for {settings.slots} texts at a"
-            " time); insides take more: the weights once more, and what a question computes"
+            f" time); with insides at most {bound + insides >> 20:,} MB"
         )
         key = "" if settings.key is None else f" (with the key in {KEY})"
         out(f"Try it{key}:\n  {_example(url, settings, next(iter(models)))}")
@@ -191,6 +193,19 @@ def _announce(settings: "Settings", models: "Mapping[str, Model]") -> None:
 def _cache(model: "Model", slots: int) -> int:
     backend = model.backend
     return 0 if backend.context is None else backend.cache_size(slots, backend.context)
+
+
+def _insides(model: "Model") -> int:
+    """What the largest question takes, and torch's weights, if the engine has its own."""
+    from glassformer.server.explain import memory_of, weights_of
+    from glassformer.server.served import sizes_of
+    from glassformer.tasks.complete import LanguageModel
+
+    if not isinstance(model, LanguageModel) or model.backend.context is None:
+        return 0
+    sizes = sizes_of(model)
+    weights = 0 if model.engine is None else weights_of(sizes)
+    return weights + memory_of(sizes, model.backend.context)
 
 
 def _example(url: str, settings: "Settings", id: str) -> str:

@@ -95,7 +95,11 @@ def patterns(
     chosen = reading.check_layers(layers, stack=stack)
     sites = _sites(reading, "pattern", stack=stack, part=part, layers=chosen)
     seen = reading.run(*sites)
-    return numbers(torch.stack([seen[site][0] for site in sites]))
+    first = numbers(seen[sites[0]][0])
+    found = np.empty((len(sites), *first.shape), first.dtype)
+    for at, site in enumerate(sites):  # one by one: all heads of a long text are large
+        found[at] = numbers(seen.take(site)[0])
+    return found
 
 
 @torch.inference_mode()
@@ -108,8 +112,8 @@ def masks(
     """
     chosen = reading.check_layers(layers, stack=stack)
     sites = _sites(reading, "scores", stack=stack, part=part, layers=chosen)
-    seen = reading.run_unedited(*sites)
-    return numbers(torch.stack([~seen[site][0].isneginf().all(0) for site in sites]))
+    seen = reading.run_unedited(*sites, keep=lambda scores: ~scores.isneginf().all(1))
+    return np.stack([numbers(seen[site][0]) for site in sites])
 
 
 @dataclass(frozen=True)
@@ -143,13 +147,19 @@ def head_statistics(
     for name, places in _places(pattern.shape[-2:], ids).items():
         shares[name] = _share(pattern, places, visible)
 
-    logs = np.log(np.where(pattern > 0, pattern, 1.0))
     away = np.abs(_back(pattern.shape[-2:]))
     return HeadStatistics(
-        entropy=-(pattern * logs).sum(-1).mean(-1),
-        distance=unknown if ids is None else (pattern * away).sum(-1).mean(-1),
+        entropy=np.stack([_entropy(layer) for layer in pattern]),
+        distance=unknown if ids is None else np.stack([(layer * away).sum(-1).mean(-1) for layer in pattern]),
         **shares,
     )
+
+
+def _entropy(layer: Array) -> Array:
+    """(H,): of each head of a layer (H, T, S), in nats, mean over its queries."""
+    logs = np.log(np.where(layer > 0, layer, 1.0))
+    found: Array = -(layer * logs).sum(-1).mean(-1)
+    return found
 
 
 def queries_of_kinds(mask: Array, ids: Sequence[int] | None) -> dict[str, Array]:

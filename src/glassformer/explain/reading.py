@@ -7,7 +7,7 @@ Most models read one text. An encoder-decoder reads two: its encoder the source,
 next token it predicts. A `Stack` says which of them its positions are, and a `Part` of it what it attends to.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -99,10 +99,13 @@ class Reading:
         finally:
             _prompt.reset(before)
 
-    def run_unedited(self, *sites: str) -> Tracer:
-        """One forward pass that no edit around it changes and no trace around it sees."""
+    def run_unedited(self, *sites: str, keep: Callable[[Tensor], Tensor] = Tensor.detach) -> Tracer:
+        """One forward pass that no edit around it changes and no trace around it sees.
+
+        `keep` says what is kept of each value.
+        """
         self.check_ids()
-        with self.lock, torch.inference_mode(), muted(module_of(self.net), *sites) as seen:
+        with self.lock, torch.inference_mode(), muted(module_of(self.net), *sites, keep=keep) as seen:
             self.logits()
         return seen
 

@@ -8,7 +8,7 @@ import asyncio
 import base64
 import inspect
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from glassformer import machine
 from glassformer.answers import QUESTIONS, ask, check
 from glassformer.answers.answer import Answer, Text, plain
-from glassformer.errors import InputError
+from glassformer.errors import InputError, counted
 from glassformer.generation.batching import generate_alone
 from glassformer.generation.options import Options
 from glassformer.generation.sampling import log_softmax
@@ -27,6 +28,7 @@ from glassformer.server.errors import QueueFull, invalid
 from glassformer.server.lane import Inside
 from glassformer.server.logprobs import finite
 from glassformer.server.runner import for_model, tokens_of
+from glassformer.server.served import sizes_of
 from glassformer.server.sse import dumps
 from glassformer.tasks.backends import fingerprint
 from glassformer.tasks.completion import Completion
@@ -76,6 +78,10 @@ MOST = {  # the largest values of options whose work grows with them
     "window": 1024,
     "first": 4096,
 }
+LEAST = 4  # bytes of a number in JSON, with what comes between two
+# Numbers that a question holds at once: for each head and pair of tokens (and in a gradient), for each number
+# of a layer's residual stream, for each logit; and the bytes of one.
+PATTERNS, GRADIENT, ACTIVATIONS, LOGITS, FLOAT = 4, 10, 24, 4, 4
 MOST_CHARACTERS = 100_000  # of texts that a question searches
 RETRY = 0.05  # seconds until a live explanation asks for its turn again
 TORCH = "torch float32"
@@ -207,6 +213,24 @@ def _check_option(name: str, option: str, value: Any, *, takes: dict[str, tuple[
 # Answering, in the lane's thread
 
 
+def weights_of(sizes: Mapping[str, Any]) -> int:
+    """Bytes of a decoder's weights in torch, roughly, and never fewer than they are."""
+    blocks = sizes["layers"] * 13 * sizes["width"] ** 2
+    return FLOAT * (blocks + 2 * (sizes["vocab"] + sizes["context"]) * sizes["width"])
+
+
+def memory_of(sizes: Mapping[str, Any], tokens: int, question: str | None = None) -> int:
+    """The most bytes that a question about a text takes, beside the weights; without its name, that any does.
+
+    All were measured. A gradient keeps the attention of all heads several times; a training step takes a copy
+    of the weights, their gradients and two averages of these.
+    """
+    patterns = GRADIENT if question in (None, "saliency") else PATTERNS
+    step = 4 * weights_of(sizes) if question in (None, "update") else 0
+    layer = patterns * sizes["heads"] * tokens + ACTIVATIONS * sizes["width"]  # numbers of a token
+    return FLOAT * tokens * (sizes["layers"] * layer + LOGITS * sizes["vocab"]) + step
+
+
 def completion_of(choice: "Choice", engine: str) -> Completion:
     """A continuation as the house knows it: a result that can be asked."""
     request = choice.request
@@ -229,6 +253,8 @@ def completion_of(choice: "Choice", engine: str) -> Completion:
 def answered(completion: Completion, name: str, *, options: dict[str, Any]) -> Any:
     """The answer to one question about a completion."""
     lm = completion.lm
+    size = len(completion.ids)
+    machine.check_memory(memory_of(sizes_of(lm), size, name), what=f"{name} of {counted(size, 'token')}")
     if name in OF_NOTHING:
         return ask(name, **options)
     if name in OF_TOKENIZER:
@@ -371,11 +397,21 @@ class Explainer:
         for name, options in self.asked.questions.items():
             begun = time.monotonic()
             try:
-                found[name] = encoded(answered(completion, name, options=options), self.asked.encoding)
+                answer = answered(completion, name, options=options)
             except InputError as error:
                 raise invalid(f"explain.{name}", str(error)) from None
+            self._check_size(name, answer)
+            found[name] = encoded(answer, self.asked.encoding)
             seconds[name] = time.monotonic() - begun
         return about, found, seconds
+
+    def _check_size(self, name: str, answer: Any) -> None:
+        """Refuse what could not be kept, before it is written as JSON, which takes many times its memory."""
+        values = answer.to_numpy().values() if isinstance(answer, Answer) else ()
+        numbers = sum(value.size for value in values if isinstance(value, np.ndarray))
+        if numbers * LEAST > self.traces.most:
+            words = f"the answer has {numbers:,} numbers, more than a trace may have; ask for less"
+            raise invalid(f"explain.{name}", words)
 
 
 class LayersOfTokens:

@@ -1,7 +1,6 @@
 """`/v1/models`, `/health`, `/version`, `/metrics`: what is served, and how it is."""
 
 import asyncio
-from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter
@@ -10,7 +9,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from glassformer import machine
 from glassformer.server.explain import known
 from glassformer.server.fine_tuning import delete_model
-from glassformer.server.served import Served
+from glassformer.server.served import Served, sizes_of
 from glassformer.server.state import State
 from glassformer.tasks.library import forget_quantized
 
@@ -67,7 +66,7 @@ def router(state: State) -> APIRouter:
 
 def _meta(served: Served) -> dict[str, Any]:
     model = served.model
-    sizes = asdict(model.net.config) if model.engine is None else model.engine.config
+    sizes = sizes_of(model)
     names = {"n_layer": "layers", "n_head": "heads", "n_embd": "width"}
     about = {key: sizes[name] for key, name in names.items() if name in sizes}
     return about | {

@@ -3,8 +3,8 @@
 import asyncio
 import re
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,11 @@ if TYPE_CHECKING:
 SHORT = 2000  # characters that are tokenized at once; a longer text goes to a thread
 LANE = 16  # jobs of torch that may wait
 TURNS = re.compile("dialogpt", re.IGNORECASE)  # models whose turns are joined by <|endoftext|>
+
+
+def sizes_of(model: Model) -> Mapping[str, Any]:
+    """The sizes of a model: layers, heads, width …; an engine knows them without loading torch."""
+    return asdict(model.net.config) if model.engine is None else model.engine.config
 
 
 @dataclass(eq=False)
