@@ -27,6 +27,16 @@ SHORT = STORY * 4  # about 60 tokens
 PATIENCE = 180_000  # milliseconds
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? -1"
 
+# Which comes first: probabilities, or a model that is ready.
+FIRSTS = """(() => {
+  window.firsts = [];
+  const look = () => {
+    for (const one of [".next li .share", ".dot.ready"])
+      if (!window.firsts.includes(one) && document.querySelector(one)) window.firsts.push(one);
+    if (window.firsts.length < 2) requestAnimationFrame(look);
+  };
+  requestAnimationFrame(look);
+})()"""
 # From an action to the frame in which what it leads to is there.
 UNTIL = """([action, selector]) => new Promise((done) => {
   const begun = performance.now();
@@ -140,6 +150,7 @@ def studio(browser: Any, report: Report, *models: str) -> Iterator[Bench]:
     command = [sys.executable, "-m", "glassformer", "studio", "--no-open", "--json", "--port", "0", *given]
     page = browser.new_context(bypass_csp=True, viewport={"width": 1280, "height": 900}).new_page()
     page.set_default_timeout(PATIENCE)
+    page.add_init_script(FIRSTS)
     page.goto("data:text/html,<p>A browser that is in use has started its processes.")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
@@ -158,11 +169,11 @@ def studio(browser: Any, report: Report, *models: str) -> Iterator[Bench]:
 
 def start(bench: Bench) -> None:
     """The first paint, alive before the model is loaded: this page was opened with the process."""
-    bench.page.wait_for_selector(".next li .share")
-    loading = bench.page.locator(".dot.ready").count() == 0
-    bench.report.add("first paint while the model is being loaded", bench.page.evaluate(PAINT), 200)
-    bench.report.add("alive before the model is (1: no)", 0 if loading else 1, 0, "")
     bench.page.wait_for_selector(".dot.ready")
+    bench.page.wait_for_function("() => window.firsts.length === 2")
+    bench.report.add("first paint while the model is being loaded", bench.page.evaluate(PAINT), 200)
+    alive = bench.page.evaluate("() => window.firsts[0]") == ".next li .share"
+    bench.report.add("alive before the model is (1: no)", 0 if alive else 1, 0, "")
     paints = []
     for _ in range(5):
         bench.open("", ready=False)
@@ -193,14 +204,21 @@ def first_views(bench: Bench, name: str, most: float) -> None:
 
 
 def page_changes(bench: Bench, name: str, text: str) -> None:
-    """From a key to the page, once it was open before."""
+    """From a key to the page, once it was open before: a second after the last one, and at once.
+
+    Pictures of a long text may take longer than that second: the server still computes them.
+    """
     bench.open(f"?view=write&text={quote(text)}")
     steps = [("t", "#pieces"), ("a", "#heads"), ("l", ".lens"), ("w", ".strip")]
-    for key, selector in steps:
-        bench.until(["g", key], selector)
-        bench.settle()
-    times = [bench.until(["g", key], selector) for _ in range(4) for key, selector in steps]
-    bench.report.add(f"{name}: page change, slowest of 16", max(times), 150)
+    times = []
+    for _ in range(5):
+        for key, selector in steps:
+            times.append((bench.until(["g", key], selector), selector))
+            bench.page.wait_for_timeout(1000)
+    slowest, where = max(times[len(steps) :])
+    bench.report.add(f"{name}: page change, slowest of 16 ({where})", slowest, 150)
+    hurried = [bench.until(["g", key], selector) for _ in range(4) for key, selector in steps]
+    bench.report.add(f"{name}: page changes in a hurry, median of 16", statistics.median(hurried), 150)
 
 
 def hovers(bench: Bench, name: str, text: str) -> None:
