@@ -21,7 +21,6 @@ from glassformer.answers import QUESTIONS as EVERY
 from glassformer.explain.lens import lens
 from glassformer.models.gpt import GPT, Config
 from glassformer.server.explain import NOT_HERE, memory_of
-from glassformer.server.served import sizes_of
 from glassformer.server.traces import MOST_BYTES, Traces
 from glassformer.tasks.complete import LanguageModel
 
@@ -210,8 +209,8 @@ def test_no_question_takes_more_memory_than_was_printed() -> None:
             (peak,) = re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
             taken[name] = (int(peak) << 10) - before
     for name, size in taken.items():
-        assert size <= memory_of(sizes_of(model), 1024, name) + MOST_BYTES, (name, size)
-    assert max(taken.values()) > memory_of(sizes_of(model), 1024) / 3, taken  # the bound says something
+        assert size <= memory_of(model, 1024, name) + MOST_BYTES, (name, size)
+    assert max(taken.values()) > memory_of(model, 1024) / 3, taken  # the bound says something
 
 
 def test_a_question_is_refused_that_would_not_fit(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:

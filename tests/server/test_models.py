@@ -2,6 +2,8 @@
 
 from serving import Running, until
 
+import glassformer as gf
+
 
 def test_models(server: Running) -> None:
     """The list, and one of them with what can be asked about it."""
@@ -14,7 +16,9 @@ def test_models(server: Running) -> None:
     assert one["max_model_len"] == 64
     assert one["meta"]["chat_form"] == "turns"
     assert (one["meta"]["n_layer"], one["meta"]["n_head"], one["meta"]["n_embd"]) == (2, 3, 24)
-    assert server.get("/v1/models/storyteller").json()["meta"]["engine"] == "native int8"
+    teller = server.get("/v1/models/storyteller").json()["meta"]
+    assert teller["engine"] == "native int8"
+    assert teller["n_params"] == gf.load("storyteller").net.config.parameters
     assert {"attention", "lens", "saliency", "neurons", "top"} <= set(one["explain"]["questions"])
     assert not {"curve", "diff"} & set(one["explain"]["questions"])
 

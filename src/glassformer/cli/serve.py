@@ -197,15 +197,14 @@ def _cache(model: "Model", slots: int) -> int:
 
 def _insides(model: "Model") -> int:
     """What the largest question takes, and torch's weights, if the engine has its own."""
-    from glassformer.server.explain import memory_of, weights_of
-    from glassformer.server.served import sizes_of
+    from glassformer.server.explain import FLOAT, memory_of
+    from glassformer.server.served import parameters_of
     from glassformer.tasks.complete import LanguageModel
 
     if not isinstance(model, LanguageModel) or model.backend.context is None:
         return 0
-    sizes = sizes_of(model)
-    weights = 0 if model.engine is None else weights_of(sizes)
-    return weights + memory_of(sizes, model.backend.context)
+    weights = 0 if model.engine is None else FLOAT * parameters_of(model)
+    return weights + memory_of(model, model.backend.context)
 
 
 def _example(url: str, settings: "Settings", id: str) -> str:

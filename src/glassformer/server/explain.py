@@ -8,7 +8,7 @@ import asyncio
 import base64
 import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
@@ -28,7 +28,7 @@ from glassformer.server.errors import QueueFull, invalid
 from glassformer.server.lane import Inside
 from glassformer.server.logprobs import finite
 from glassformer.server.runner import for_model, tokens_of
-from glassformer.server.served import sizes_of
+from glassformer.server.served import parameters_of, sizes_of
 from glassformer.server.sse import dumps
 from glassformer.tasks.backends import fingerprint
 from glassformer.tasks.completion import Completion
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from glassformer.server.served import Served
     from glassformer.server.traces import Traces
     from glassformer.server.writing import Choice
+    from glassformer.tasks.model import Model
 
 MOST_BYTES = 4 << 20  # of an answer inside a response; larger ones are fetched
 # Questions whose subject is something else than the text; what they begin with.
@@ -213,20 +214,15 @@ def _check_option(name: str, option: str, value: Any, *, takes: dict[str, tuple[
 # Answering, in the lane's thread
 
 
-def weights_of(sizes: Mapping[str, Any]) -> int:
-    """Bytes of a decoder's weights in torch, roughly, and never fewer than they are."""
-    blocks = sizes["layers"] * 13 * sizes["width"] ** 2
-    return FLOAT * (blocks + 2 * (sizes["vocab"] + sizes["context"]) * sizes["width"])
-
-
-def memory_of(sizes: Mapping[str, Any], tokens: int, question: str | None = None) -> int:
+def memory_of(model: "Model", tokens: int, question: str | None = None) -> int:
     """The most bytes that a question about a text takes, beside the weights; without its name, that any does.
 
     All were measured. A gradient keeps the attention of all heads several times; a training step takes a copy
     of the weights, their gradients and two averages of these.
     """
+    sizes = sizes_of(model)
     patterns = GRADIENT if question in (None, "saliency") else PATTERNS
-    step = 4 * weights_of(sizes) if question in (None, "update") else 0
+    step = 4 * FLOAT * parameters_of(model) if question in (None, "update") else 0
     layer = patterns * sizes["heads"] * tokens + ACTIVATIONS * sizes["width"]  # numbers of a token
     return FLOAT * tokens * (sizes["layers"] * layer + LOGITS * sizes["vocab"]) + step
 
@@ -254,7 +250,7 @@ def answered(completion: Completion, name: str, *, options: dict[str, Any]) -> A
     """The answer to one question about a completion."""
     lm = completion.lm
     size = len(completion.ids)
-    machine.check_memory(memory_of(sizes_of(lm), size, name), what=f"{name} of {counted(size, 'token')}")
+    machine.check_memory(memory_of(lm, size, name), what=f"{name} of {counted(size, 'token')}")
     if name in OF_NOTHING:
         return ask(name, **options)
     if name in OF_TOKENIZER:

@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from glassformer import machine
 from glassformer.server.explain import known
 from glassformer.server.fine_tuning import delete_model
-from glassformer.server.served import Served, sizes_of
+from glassformer.server.served import Served, parameters_of, sizes_of
 from glassformer.server.state import State
 from glassformer.tasks.library import forget_quantized
 
@@ -73,6 +73,7 @@ def _meta(served: Served) -> dict[str, Any]:
         "task": model.task,
         "engine": model.backend.name if served.runner is None else served.runner.name,
         "n_vocab": served.vocab,
+        "n_params": parameters_of(model),
         "capabilities": sorted(model.capabilities),
         "chat_form": "turns" if served.turns else "transcript",
     }

@@ -30,6 +30,20 @@ def sizes_of(model: Model) -> Mapping[str, Any]:
     return asdict(model.net.config) if model.engine is None else model.engine.config
 
 
+def parameters_of(model: Model) -> int:
+    """How many numbers a model has learned; of an engine's GPT-2 they are counted without loading torch."""
+    if model.engine is None:
+        return int(model.net.config.parameters)
+    sizes = sizes_of(model)
+    width, neurons, bias = sizes["width"], sizes["neurons"], int(sizes["bias"])
+    norm = (1 + bias) * width
+    attention = (width + bias) * 3 * width + (width + bias) * width
+    feedforward = (width + bias) * neurons + (neurons + bias) * width
+    embeddings = (sizes["vocab"] + sizes["context"]) * width
+    head = 0 if sizes["tied"] else sizes["vocab"] * width
+    return int(embeddings + sizes["layers"] * (2 * norm + attention + feedforward) + norm + head)
+
+
 @dataclass(eq=False)
 class Served:
     """A model under the name that requests call it by."""
