@@ -99,4 +99,4 @@ def test_how_probable_each_token_of_a_text_is(glass, model: str, tmp_path: Path)
     assert len(lm.probabilities(TEXT, given=3).rows) == len(ids) - 3
     for more, words in ((["-k", "3"], "-k does not go with --each"), (["-i"], "--interactive does not go")):
         assert words in glass("top", "-m", model, "--each", *more, TEXT)[2]
-    assert "1 token, none after those that are given" in glass("top", "-m", model, "--each", "a")[2]
+    assert "1 token; at least 2 are needed" in glass("top", "-m", model, "--each", "a")[2]

@@ -209,8 +209,8 @@ def test_no_question_takes_more_memory_than_was_printed() -> None:
             (peak,) = re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
             taken[name] = (int(peak) << 10) - before
     for name, size in taken.items():
-        assert size <= memory_of(model, 1024, name) + MOST_BYTES, (name, size)
-    assert max(taken.values()) > memory_of(model, 1024) / 3, taken  # the bound says something
+        assert size <= memory_of(model, tokens=1024, question=name) + MOST_BYTES, (name, size)
+    assert max(taken.values()) > memory_of(model, tokens=1024) / 3, taken  # the bound says something
 
 
 def test_a_question_is_refused_that_would_not_fit(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from serving import Running, serving, tiny_model, until
 
 from glassformer.answers import ask
 from glassformer.answers.answer import Text
-from glassformer.server.pictures import SOON
+from glassformer.server.pictures import STREAM_AFTER
 from glassformer.server.studio import Studio
 from glassformer.tasks.complete import LanguageModel
 
@@ -122,9 +122,9 @@ def test_who_leaves_leaves_the_lane(slow: Slow, patience: float) -> None:
         try:
             with client.stream("POST", "/studio/view", timeout=patience, **how) as answer:
                 assert answer.headers["content-type"].startswith("text/event-stream")
-                time.sleep(patience - SOON)
+                time.sleep(patience - STREAM_AFTER)
         except httpx.ReadTimeout:
-            assert patience < SOON  # it leaves before anything is told
+            assert patience < STREAM_AFTER  # it leaves before anything is told
     until(lambda: not slow.lane.working)
     runs = slow.runs
     assert runs < 60  # of a hundred and more

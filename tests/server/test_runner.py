@@ -199,7 +199,7 @@ def test_quick_tokens_are_handed_on_together(
     """The first and the last of a text at once; all are there, and who has read what there is gets more."""
     handed: list[int] = []
     hear = runner_module._hear
-    monkeypatch.setattr(runner_module, "TOGETHER", seconds)
+    monkeypatch.setattr(runner_module, "FLUSH_INTERVAL", seconds)
     monkeypatch.setattr(runner_module, "_hear", lambda news: (handed.append(len(news)), hear(news)))
 
     async def work(runner: Runner) -> None:

@@ -851,7 +851,7 @@ def test_a_new_start_goes_on_where_the_last_one_was(
     drawn(page, "lens")
     page.context.clear_cookies()
     page.locator("#text").fill("Once upon a time")
-    page.wait_for_selector("[role=alert]:has-text('What you wrote will be there')")
+    page.wait_for_selector("[role=alert]:has-text('Your text is kept')")
     page.goto("about:blank")
     page.goto(f"{running.url}/#token={studio.door.token}")
     page.wait_for_selector(".dot.ready")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @flags.verb
 @flags.model_argument(flags.MODEL, default=flags.DEFAULT_MODEL)
-@flags.loading(flags.engine, flags.device, flags.dtype, flags.revision, flags.offline)
+@flags.loading(flags.engine, flags.quantize, flags.device, flags.dtype, flags.revision, flags.offline)
 @option("--rounds", default=5, help="Measure each N times; the median is shown.")
 @option("--cold/--no-cold", default=True, help="Also start `glass generate` anew, to its first token.")
 @flags.as_json

@@ -66,7 +66,7 @@ questions = flags.group(
 @option("--prime", type=PATH, metavar="FILE.mid", help="Continue this piece.")
 @option("--melody", type=PATH, metavar="FILE.mid", help="Write alto, tenor and bass to this soprano.")
 @option(
-    "--hear", type=TEXT, metavar="EVENTS", help="Write nothing: a piece in events, as --events shows them."
+    "--hear", type=TEXT, metavar="EVENTS", help="Compose nothing: this piece, written as --events prints it."
 )
 @option("--quarter", type=float, help="With --hear: seconds of a quarter note. [the model's own]")
 @option("--seconds", type=float, help="How much to write, at most; 0: nothing, to look at a prime. [60]")

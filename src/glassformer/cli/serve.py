@@ -183,7 +183,7 @@ def _announce(settings: "Settings", models: "Mapping[str, Model]") -> None:
         out(f"Serving {', '.join(f'{id} ({engine})' for id, engine in engines.items())} at {url}")
         out(
             f"Memory: at most {bound >> 20:,} MB ({caches >> 20:,} MB of it for {settings.slots} texts at a"
-            f" time); with insides at most {bound + insides >> 20:,} MB"
+            f" time), and {bound + insides >> 20:,} MB when requests use `explain` or edits"
         )
         key = "" if settings.key is None else f" (with the key in {KEY})"
         out(f"Try it{key}:\n  {_example(url, settings, next(iter(models)))}")
@@ -204,7 +204,7 @@ def _insides(model: "Model") -> int:
     if not isinstance(model, LanguageModel) or model.backend.context is None:
         return 0
     weights = 0 if model.engine is None else FLOAT * parameters_of(model)
-    return weights + memory_of(model, model.backend.context)
+    return weights + memory_of(model, tokens=model.backend.context)
 
 
 def _example(url: str, settings: "Settings", id: str) -> str:

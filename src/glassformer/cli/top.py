@@ -37,8 +37,8 @@ class Choosing:
 @option("--temperature", default=1.0, help="As generate would: above 0; 1 is the model's own opinion.")
 @option("--top-k", default=0, help="Show the cut after the k likeliest; 0: none.")
 @option("--top-p", default=1.0, help="Show the cut after those that reach p together; 1: none.")
-@option("--min-p", default=0.0, help="Show the cut after those with P times the likeliest's share; 0: none.")
-@switch("--each", help="Instead: how probable each token of the text is, after those before it.")
+@option("--min-p", default=0.0, help="Show the cut below P times the probability of the likeliest; 0: none.")
+@switch("--each", help="Instead, show the probability of each token of the text, given those before it.")
 @flags.loading_by_any_engine
 @flags.picture(flags.output, flags.dark, flags.width, flags.png_scale, flags.as_json)
 @flags.collect(Choosing, "choosing")

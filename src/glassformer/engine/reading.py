@@ -66,9 +66,8 @@ class Reading:
 
     def _work(self) -> None:
         with self.path.open("rb", buffering=0) as file:
-            for (
-                first
-            ) in self._starts:  # each thread takes the next one; the interpreter's lock makes that safe
+            # Each thread takes the next piece; the interpreter's lock makes the shared iterator safe.
+            for first in self._starts:
                 piece = self._numbers[first : first + PIECE]
                 file.seek(first)
                 if file.readinto(piece) == len(piece):

@@ -22,7 +22,7 @@ Progress = Callable[[int, int], object]
 FRACTIONS = tuple(n / 10 for n in range(11))
 ORDERS = 5  # random ones, whose mean is the baseline
 SEED = 0  # of the random orders
-TOKENS = 4096  # in one pass: many ways to put in a long text are several, between which one may stop
+TOKENS = 4096  # in one forward pass; larger batches are split, and can be cancelled in between
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def faithfulness(
     void = inputs.blank_vector(blank)
     orders = np.random.default_rng(SEED)
     curves = []
-    passes, total = 0, len(saliency.targets) * (1 + ORDERS)
+    done, total = 0, len(saliency.targets) * (1 + ORDERS)
     for target, scores in zip(saliency.targets, saliency.scores, strict=True):
         read = Inputs(reading.until(target.position)) if inputs.causal else inputs
         free = np.setdiff1d(np.arange(len(read.words)), kept)
@@ -92,16 +92,16 @@ def faithfulness(
         def probability(
             gone: Array, *, read: Inputs = read, target: Target = target, free: Array = free
         ) -> Array:
-            """(B,) with the tokens blank that are True in a row of `gone` (B, free tokens): one pass."""
-            nonlocal passes
+            """(B,) with the tokens blank that are True in a row of `gone` (B, free tokens)."""
+            nonlocal done
             size = len(read.words)
             every = np.zeros((len(gone), size), dtype=bool)
             every[:, free] = gone
             blanks = torch.as_tensor(every, device=words.device)
             some = torch.where(blanks[..., None], void, words[:size])  # (B, T, D)
             found = _probability(read, target, some)
-            passes += 1
-            progress(passes, total)
+            done += 1
+            progress(done, total)
             return found
 
         gone = _blanked(scores[free], fractions)  # (F, free tokens)

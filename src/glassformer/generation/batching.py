@@ -293,15 +293,15 @@ class Slots(Batch):
             self._take(slot, state, shared)
 
     def _take(self, slot: int, state: RequestState, shared: Sequence[int]) -> None:
-        """Let a text go on in a slot from as many of its tokens as were read, in whichever slot that was."""
+        """Start a request in a slot, from its longest cached prefix, copied if that is in another slot."""
         if self.salts[slot] != state.request.salt:
             self.salts[slot], self.kept[slot] = state.request.salt, []
-        best = max(range(self.slots), key=lambda one: (shared[one], one == slot))
-        if best != slot:
-            self.cache.copy_row(best, slot, length=shared[best])
-            self.kept[slot] = self.kept[best][: shared[best]]
-        state.slot, state.read = slot, shared[best]
-        state.cached = shared[best] if state.cached is None else state.cached
+        source = max(range(self.slots), key=lambda one: (shared[one], one == slot))
+        if source != slot:
+            self.cache.copy_row(source, slot, length=shared[source])
+            self.kept[slot] = self.kept[source][: shared[source]]
+        state.slot, state.read = slot, shared[source]
+        state.cached = shared[source] if state.cached is None else state.cached
         self.running.append(state)
 
     def _shared(self, slot: int, state: RequestState, tokens: Sequence[int]) -> int:

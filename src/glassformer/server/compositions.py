@@ -318,19 +318,22 @@ def code_of(served: "Served", body: PieceViewRequest, *, piece: Composition) -> 
     question, options = body.question, body.options
     how = ", ".join(f"{name}={value!r}" for name, value in options.items())
     about = {"text": piece.text, "given": piece.given, "quarter": piece.score.quarter}
+    drawn = "" if body.drawing is None else f", drawing={body.drawing!r}"
+    shown = [] if body.drawing is None else ["--as", body.drawing]
     lines = [
         "import glassformer as gf",
         f"model = gf.load({served.id!r})",
         f"piece = model.hear({piece.text!r}, given={piece.given!r}, quarter={piece.score.quarter!r})",
         f"answer = piece.{question}({how})",
-        f'answer.save("{question}.svg")',
+        f'answer.save("{question}.svg"{drawn})',
         "print(answer.to_frame())",
     ]
     note = [str(options["note"])] if "note" in options else []
     layer = ["--layer", str(options["layer"])] if "layer" in options else []
-    words = ["glass", "compose", "-m", served.id, *FLAGS[question], *note, *layer, "-o", f"{question}.svg"]
+    flags = [*FLAGS[question], *note, *layer, *shown]
+    words = ["glass", "compose", "-m", served.id, *flags, "-o", f"{question}.svg"]
     heard = ["--quarter", str(piece.score.quarter), "--hear", piece.text]
-    asked = {"model": served.id, **about, "question": question, "options": options}
+    asked = {"model": served.id, **about, "question": question, "options": options, "drawing": body.drawing}
     return {
         "Python": "\n".join(lines),
         "Command line": shlex.join([*words, *heard]),

@@ -90,8 +90,8 @@ def invalid(param: str, message: str, *, code: str | None = None) -> ApiError:
 
 def unknown_model(name: str, served: Iterable[str]) -> ApiError:
     """No model of this name is served; these are."""
-    some = ", ".join(list(served)[:5]) or "nothing yet"
-    message = f"model: {name[:100]!r} is not served here, but {some} (GET /v1/models lists all)"
+    some = ", ".join(list(served)[:5]) or "none yet"
+    message = f"model: {name[:100]!r} is not served here; served models: {some} (GET /v1/models lists all)"
     return ApiError(404, message, param="model", code="model_not_found")
 
 

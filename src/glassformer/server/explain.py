@@ -79,10 +79,13 @@ MOST = {  # the largest values of options whose work grows with them
     "window": 1024,
     "first": 4096,
 }
-LEAST = 4  # bytes of a number in JSON, with what comes between two
-# Numbers that a question holds at once: for each head and pair of tokens (and in a gradient), for each number
-# of a layer's residual stream, for each logit; and the bytes of one.
-PATTERNS, GRADIENT, ACTIVATIONS, LOGITS, FLOAT = 4, 10, 24, 4, 4
+JSON_BYTES = 4  # that a number and its separator take in JSON, at least
+FLOAT = 4  # bytes of a float32
+# Numbers that answering a question holds at once, by measuring:
+PATTERNS = 4  # for each head and pair of tokens
+GRADIENT = 10  # the same, if gradients are computed
+ACTIVATIONS = 24  # for each layer, token and unit of the width
+LOGITS = 4  # for each token and entry of the vocabulary
 MOST_CHARACTERS = 100_000  # of texts that a question searches
 RETRY = 0.05  # seconds until a live explanation asks for its turn again
 TORCH = "torch float32"
@@ -214,7 +217,7 @@ def _check_option(name: str, option: str, value: Any, *, takes: dict[str, tuple[
 # Answering, in the lane's thread
 
 
-def memory_of(model: "Model", tokens: int, question: str | None = None) -> int:
+def memory_of(model: "Model", *, tokens: int, question: str | None = None) -> int:
     """The most bytes that a question about a text takes, beside the weights; without its name, that any does.
 
     All were measured. A gradient keeps the attention of all heads several times; a training step takes a copy
@@ -250,7 +253,9 @@ def answered(completion: Completion, name: str, *, options: dict[str, Any]) -> A
     """The answer to one question about a completion."""
     lm = completion.lm
     size = len(completion.ids)
-    machine.check_memory(memory_of(lm, size, name), what=f"{name} of {counted(size, 'token')}")
+    machine.check_memory(
+        memory_of(lm, tokens=size, question=name), what=f"{name} of {counted(size, 'token')}"
+    )
     if name in OF_NOTHING:
         return ask(name, **options)
     if name in OF_TOKENIZER:
@@ -405,7 +410,7 @@ class Explainer:
         """Refuse what could not be kept, before it is written as JSON, which takes many times its memory."""
         values = answer.to_numpy().values() if isinstance(answer, Answer) else ()
         numbers = sum(value.size for value in values if isinstance(value, np.ndarray))
-        if numbers * LEAST > self.traces.most:
+        if numbers * JSON_BYTES > self.traces.most:
             words = f"the answer has {numbers:,} numbers, more than a trace may have; ask for less"
             raise invalid(f"explain.{name}", words)
 

@@ -1,6 +1,8 @@
-"""Pictures for the studio's pages: an answer laid out for a width; of one that takes long, how far it is."""
+"""Pictures for the studio's pages: an answer laid out for a width, with progress events if it takes long."""
 
 import asyncio
+import sys
+import traceback
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,8 +25,8 @@ Width = Annotated[Whole, Field(ge=NARROWEST, le=WIDEST)]
 Drawing = Annotated[str, Field(max_length=40)]
 Found = dict[str, Any]
 EVENTS = "text/event-stream"
-SOON = 0.7  # seconds; an answer that takes longer is followed
-BEAT = 0.2  # seconds between two looks at how far it is
+STREAM_AFTER = 0.7  # seconds; an answer that takes longer is streamed as progress events
+POLL = 0.2  # seconds between two checks of the progress
 
 
 def picture(answer: "Answer", code: dict[str, str], *, width: int, drawing: str | None = None) -> Found:
@@ -39,14 +41,14 @@ def picture(answer: "Answer", code: dict[str, str], *, width: int, drawing: str 
 async def found_in_lane(request: Request, served: "Served", work: Callable[[], Found]) -> Response:
     """What some work in the model's lane finds. A client that leaves ends it, before the model runs again.
 
-    A client that takes events gets its progress, if it takes longer than a moment; the last event is the
-    answer. What is refused is refused within that moment, with a status of its own.
+    A client that accepts events gets progress events if the work takes longer than `STREAM_AFTER`; the last
+    one has the answer. An error before that has a status of its own, a later one is an event.
     """
     waits = Waiting()
     task = asyncio.create_task(served.lane.run(work, waits))
     try:
         follows = EVENTS in request.headers.get("accept", "")
-        await unless_gone(request, _settled(task, SOON if follows else None))
+        await unless_gone(request, _settled(task, STREAM_AFTER if follows else None))
     except BaseException:
         task.cancel()
         raise
@@ -69,8 +71,11 @@ async def _progress(task: "asyncio.Task[Found]", waits: Waiting) -> AsyncIterato
             if now != sent:
                 sent = now
                 yield event({"progress": now})
-            await _settled(task, BEAT)
+            await _settled(task, POLL)
         yield event({"answer": task.result()})
     except Exception as error:
-        yield event(api_error(error).body)
+        about = api_error(error)
+        if about.status >= 500:  # a status was sent before, so nothing else logs it
+            traceback.print_exception(error, file=sys.stderr)
+        yield event(about.body)
     yield DONE

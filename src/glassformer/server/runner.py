@@ -37,9 +37,9 @@ AHEAD = 64 << 10  # bytes of outputs that a client has not read, of all texts of
 OUTPUT, LOGPROB = 300, 110  # bytes of an output, about, and of each log-probability with it
 PROMPT_PIECE = 64  # log-probabilities of a prompt that are handed on at a time
 MOST_PAUSED = 64  # texts whose clients do not read; of more, the one that has waited longest is given up
-# Tokens that come faster than this are handed on together, but for the first and the last of a text: each
-# time that a client is woken takes a core from the engine, for half as long as a token of a small model.
-TOGETHER = 0.02  # seconds
+# Tokens within this interval are sent together, except the first and the last of a text: to wake the event
+# loop takes a core from the engine for half the time of a small model's token.
+FLUSH_INTERVAL = 0.02  # seconds
 STALL = 5.0  # seconds that a client may keep others waiting where texts are written one by one
 
 
@@ -245,8 +245,8 @@ class Runner:
         self._change = threading.Condition()
         self._closing = False
         self._batch: Slots | None = None
-        self._held: list[tuple[Running, StepOutput]] = []  # by the computing thread: not yet handed on
-        self._handed = 0.0  # when that was done last
+        self._pending: list[tuple[Running, StepOutput]] = []  # by the computing thread: not yet sent
+        self._flushed_at = 0.0  # when that was done last
         self.step_times, self.batch_sizes = Histogram(SECONDS), Histogram(TEXTS)  # by the computing thread
         self._thread = threading.Thread(target=self._work, name=f"runner of {model.name}", daemon=True)
 
@@ -341,14 +341,14 @@ class Runner:
         while True:
             with self._change:
                 while not self._has_work(batch):
-                    self._hand_on()  # who has not read enough must have all that there is
+                    self._flush()  # a client that is waited for must have received everything
                     self._change.wait(1.0 if self._live else None)  # a paused text may become too old
             if not self._inbox and not self._live:
                 return
             while self._inbox:
                 running = self._inbox.popleft()
                 self._live[running.begin(batch)] = running
-            self._spread([*self._give_up(batch), *self._step(batch)])
+            self._dispatch([*self._give_up(batch), *self._step(batch)])
 
     def _has_work(self, batch: Batch) -> bool:
         """Whether there is a step to compute; texts whose clients do not read are paused."""
@@ -386,9 +386,9 @@ class Runner:
             clock.admitted = clock.admitted or now
         return output
 
-    def _spread(self, output: list[StepOutput]) -> None:
-        """Hand every text its output, at once or soon."""
-        at_once = time.monotonic() - self._handed >= TOGETHER
+    def _dispatch(self, output: list[StepOutput]) -> None:
+        """Queue the output of every text, and flush at once where a client should not wait."""
+        at_once = time.monotonic() - self._flushed_at >= FLUSH_INTERVAL
         for one in output:
             running = self._live[one.state]
             at_once = at_once or not running.clock.first  # its first token, or a part of its prompt
@@ -396,16 +396,16 @@ class Runner:
             if running.clock.ended:
                 at_once = True
                 del self._live[one.state]
-            self._held.append((running, one))
+            self._pending.append((running, one))
         if at_once:
-            self._hand_on()
+            self._flush()
 
-    def _hand_on(self) -> None:
-        """All that is held, with one call for each event loop."""
+    def _flush(self) -> None:
+        """Send all pending outputs, with one call for each event loop."""
         loops: dict[asyncio.AbstractEventLoop, list[tuple[Running, StepOutput]]] = {}
-        for running, one in self._held:
+        for running, one in self._pending:
             loops.setdefault(running.loop, []).append((running, one))
-        self._held, self._handed = [], time.monotonic()
+        self._pending, self._flushed_at = [], time.monotonic()
         for loop, news in loops.items():
             with contextlib.suppress(RuntimeError):  # it is closed: no request waits any more
                 loop.call_soon_threadsafe(_hear, news)

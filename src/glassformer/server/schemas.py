@@ -53,11 +53,12 @@ Salt = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 def _not_too_many(value: Any) -> Any:
-    """A list of prompts, or of ids, that is worth to be looked at entry by entry."""
+    """Refuse a list that is too long to be checked entry by entry, or that mixes types."""
     if isinstance(value, list):
         ids = sum(len(one) if isinstance(one, list) else 0 for one in value[:MOST_PROMPTS])
-        if max(ids, len(value)) > MOST_IDS:
-            raise ValueError(f"at most {MOST_IDS:,} token ids, or {MOST_PROMPTS} texts, not {len(value):,}")
+        count = max(ids, len(value))
+        if count > MOST_IDS:
+            raise ValueError(f"at most {MOST_IDS:,} token ids, or {MOST_PROMPTS} texts, not {count:,}")
         if len({type(one) for one in value}) > 1:
             raise ValueError("a list must be of texts, of token ids, or of lists of ids, not a mixture")
     return value

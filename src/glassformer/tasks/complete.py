@@ -132,7 +132,7 @@ class LanguageModel(Model):
         check_at_least(1, given=given)
         check_prompts(self.backend, [ids], options=Options(max_new_tokens=0))
         if len(ids) <= given:
-            raise InputError(f"the text has {counted(len(ids), 'token')}, none after those that are given")
+            raise InputError(f"the text has {counted(len(ids), 'token')}; at least {given + 1} are needed")
         rows = self.backend.logits(np.array([ids], dtype=np.int64))[0][given - 1 : -1]  # (N, V)
         logprobs = [float(log_softmax(row)[id]) for row, id in zip(rows, ids[given:], strict=True)]
         about = replace(self._text(ids), prompt=given, logprobs=logprobs)

@@ -54,7 +54,9 @@ def load(
     known families have; `.expect(…)` checks and types another one.
     """
     dtype = str(dtype).removeprefix("torch.")
-    begun = None if engine == "torch" else _begin(str(name), revision=revision, quantize=quantize)
+    quantized_fits = device == "cpu" and dtype in ("float32", "fp32", "auto")  # as `wants_native` checks
+    early = engine != "torch" and quantized_fits
+    begun = _begin(str(name), revision=revision, quantize=quantize) if early else None
     from glassformer.engine import native, store
     from glassformer.tasks.backends import bits_named, wants_native
     from glassformer.tasks.load_native import load_kept, native_handle, quantized

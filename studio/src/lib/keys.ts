@@ -4,8 +4,8 @@ import { studio } from "./state.svelte";
 
 export const LIST: [string, string][] = [
   ["/", "go to the text"],
-  ["Ctrl Enter", "write on"],
-  ["→ at the end of the text", "take the token that stands behind it"],
+  ["Ctrl Enter", "continue the text"],
+  ["→ at the end of the text", "accept the suggested token"],
   ["Esc", "stop writing; look at the last token again"],
   ["← →", "look at another token"],
   ["↑ ↓", "another layer"],

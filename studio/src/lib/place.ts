@@ -14,7 +14,7 @@ export interface Place {
 
 /** Longer texts would make an address that the server refuses when the page is loaded anew. */
 export const LONGEST = 6000;
-const LONGEST_OPTION = 2000;
+const LONGEST_OPTION = 6000; // the passages of the page Neurons are the longest
 /** Names that have a place of their own; the start token is nowhere. */
 const SHARED = new Set(["m", "text", "view", "l", "h", "t", "token"]);
 const OPTION = /^[a-z_]{1,20}$/;
