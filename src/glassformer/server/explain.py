@@ -227,7 +227,7 @@ def memory_of(model: "Model", *, tokens: int, question: str | None = None) -> in
     patterns = GRADIENT if question in (None, "saliency") else PATTERNS
     step = 4 * FLOAT * parameters_of(model) if question in (None, "update") else 0
     layer = patterns * sizes["heads"] * tokens + ACTIVATIONS * sizes["width"]  # numbers of a token
-    return FLOAT * tokens * (sizes["layers"] * layer + LOGITS * sizes["vocab"]) + step
+    return int(FLOAT * tokens * (sizes["layers"] * layer + LOGITS * sizes["vocab"]) + step)
 
 
 def completion_of(choice: "Choice", engine: str) -> Completion:
