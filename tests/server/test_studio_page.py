@@ -363,7 +363,9 @@ def test_long_answers_say_how_far_they_are_and_are_stopped(open_page: Open, gate
             "() => { const one = document.querySelector('.figure[data-question=saliency] progress');"
             " return one && one.value > 0 && one.value < one.max; }"
         )
-        assert re.search(r"computing the rest · \d+ % · \d+ s", card.locator(".told").inner_text())
+        assert re.search(
+            r"computing the rest · \d+ % · \d+ s", card.locator(".work span[aria-hidden]").inner_text()
+        )
         card.get_by_role("button", name="Stop").click()
         page.wait_for_selector('.figure[data-question="saliency"] .work:has-text("stopped")')
         page.wait_for_timeout(300)
