@@ -220,8 +220,8 @@ def _check_option(name: str, option: str, value: Any, *, takes: dict[str, tuple[
 def memory_of(model: "Model", *, tokens: int, question: str | None = None) -> int:
     """The most bytes that a question about a text takes, beside the weights; without its name, that any does.
 
-    All were measured. A gradient keeps the attention of all heads several times; a training step takes a copy
-    of the weights, their gradients and two averages of these.
+    Measured for all but those that need a vocabulary. A gradient keeps the attention of all heads several
+    times; a training step takes a copy of the weights, their gradients and two averages of these.
     """
     sizes = sizes_of(model)
     patterns = GRADIENT if question in (None, "saliency") else PATTERNS
