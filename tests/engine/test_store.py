@@ -18,7 +18,7 @@ from engine.conftest import engine_of, random_model
 from glassformer.durable import write_sealed
 from glassformer.engine import native, store
 from glassformer.engine.quantize import expected, pack
-from glassformer.engine.reading import Reading, begin
+from glassformer.engine.reading import FileReader, begin
 from glassformer.errors import CheckpointError, InputError, warnings_to
 from glassformer.hub.folder import save_folder
 from glassformer.tasks.load import load, load_torch
@@ -111,7 +111,7 @@ def test_malformed_files_are_refused(folder: Path, home: Path) -> None:
     logits(folder)
     note = store.find(folder)
     assert note is not None
-    reading = Reading(next(home.glob("engine/*/numbers.safetensors")))
+    reading = FileReader(next(home.glob("engine/*/numbers.safetensors")))
     (numbers, _), start = reading.wait(), reading.start
     header = json.loads(bytes(numbers[8:start]))
     name = "blocks.0.attn.qkv.weights"
@@ -143,7 +143,7 @@ def test_malformed_files_are_refused(folder: Path, home: Path) -> None:
         path = home / "broken"
         path.write_bytes(broken)
         with pytest.raises(CheckpointError, match="too short"):
-            Reading(path)
+            FileReader(path)
 
 
 GONE = object()

@@ -577,3 +577,23 @@ def test_one_poisoned_text_of_eight_ends_alone(
     assert [one.json().get("choices") for one in found] == [*alone[:3], None, *alone[4:]]
     assert server.get("/health").status_code == 200
     assert busy(server, "storyteller") == 0
+
+
+@needs_engine
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/responses"])
+def test_the_log_has_the_reason_why_a_stream_broke_off(
+    server: Running, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], path: str
+) -> None:
+    """The client is told where to look; its status was sent before."""
+    import glassformer.server.writing as writing
+
+    def broken(self: Any, token: Any) -> Any:
+        raise RuntimeError("the reason of this test")
+
+    monkeypatch.setattr(writing.Choice, "push", broken)
+    body = {"model": "storyteller", "prompt": "Once", "input": "Once", "max_tokens": 4, "stream": True}
+    answer = server.post(path, body)
+    assert answer.status_code == 200
+    assert "its log has the reason" in answer.text
+    assert "the reason of this test" not in answer.text
+    assert "RuntimeError: the reason of this test" in capfd.readouterr().err

@@ -272,7 +272,7 @@ def _checked_arrays(keys: Array, values: Array) -> tuple[Array, Array]:
     return keys.view(), values.view()
 
 
-class _Memory:
+class _BufferPool:
     """Keeps the memory of a cache that is gone for the next one: a system takes long to make fresh pages."""
 
     MOST = 2**25  # numbers: what is larger goes back to the system
@@ -343,7 +343,7 @@ class Engine:
         self._vocab, self._context = int(model.vocab), int(model.context)
         self._cache_sizes = model.layers, model.heads, model.width // model.heads
         self._team: _Team | None = None
-        self._memory = _Memory()
+        self._memory = _BufferPool()
 
     @property
     def name(self) -> str:

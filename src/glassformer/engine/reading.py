@@ -31,7 +31,7 @@ def kept_size(source: Path, *, bits: int) -> int:
         return 0
 
 
-class Reading:
+class FileReader:
     """A safetensors file on its way into memory, in large pages where the system has them.
 
     Every weight is read for every token: with pages of two megabytes instead of four kilobytes that was 1.5
@@ -74,11 +74,11 @@ class Reading:
                     self._hashes[first] = hashlib.sha256(piece).digest()
 
 
-def begin(source: Path, *, bits: int) -> Reading | None:
+def begin(source: Path, *, bits: int) -> FileReader | None:
     """Begin to read what is kept for a folder; None if there is nothing, or no room for it."""
     try:
         machine.check_memory(kept_size(source, bits=bits), what=str(source))
-        return Reading(place(source, bits=bits) / NUMBERS)
+        return FileReader(place(source, bits=bits) / NUMBERS)
     except (OSError, ValueError):
         return None
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from glassformer.durable import read_sealed, replace_folder, write_sealed
 from glassformer.engine.quantize import BITS, Array, bits_of, check_arrays, check_config, expected
-from glassformer.engine.reading import NUMBERS, Reading, kept_size, place
+from glassformer.engine.reading import NUMBERS, FileReader, kept_size, place
 from glassformer.errors import CheckpointError, InputError
 from glassformer.files import MAX_HEADER, parse_json, parse_spans
 
@@ -69,7 +69,7 @@ def keep(source: Path, kept: Kept, *, folders: Iterable[Path], stamps: Stamps) -
                 save_file(kept.arrays, fresh / NUMBERS, metadata={"config": _text(kept.config)})
             except SafetensorError as error:  # the library's error for a full disk
                 raise OSError(str(error)) from None
-            _, digest = Reading(fresh / NUMBERS).wait()
+            _, digest = FileReader(fresh / NUMBERS).wait()
             write_sealed(fresh / NOTE, note | {"sha256": digest})
     except OSError:
         if not target.is_dir():  # another process kept the same model meanwhile: its result is as good
@@ -131,13 +131,13 @@ def forget(source: Path) -> None:
         shutil.rmtree(place(source, bits=bits), ignore_errors=True)
 
 
-def read(source: Path, note: dict[str, Any], *, begun: Reading | None = None) -> Kept | None:
+def read(source: Path, note: dict[str, Any], *, begun: FileReader | None = None) -> Kept | None:
     """The quantized form of a folder that a note describes; None if it was modified.
 
     `begun` is a reading of its file that has begun already.
     """
     try:
-        reading = begun or Reading(place(source, bits=note["bits"]) / NUMBERS)
+        reading = begun or FileReader(place(source, bits=note["bits"]) / NUMBERS)
         numbers, digest = reading.wait()
         if digest != note["sha256"]:
             return None

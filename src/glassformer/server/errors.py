@@ -1,5 +1,7 @@
 """What goes wrong over HTTP: every failure is OpenAI's error object, whose words its clients show."""
 
+import sys
+import traceback
 from collections.abc import Iterable
 from typing import Any
 
@@ -141,6 +143,14 @@ def api_error(error: Exception) -> ApiError:
     if isinstance(error, GlassError):
         return ApiError(500, str(error), headers=once)
     return ApiError(500, "something went wrong inside the server; its log has the reason", headers=once)
+
+
+def late_error(error: Exception) -> ApiError:
+    """An error of a stream that has begun: its status was sent before, so the reason is logged here."""
+    known = api_error(error)
+    if known.status >= 500 and not isinstance(error, ApiError):
+        traceback.print_exception(error, file=sys.stderr)
+    return known
 
 
 def _of_input(message: str) -> ApiError:

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from glassformer.errors import InputError
 from glassformer.generation.options import Options
-from glassformer.server.errors import api_error, invalid
+from glassformer.server.errors import invalid, late_error
 from glassformer.server.explain import Asked, Explainer, LayersOfTokens, parse
 from glassformer.server.lane import Inside
 from glassformer.server.runner import GenerationRequest, Running
@@ -226,7 +226,7 @@ class Shape:
             if self.include_usage:
                 yield event(self.chunk([]) | {"usage": self.writing.usage()})
         except Exception as error:
-            yield event(api_error(error).body)
+            yield event(late_error(error).body)
         finally:
             self.writing.cancel()
         yield DONE

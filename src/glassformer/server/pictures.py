@@ -1,8 +1,6 @@
 """Pictures for the studio's pages: an answer laid out for a width, with progress events if it takes long."""
 
 import asyncio
-import sys
-import traceback
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +8,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from glassformer.server.errors import api_error
+from glassformer.server.errors import late_error
 from glassformer.server.schemas import Whole
 from glassformer.server.sse import DONE, EventStream, event
 from glassformer.server.state import unless_gone
@@ -74,8 +72,5 @@ async def _progress(task: "asyncio.Task[Found]", waits: Waiting) -> AsyncIterato
             await _settled(task, POLL)
         yield event({"answer": task.result()})
     except Exception as error:
-        about = api_error(error)
-        if about.status >= 500:  # a status was sent before, so nothing else logs it
-            traceback.print_exception(error, file=sys.stderr)
-        yield event(about.body)
+        yield event(late_error(error).body)
     yield DONE

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from glassformer.server import logprobs
 from glassformer.server.chat import content_of, own_stops, prompt_of
-from glassformer.server.errors import api_error, invalid
+from glassformer.server.errors import invalid, late_error
 from glassformer.server.generation import (
     check_edits,
     from_page,
@@ -126,7 +126,7 @@ class Responses:
             for one in self._end():
                 yield one
         except Exception as error:
-            about = api_error(error).body["error"]
+            about = late_error(error).body["error"]
             failure = {"code": about["code"] or about["type"], "message": about["message"]}
             yield self.made("response.failed", response=self.whole("failed", failure))
         finally:

@@ -16,7 +16,7 @@ from glassformer.hub.locate import as_path, locate
 if TYPE_CHECKING:
     import torch
 
-    from glassformer.engine.reading import Reading
+    from glassformer.engine.reading import FileReader
     from glassformer.hub.folder import Loaded
     from glassformer.tasks.complete import LanguageModel
     from glassformer.tokenizers import Tokenizer
@@ -86,7 +86,7 @@ def load(
     return handle(loaded.model, loaded.tokenizer, name=str(name), settings=settings, ends=ends)
 
 
-def _begin(name: str, *, revision: str | None, quantize: str) -> "Reading | None":
+def _begin(name: str, *, revision: str | None, quantize: str) -> "FileReader | None":
     """Begin to read what is kept of a model on this machine, while NumPy and what generates are imported."""
     try:
         folder = locate(name, revision=revision, offline=True)

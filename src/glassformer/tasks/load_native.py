@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from glassformer import machine
 from glassformer.engine import native, store
 from glassformer.engine.quantize import Array, pack
-from glassformer.engine.reading import Reading, begin, kept_size, place
+from glassformer.engine.reading import FileReader, begin, kept_size, place
 from glassformer.errors import warn
 from glassformer.hub.vocabulary import folder_tokenizer
 from glassformer.tasks.load import HANDLES, generation_of, handle_for, load_torch
@@ -22,7 +22,7 @@ LARGE = 300_000_000  # bytes of a model whose quantization takes long enough for
 
 
 def load_kept(
-    folder: Path, begun: Reading | None, *, bits: int
+    folder: Path, begun: FileReader | None, *, bits: int
 ) -> "tuple[store.Kept, Tokenizer | None] | None":
     """The kept quantized form of a folder's model, and its tokenizer; None if there is no fresh one."""
     note = store.find(folder, bits=bits)

@@ -73,8 +73,8 @@ async function call(path: string, how: RequestInit): Promise<Response> {
     throw new Problem(GONE, 0, "gone");
   }
   if (answer.ok) return answer;
-  const told = await answer.json().catch(() => null);
-  throw new Problem(told?.error?.message ?? `The server answered ${answer.status}.`, answer.status, told?.error?.code ?? null);
+  const body = await answer.json().catch(() => null);
+  throw new Problem(body?.error?.message ?? `The server answered ${answer.status}.`, answer.status, body?.error?.code ?? null);
 }
 
 export const get = async <T>(path: string, signal?: AbortSignal): Promise<T> => (await call(path, { signal })).json();
@@ -94,12 +94,12 @@ export interface Progress {
 }
 
 /** An answer; of one that takes long, how far it is: it comes as events, the last of which has it. */
-export async function follow<T>(path: string, body: unknown, told: (now: Progress) => void, signal?: AbortSignal): Promise<T> {
+export async function follow<T>(path: string, body: unknown, onProgress: (now: Progress) => void, signal?: AbortSignal): Promise<T> {
   const answer = await send(path, body, signal, `${EVENTS}, application/json`);
   if (!answer.headers.get("content-type")?.startsWith(EVENTS)) return answer.json();
   for await (const one of events(answer)) {
     if (one.answer) return one.answer;
-    told(one.progress);
+    onProgress(one.progress);
   }
   throw new Problem(GONE, 0, "gone");
 }
