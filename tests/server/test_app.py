@@ -10,7 +10,6 @@ import schemathesis
 from serving import Running, serving, tiny_model
 
 from glassformer.server.app import STATUSES
-from glassformer.server.tasks import VERBS
 
 
 def test_the_document_is_complete(server: Running) -> None:
@@ -44,7 +43,7 @@ def aim(case: Any) -> None:
     if isinstance(case.body, dict) and isinstance(case.body.get("model"), str):
         case.body["model"] = "tiny"
     if isinstance(case.path_parameters, dict) and "verb" in case.path_parameters:
-        verbs = sorted(VERBS)
+        verbs = ["classify", "compose", "summarize", "tag", "translate"]
         case.path_parameters["verb"] = verbs[len(str(case.body)) % len(verbs)]
 
 

@@ -431,3 +431,23 @@ def test_an_explanation_may_not_take_forever() -> None:
         assert (answer.status_code, answer.headers["x-should-retry"]) == (503, "false")
         assert "0.8 seconds" in answer.json()["error"]["message"]
         until(lambda: not server.state.library.find("long").lane.working)
+
+
+@pytest.mark.parametrize("edit", [{"do": "scale", "by": 1e30}, {"do": "add", "value": [1, 2]}])
+def test_edits_that_break_the_model_are_a_400(server: Running, edit: dict[str, Any]) -> None:
+    """Whether they give NaN or do not fit shows when the model runs; the field is named, in a stream too."""
+    body = ASK | {"edits": [{"site": "blocks.0.attn", **edit}]}
+    answer = server.post("/v1/completions", body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "edits")
+    streamed = server.post("/v1/completions", body | {"stream": True})
+    assert '"param":"edits"' in streamed.text
+
+
+def test_what_chose_the_tokens_is_in_the_fingerprint(server: Running) -> None:
+    """Torch, if it was asked for."""
+    assert server.post("/v1/completions", ASK).json()["system_fingerprint"].endswith("int8")
+    assert (
+        server.post("/v1/completions", ASK | {"engine": "torch"})
+        .json()["system_fingerprint"]
+        .endswith("torch")
+    )

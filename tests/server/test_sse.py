@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from serving import serving, tiny_model, until
 
-from glassformer.server.sse import EventStream, dumps, event
+from glassformer.server.sse import EventStream, dumps, event, pieces
 
 
 def test_frames() -> None:
@@ -66,3 +68,23 @@ def test_who_does_not_read_is_left() -> None:
             # It has not read its prompt to the end, which comes with its scores before the first token.
             until(lambda: metrics.value("cancelled_total", model="long", phase="prefill") == 1)
         assert server.get("/health").status_code == 200
+
+
+leaves = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+)
+nested = st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
+
+
+@given(nested)
+def test_pieces_of_json_are_the_same_json(data: Any) -> None:
+    """Piece by piece as at once."""
+    assert "".join(pieces(data)) == dumps(data)
+
+
+def test_a_piece_is_small() -> None:
+    """However long a list of numbers is, alone or in others."""
+    numbers = list(range(100_000))
+    found = list(pieces({"a": numbers, "b": [numbers, {}, []], "c": {}}))
+    assert "".join(found) == dumps({"a": numbers, "b": [numbers, {}, []], "c": {}})
+    assert max(map(len, found)) < 40_000

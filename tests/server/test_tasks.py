@@ -4,6 +4,7 @@ import base64
 import json
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,7 +14,8 @@ from serving import Running, serving
 from translators import small_translator
 
 import glassformer as gf
-from glassformer.server.tasks import verbs_of
+from glassformer.cli import run
+from glassformer.server.tasks import tasks_of
 from glassformer.tasks.compose import Composer
 from glassformer.tokenizers.midi import read_midi, write_midi
 from glassformer.tokenizers.music import to_grid
@@ -26,38 +28,55 @@ def task(server: Running, verb: str, **fields: Any) -> Any:
     return answer.json()["result"]
 
 
-def test_the_json_of_the_command_line(server: Running) -> None:
-    """The same objects as in Python."""
-    lm = gf.load("storyteller")
-    found = task(server, "generate", model="storyteller", text="Once upon", max_new_tokens=5, seed=3)
-    assert found == lm.generate("Once upon", max_new_tokens=5, seed=3).to_dict()
-    assert task(server, "top", model="storyteller", text="Once upon", k=2) == json.loads(
-        json.dumps(lm.top("Once upon", 2).to_dict())
-    )
-    assert task(server, "tokenize", model="storyteller", text="Once") == lm.tokens("Once").to_dict()
+def test_the_json_of_the_command_line(
+    server: Running, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """What `glass VERB --json` prints, for texts, translations and music."""
+
+    def printed(*arguments: str) -> Any:
+        assert run([*arguments, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    text = tmp_path / "text.txt"
+    text.write_text("The cat sat on the mat.")
+    options = {"zero_shot": True, "seed": 3, "max_new_tokens": 6}
+    found = task(server, "summarize", model="storyteller", text=text.read_text(), **options)
+    assert found == printed("summarize", "-m", "storyteller", str(text), "--zero-shot", "-s", "3", "-n", "6")
+
+    small_composer().save(tmp_path / "composer")
+    translator, composer = gf.load("translator"), gf.load(str(tmp_path / "composer"))
+    with serving({"translator": translator, "composer": composer}) as running:
+        found = task(running, "translate", model="translator", text="merci", to="en", num_return_sequences=2)
+        assert found == printed("translate", "--to", "en", "--num-return-sequences", "2", "merci")
+        assert len(found) == 2
+        found = task(running, "compose", model="composer", seconds=1, seed=2)
+        assert found == printed("compose", "-m", str(tmp_path / "composer"), "--seconds", "1", "--seed", "2")
 
 
 def test_verbs_follow_from_the_model() -> None:
-    """A model that translates offers that, and does not continue texts."""
+    """A model that translates offers that, and does not continue texts: no question is about it here."""
     translator = small_translator()
-    assert verbs_of(translator) == ["translate", "tokenize", "merges"]
+    assert tasks_of(translator) == ["translate"]
     with serving({"translator": translator}) as running:
         found = task(running, "translate", text="a b", to="fr", max_new_tokens=4)
-        assert found == translator.translate("a b", to="fr", max_new_tokens=4).to_dict()
+        assert found == [translator.translate("a b", to="fr", max_new_tokens=4).to_dict()]
         wrong = running.post("/v1/completions", {"model": "translator", "prompt": "a"})
         assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "model")
         assert running.post("/v1/tasks/generate", {"text": "a"}).status_code == 404
+        assert running.get("/v1/models/translator").json()["explain"]["questions"] == []
 
 
 @pytest.mark.parametrize(("verb", "fields", "status", "param"), [
     ("dance", {}, 404, "verb"),
-    ("generate", {"max_new_tokens": 10**6}, 400, "max_new_tokens"),
-    ("generate", {"edits": "/etc/passwd"}, 400, "edits"),
-    ("generate", {"cancelled": 1}, 400, "cancelled"),
-    ("generate", {"temperature": "hot"}, 400, "temperature"),
-    ("generate", {"stop": {"a": 1}}, 400, "stop"),
-    ("top", {"k": 10**7}, 400, "k"),
-    ("tokenize", {"k": 1}, 400, "k"),
+    ("generate", {}, 404, "verb"),
+    ("summarize", {"max_new_tokens": 10**6}, 400, "max_new_tokens"),
+    ("summarize", {"num_return_sequences": 9}, 400, "num_return_sequences"),
+    ("summarize", {"edits": "/etc/passwd"}, 400, "edits"),
+    ("summarize", {"cancelled": 1}, 400, "cancelled"),
+    ("summarize", {"temperature": "hot", "zero_shot": True}, 400, "temperature"),
+    ("summarize", {"stop": {"a": 1}}, 400, "stop"),
+    ("summarize", {"text": ["Once", "upon"]}, 400, "text"),
+    ("summarize", {"k": 1}, 400, "k"),
 ])  # fmt: skip
 def test_what_is_refused(server: Running, verb: str, fields: dict[str, Any], status: int, param: str) -> None:
     """The field is named."""

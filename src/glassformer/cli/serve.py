@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -50,6 +51,8 @@ class Place:
         """Refuse to be reached from elsewhere by accident, before anything is loaded."""
         if not 0 <= self.port <= 65535:
             raise InputError(f"--port must be from 0 to 65535, not {self.port}")
+        if self.api_key == "":
+            raise InputError("--api-key is empty: give a key, or leave the flag out")
         if self.key is not None and not (self.key.isascii() and self.key.isprintable()):
             raise InputError("--api-key must be printable ASCII: it is sent in a header")
         if self.host in LOOPBACK:
@@ -119,6 +122,7 @@ def serve(loading: Loading, place: Place, room: Room, logs: Logs, *, models: tup
     """
     place.check()
     room.check()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # while it starts; from then on requests finish
     try:
         from glassformer.server.listen import bind, run
         from glassformer.server.settings import Settings
@@ -185,8 +189,9 @@ def _announce(settings: "Settings", models: "Mapping[str, Model]") -> None:
             f"Memory: at most {bound >> 20:,} MB ({caches >> 20:,} MB of it for {settings.slots} texts at a"
             f" time), and {bound + insides >> 20:,} MB when requests use `explain` or edits"
         )
-        key = "" if settings.key is None else f" (with the key in {KEY})"
-        out(f"Try it{key}:\n  {_example(url, settings, next(iter(models)))}")
+        known = settings.key in (None, os.environ.get(KEY))
+        key = "" if known else f", after `export {KEY}=` and the key"  # which is never printed
+        out(f"Try it{key}:\n  {_example(url, settings, models)}")
     sys.stdout.flush()
 
 
@@ -207,11 +212,17 @@ def _insides(model: "Model") -> int:
     return weights + memory_of(model, tokens=model.backend.context)
 
 
-def _example(url: str, settings: "Settings", id: str) -> str:
-    """A command that works as it is."""
+def _example(url: str, settings: "Settings", models: "Mapping[str, Model]") -> str:
+    """A command that works as it is, by what the first model is for."""
     key = "" if settings.key is None else f' -H "Authorization: Bearer ${KEY}"'
-    body = json.dumps({"model": id, "prompt": "Once upon a time", "max_tokens": 40})
-    return f"curl {url}/completions{key} -H 'Content-Type: application/json' -d '{body}'"
+    id, model = next(iter(models.items()))
+    verb = model.verbs[-1]
+    path, body = f"tasks/{verb}", dict[str, Any](model=id, text="I am a student.")
+    if verb == "compose":
+        body = {"model": id, "format": "mid"}
+    elif "generate" in model.verbs:
+        path, body = "completions", {"model": id, "prompt": "Once upon a time", "max_tokens": 40}
+    return f"curl {url}/{path}{key} -H 'Content-Type: application/json' -d '{json.dumps(body)}'"
 
 
 def _logger(logs: Logs) -> Any:

@@ -24,6 +24,10 @@ def log_softmax(logits: Row) -> Row:
     return np.asarray(shifted - np.log(np.exp(shifted).sum()))
 
 
+class BrokenLogits(GlassError):
+    """A model's output is no distribution: its weights are broken, or it was edited too much."""
+
+
 def renormalize(logp: Row) -> Row:
     """log p of every token again, after some lost their share: float32."""
     with np.errstate(over="ignore"):
@@ -36,7 +40,7 @@ def renormalize(logp: Row) -> Row:
 def restrict(logits: Row, *, known: int | None = None, forbidden: Collection[int] = ()) -> Row:
     """Mask what may not be chosen: ids from `known` on, which have no token, and `forbidden` ones."""
     if not np.isfinite(logits).all():
-        raise GlassError(
+        raise BrokenLogits(
             "the model's output holds NaN or infinite numbers;"
             " its weights are broken, or an edit is too strong"
         )

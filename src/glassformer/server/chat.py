@@ -106,7 +106,7 @@ class Chat(Shape):
             "object": "chat.completion.chunk" if body.stream else "chat.completion",
             "created": int(time.time()),
             "model": writing.served.id,
-            "system_fingerprint": fingerprint(writing.served),
+            "system_fingerprint": fingerprint(writing.served, by_torch=writing.by_torch),
         }
 
     def whole(self) -> dict[str, Any]:

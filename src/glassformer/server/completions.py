@@ -42,7 +42,7 @@ class Completions(Shape):
             "object": "text_completion",
             "created": int(time.time()),
             "model": writing.served.id,
-            "system_fingerprint": fingerprint(writing.served),
+            "system_fingerprint": fingerprint(writing.served, by_torch=writing.by_torch),
         }
 
     def whole(self) -> dict[str, Any]:

@@ -105,10 +105,11 @@ def jobs_off() -> ApiError:
     return ApiError(403, message, code="jobs_off")
 
 
-def context_exceeded(tokens: int, context: int) -> ApiError:
-    """A prompt that is longer than the model's context."""
+def context_exceeded(tokens: int, context: int, *, counted: bool = True) -> ApiError:
+    """A prompt that is longer than the model's context; one that was not counted has at least so many."""
     message = (
-        f"This model's maximum context length is {context} tokens, and the prompt has {tokens};"
+        f"This model's maximum context length is {context} tokens, and the prompt has"
+        f" {'' if counted else 'at least '}{tokens};"
         " shorten the prompt"
     )
     return ApiError(400, message, param="prompt", code="context_length_exceeded")

@@ -29,7 +29,7 @@ from glassformer.server.lane import Inside
 from glassformer.server.logprobs import finite
 from glassformer.server.runner import for_model, tokens_of
 from glassformer.server.served import parameters_of, sizes_of
-from glassformer.server.sse import dumps
+from glassformer.server.sse import pieces
 from glassformer.tasks.backends import fingerprint
 from glassformer.tasks.completion import Completion
 
@@ -120,7 +120,9 @@ class Asked:
 
 
 def known(served: "Served") -> list[str]:
-    """The questions that a model can be asked over HTTP."""
+    """The questions that a model can be asked over HTTP: about texts that it continues."""
+    if "generate" not in served.model.verbs:
+        return []
     capabilities = served.model.capabilities
     names = [name for name in QUESTIONS if name not in NOT_HERE and "source" not in QUESTIONS[name].needs]
     return [name for name in names if QUESTIONS[name].needs <= capabilities]
@@ -385,7 +387,7 @@ class Explainer:
             about["plain"] = unedited(choice)
         if self.asked.recipe:
             about["recipe"] = recipe(choice, self.engine, edits=self.edits)
-        return about, found, seconds, len(dumps(found).encode())
+        return about, found, seconds, sum(len(piece.encode()) for piece in pieces(found))
 
     def _answers(self, completion: Completion) -> tuple[dict[str, Any], dict[str, Any], dict[str, float]]:
         """Who answered, the answers, and the seconds of each."""

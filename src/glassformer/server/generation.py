@@ -1,7 +1,8 @@
 """What completions, chats and responses share: from the fields of a request to continuations."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -11,13 +12,14 @@ from starlette.responses import JSONResponse, Response
 
 from glassformer.errors import InputError
 from glassformer.generation.options import Options
+from glassformer.generation.sampling import BrokenLogits
 from glassformer.server.errors import invalid, late_error
 from glassformer.server.explain import Asked, Explainer, LayersOfTokens, parse
 from glassformer.server.lane import Inside
 from glassformer.server.runner import GenerationRequest, Running
 from glassformer.server.schemas import Generation, Sampling
 from glassformer.server.served import Served
-from glassformer.server.sse import DONE, EventStream, dumps, event
+from glassformer.server.sse import DONE, EventStream, PiecewiseJSON, dumps, event
 from glassformer.server.state import State, unless_gone
 from glassformer.server.writing import Choice, Form, Part, Writing, choices_for
 
@@ -169,8 +171,18 @@ def _inside(served: Served, body: Generation) -> Inside | None:
     """What a request by torch runs inside of; None for the engine."""
     if body.edits:
         edits = body.edits
-        return lambda: served.writer.edit(edits)
+        return lambda: _edited(served, edits)
     return served.writer.in_torch if body.engine == "torch" else None
+
+
+@contextmanager
+def _edited(served: Served, edits: list[Any]) -> Iterator[None]:
+    """Inside of edits. What only shows when the model runs, such as NaN, is their mistake too."""
+    try:
+        with served.writer.edit(edits):
+            yield
+    except (InputError, BrokenLogits) as error:
+        raise invalid("edits", str(error)) from None
 
 
 def _by_torch(served: Served, inside: Inside) -> Callable[[GenerationRequest], Running]:
@@ -254,7 +266,8 @@ async def respond(state: State, request: Request, shape: Shape, *, body: Generat
     await unless_gone(request, writing.finish())
     whole = shape.whole()
     note(writing, notes)
-    return JSONResponse(whole, headers=writing.timing())
+    how = JSONResponse if body.explain is None else PiecewiseJSON  # insides may be megabytes
+    return how(whole, headers=writing.timing())
 
 
 def note(writing: Writing, notes: dict[str, Any]) -> None:

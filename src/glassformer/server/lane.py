@@ -116,6 +116,8 @@ def _generate(
                 model.backend, running.request, is_cancelled=lambda: running.cancelled
             ):
                 running.note(output)
+                if output.error is not None:
+                    raise output.error  # through the edits, which may be the reason
                 send(output)
                 if not running.clock.ended:
                     _wait_for_reader(running, change)

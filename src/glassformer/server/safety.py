@@ -75,6 +75,8 @@ class Safety:
     def check(self, scope: Scope) -> None:
         """Refuse strangers, by the headers alone."""
         headers = scope["headers"]
+        if sum(len(name) + len(value) for name, value in headers) > self.settings.most_headers:
+            raise ApiError(431, "the headers are too large", code="headers_too_large")
         self._check_host(_values(headers, b"host"))
         self._check_origin(scope["method"], headers)
         if scope["path"] not in PUBLIC and scope["path"] not in self.settings.public:
@@ -284,6 +286,7 @@ def check_json(body: bytes) -> None:
             json.dumps(parsed, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         broken = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else str(error)
+        broken = "a number has too many digits" if "int_max_str_digits" in broken else broken
         reason = "it has half a character" if isinstance(error, UnicodeEncodeError) else broken
         raise ApiError(400, f"the body is not valid JSON: {reason}", code="invalid_json") from None
 

@@ -243,11 +243,17 @@ class DetokenizeRequest(Request):
     tokens: Annotated[Ids, Field(max_length=1 << 20)]
 
 
+LongText = Annotated[str, Field(max_length=1_000_000)]
+
+
 class TaskRequest(Request):
-    """`POST /v1/tasks/{verb}`: the text, and options of the verb as fields beside it."""
+    """`POST /v1/tasks/{verb}`: the text, and options of the verb as fields beside it.
+
+    Several texts are for models that compare them.
+    """
 
     model: str | None = None
-    text: Annotated[str, Field(max_length=1_000_000)] = ""
+    text: LongText | Annotated[list[LongText], Field(min_length=1, max_length=16)] = ""
 
 
 Auto = Literal["auto"]

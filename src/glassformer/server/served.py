@@ -134,7 +134,7 @@ class Served:
         size = len(text.encode())
         if self.most_bytes is not None and size > self.most_bytes:
             least = -(-size * (self.context or 0) // self.most_bytes)
-            raise context_exceeded(least, self.context or 0)
+            raise context_exceeded(least, self.context or 0, counted=False)
         try:
             if len(text) <= SHORT:
                 ids = self.model.encode(text)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from glassformer.answers.model import Parameters, parameters
 from glassformer.errors import GlassError
 from glassformer.server.errors import ApiError, invalid
-from glassformer.server.tasks import verbs_of
 from glassformer.tasks import library
 from glassformer.tasks.load import handle_of
 
@@ -84,7 +83,7 @@ class Shelf:
             return status.can
         if name not in self._offers:
             try:
-                self._offers[name] = verbs_of(handle_of(self.names.get(name, name)))
+                self._offers[name] = list(handle_of(self.names.get(name, name)).verbs)
             except GlassError:
                 self._offers[name] = []
         return self._offers[name]
@@ -143,7 +142,7 @@ class Shelf:
             try:
                 status.stage = "loading"
                 model = await asyncio.to_thread(self.load, self.names.get(status.name, status.name))
-                status.can = verbs_of(model)
+                status.can = list(model.verbs)
                 await models.add(status.name, model)
                 status.stage = "preparing"
                 net = await models.find(status.name).lane.run(lambda: model.net)

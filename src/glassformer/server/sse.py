@@ -4,10 +4,10 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from glassformer.server.errors import stopping
@@ -18,6 +18,7 @@ HEADERS = {
     "x-accel-buffering": "no",  # a proxy must not hold the stream back
 }
 MOST_SENT = 16 << 10  # bytes that are sent at a time
+PIECE = 4096  # numbers that are encoded at a time
 DONE = b"data: [DONE]\n\n"
 # A comment: every other line without data breaks one of the official clients.
 PING = b": ping\n\n"
@@ -30,6 +31,45 @@ ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",",
 def dumps(data: Any) -> str:
     """JSON of one line. NaN and Infinity, which JSON does not have, are a mistake here."""
     return ENCODER.encode(data)
+
+
+def pieces(data: Any) -> Iterator[str]:
+    """The same JSON piece by piece: encoding a large answer at once would hold up every other thread."""
+    if isinstance(data, dict):
+        for first, (key, value) in enumerate(data.items()):
+            yield f"{',' if first else '{'}{dumps({key: 0})[1:-2]}"
+            yield from pieces(value)
+        yield "}" if data else "{}"
+    elif isinstance(data, list) and any(isinstance(one, list | dict) for one in data):
+        for first, one in enumerate(data):
+            yield "," if first else "["
+            yield from pieces(one)
+        yield "]"
+    elif isinstance(data, list) and len(data) > PIECE:
+        for first in range(0, len(data), PIECE):
+            yield f"{',' if first else '['}{dumps(data[first : first + PIECE])[1:-1]}"
+        yield "]"
+    else:
+        yield dumps(data)
+
+
+class PiecewiseJSON(StreamingResponse):
+    """A large answer, encoded and sent piece by piece, so that other requests are answered meanwhile."""
+
+    def __init__(self, data: Any, **how: Any) -> None:
+        super().__init__(self._body(data), media_type="application/json", **how)
+
+    async def _body(self, data: Any) -> AsyncIterator[bytes]:
+        ready: list[str] = []
+        size = 0
+        for piece in pieces(data):
+            ready.append(piece)
+            size += len(piece)
+            if size >= MOST_SENT:
+                yield "".join(ready).encode("utf-8", "replace")
+                await asyncio.sleep(0)
+                ready, size = [], 0
+        yield "".join(ready).encode("utf-8", "replace")
 
 
 def event(data: Any, *, name: str | None = None) -> bytes:

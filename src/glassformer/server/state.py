@@ -64,9 +64,9 @@ class State:
         return self.jobs
 
 
-def fingerprint(served: Served) -> str:
+def fingerprint(served: Served, *, by_torch: bool = False) -> str:
     """Which build and which backend answered."""
-    backend = "torch" if served.runner is None else served.runner.name
+    backend = "torch" if by_torch or served.runner is None else served.runner.name
     return f"glassformer {machine.installed('glassformer')}, {backend}"
 
 

@@ -1,6 +1,6 @@
 """`POST /v1/tasks/{verb}`: what a model can do beside continuing texts, as the command line does it.
 
-A verb is offered by every model whose handle has it, so a new kind of model appears here by itself. The
+A verb is offered by every model whose handle names it, so a new kind of model appears here by itself. The
 answer is the JSON that `glass VERB --json` prints; the fields beside `text` are the options of the verb.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.requests import Request
 
-from glassformer.answers.answer import Answer, plain
+from glassformer.answers.answer import plain
 from glassformer.generation.options import Options
 from glassformer.server.compositions import compose_task
 from glassformer.server.errors import ApiError, invalid
@@ -20,30 +20,30 @@ from glassformer.server.schemas import TaskRequest
 from glassformer.server.served import Served
 from glassformer.server.state import State, unless_gone
 from glassformer.tasks.model import Model
+from glassformer.tasks.translate import Translator
 from glassformer.waiting import is_cancelled
 
-# Verb -> the method of a handle that does it, and whether it takes the options of a generation.
-VERBS: dict[str, tuple[str, bool]] = {
-    "generate": ("generate", True),
-    "translate": ("translate", True),
-    "summarize": ("summarize", True),
-    "classify": ("classify", False),
-    "tag": ("tag", False),
-    "top": ("top", True),
-    "tokenize": ("tokens", False),
-    "merges": ("merges", False),
-    "compose": ("compose", True),
-}
-# Verbs whose options are files, which a request holds: what does them in place of the method.
-ADAPTERS: dict[str, Callable[..., Any]] = {"compose": compose_task}
+ELSEWHERE = ("generate",)  # verbs that have a route of their own: /v1/completions
 MOST_TOKENS = 1024
-NEVER = ("cancelled", "edits", "progress", "num_return_sequences")
+MOST_TRANSLATIONS = 8
+NEVER = ("cancelled", "edits", "progress", "cut")
 OPTIONS = frozenset(Options.__dataclass_fields__) | {"stop"}
 
 
-def verbs_of(model: Model | type[Model]) -> list[str]:
-    """What a model offers, or every model of a class."""
-    return [verb for verb, (method, _) in VERBS.items() if hasattr(model, method)]
+def translate_task(
+    model: Translator, text: str, *, to: str | None = None, split: bool = False, **options: Any
+) -> Any:
+    """`glass translate` over HTTP: a list, of the best translation or of several."""
+    return model.translate_many([text], to=to, split=split, **options)[0]
+
+
+# Verbs that a request does in another way than the method of that name does.
+ADAPTERS: dict[str, Callable[..., Any]] = {"compose": compose_task, "translate": translate_task}
+
+
+def tasks_of(model: Model) -> list[str]:
+    """What a model offers here."""
+    return [verb for verb in model.verbs if verb not in ELSEWHERE]
 
 
 def router(state: State) -> APIRouter:
@@ -61,52 +61,52 @@ def router(state: State) -> APIRouter:
 
 
 def _work(served: Served, verb: str, body: TaskRequest) -> Callable[[], Any]:
-    offered = verbs_of(served.model)
+    offered = tasks_of(served.model)
     if verb not in offered:
-        message = f"{served.id} offers no {verb[:40]!r}; it offers {', '.join(offered)}"
+        message = f"{served.id} offers no {verb[:40]!r}; it offers {', '.join(offered) or 'none'}"
         raise ApiError(404, message, param="verb", code="unknown_task")
-    name, generates = VERBS[verb]
-    method: Callable[..., Any] = getattr(served.model, name)
+    method: Callable[..., Any] = getattr(served.model, verb)
     if verb in ADAPTERS:
         method = partial(ADAPTERS[verb], served.model)
     options = dict(body.model_extra or {})
-    own = {
-        one for one in inspect.signature(method).parameters if one not in ("text", "prompt", "options", "how")
-    }
-    known = (own | (OPTIONS if generates else set())) - set(NEVER)
-    for option in options:
-        if option not in known:
-            raise invalid(
-                option[:40], f"is not an option of {verb}; it takes {', '.join(sorted(known)) or 'none'}"
-            )
-    _check_types(options)
-    if "cancelled" in own:
+    _check(options, method, verb=verb, context=served.context)
+    parameters = inspect.signature(method).parameters
+    if "cancelled" in parameters:
         options["cancelled"] = is_cancelled  # who leaves, leaves the lane to others
-    if generates and verb not in ("top", *ADAPTERS):
-        most = min(MOST_TOKENS, served.context or MOST_TOKENS)
-        options.setdefault("max_new_tokens", min(Options().max_new_tokens, most))
-        if type(options["max_new_tokens"]) is not int or options["max_new_tokens"] > most:
-            raise invalid("max_new_tokens", f"must be a whole number of at most {most:,}")
+    texts = body.text if isinstance(body.text, list) else [body.text]
+    if len(texts) != 1 and not any(one.kind is one.VAR_POSITIONAL for one in parameters.values()):
+        raise invalid("text", f"{verb} is about one text")
 
     def work() -> Any:
-        return _plain(method(body.text, **options))
+        return _plain(method(*texts, **options))
 
     return work
 
 
-def _check_types(options: dict[str, Any]) -> None:
-    """Options are texts, numbers, or lists of texts; what a number may be is checked where it is used."""
+def _check(options: dict[str, Any], method: Callable[..., Any], *, verb: str, context: int | None) -> None:
+    """Options that a verb takes: texts, numbers, or lists of them; their use checks the rest."""
+    parameters = inspect.signature(method).parameters.values()
+    known = {one.name for one in parameters if one.kind is one.KEYWORD_ONLY}
+    known |= OPTIONS if any(one.kind is one.VAR_KEYWORD for one in parameters) else set()
+    known -= set(NEVER)
     for name, value in options.items():
+        if name not in known:
+            listed = ", ".join(sorted(known)) or "none"
+            raise invalid(name[:40], f"is not an option of {verb}; it takes {listed}")
         each = value if isinstance(value, list) else [value]
         if not all(one is None or isinstance(one, str | int | float) for one in each):
-            raise invalid(name[:40], "must be a text, a number, or a list of them")
-        if name == "k" and (type(value) is not int or not 1 <= value <= 1000):
-            raise invalid("k", "must be a whole number from 1 to 1,000")
+            raise invalid(name, "must be a text, a number, or a list of them")
+    most = {
+        "max_new_tokens": min(MOST_TOKENS, context or MOST_TOKENS),
+        "num_return_sequences": MOST_TRANSLATIONS,
+    }
+    for name, limit in most.items():
+        value = options.get(name, 1)
+        if type(value) is not int or not 1 <= value <= limit:
+            raise invalid(name, f"must be a whole number from 1 to {limit:,}")
 
 
 def _plain(found: Any) -> Any:
-    if isinstance(found, Answer):
-        return found.to_dict()
     if isinstance(found, list):
         return [_plain(one) for one in found]
     return plain(found.to_dict() if hasattr(found, "to_dict") else found)

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from glassformer.server.errors import ApiError, invalid
+from glassformer.server.sse import PiecewiseJSON
 from glassformer.server.state import State
 from glassformer.server.traces import Trace
 
@@ -33,20 +34,22 @@ def router(state: State) -> APIRouter:
         return {"id": id, "object": "trace", "bytes": kept.size, "answers": answers}
 
     @routes.get("/{id}/{question}")
-    async def answer(id: str, question: str) -> dict[str, Any]:
+    async def answer(id: str, question: str) -> Response:
         """A whole answer."""
-        return {"id": id, question: _part(find(id).answers, question)}
+        return PiecewiseJSON({"id": id, question: _part(find(id).answers, question)})
 
     @routes.get("/{id}/{question}/{value}")
-    async def value(id: str, question: str, value: str, start: Place = 0, stop: Place | None = None) -> Any:
+    async def value(
+        id: str, question: str, value: str, start: Place = 0, stop: Place | None = None
+    ) -> Response:
         """One value of an answer; of a list, the entries from `start` to before `stop`."""
         whole = _part(find(id).answers, question)
         found = _part(whole.get("values", {}) if isinstance(whole, dict) else {}, value)
         if isinstance(found, list):
-            return {"id": id, "value": found[start:stop], "start": start, "total": len(found)}
+            return PiecewiseJSON({"id": id, "value": found[start:stop], "start": start, "total": len(found)})
         if start or stop is not None:
             raise invalid("start", f"{value} of {question} is not a list")
-        return {"id": id, "value": found}
+        return PiecewiseJSON({"id": id, "value": found})
 
     @routes.delete("/{id}", status_code=204)
     async def drop(id: str) -> Response:

@@ -233,7 +233,7 @@ class Writing:
         live_lens: Live | None = None,
     ) -> None:
         self.served, self.choices, self.metrics = served, choices, metrics
-        self.submit = submit or served.writing.submit
+        self.submit, self.by_torch = submit or served.writing.submit, submit is not None
         self.explain, self.live_lens = explain, live_lens
         self.deadline = time.monotonic() + served.settings.longest
         # How many of them are written at a time: what each may be ahead of its reader is a part of the whole.

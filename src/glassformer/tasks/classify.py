@@ -62,6 +62,7 @@ class TextClassifier(Model):
     """A decoder with a head."""
 
     task: ClassVar[str] = "classify a text"
+    verbs: ClassVar[tuple[str, ...]] = ("classify",)
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -49,6 +49,7 @@ class LanguageModel(Model):
     """A model that continues text."""
 
     task: ClassVar[str] = "continue a text"
+    verbs: ClassVar[tuple[str, ...]] = ("generate", "summarize")
 
     @property
     def capabilities(self) -> frozenset[str]:

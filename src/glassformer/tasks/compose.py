@@ -146,6 +146,7 @@ class Composer(LanguageModel):
     """A model that writes music."""
 
     task: ClassVar[str] = "compose music"
+    verbs: ClassVar[tuple[str, ...]] = ("generate", "compose")
     made_by: ClassVar[str] = "`glass train --kind music --data FOLDER` makes one that can, from MIDI files"
 
     @property

@@ -25,6 +25,7 @@ class DecoderTranslator(LanguageModel, Translator):
 
     task: ClassVar[str] = Translator.task
     made_by: ClassVar[str] = Translator.made_by
+    verbs: ClassVar[tuple[str, ...]] = (*Translator.verbs, *LanguageModel.verbs)
 
     @property
     def languages(self) -> list[str]:

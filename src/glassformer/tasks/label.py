@@ -52,6 +52,7 @@ class Labeler(Model):
     """A model that labels a text, or each of its words."""
 
     task: ClassVar[str] = "label a text"
+    verbs: ClassVar[tuple[str, ...]] = ("classify", "tag")
 
     @property
     def labels(self) -> tuple[str, ...]:

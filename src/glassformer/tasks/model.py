@@ -45,6 +45,9 @@ class Model:
 
     task: ClassVar[str] = "be looked into"  # what this handle is for, after "cannot"
     made_by: ClassVar[str] = ""  # the command that makes a model for it, as the end of a sentence
+    verbs: ClassVar[
+        tuple[str, ...]
+    ] = ()  # what it offers: methods of a text, each a verb of the command line
 
     def __init__(
         self,

@@ -33,6 +33,7 @@ class Translator(Model):
     """A model that translates a text, or writes another target from a source."""
 
     task: ClassVar[str] = "translate a text"
+    verbs: ClassVar[tuple[str, ...]] = ("translate",)
     made_by: ClassVar[str] = (
         "translator, which ships, can; `glass train --kind transformer --data PAIRS` makes another, and so"
         " does --task translate"
