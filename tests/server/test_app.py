@@ -7,16 +7,18 @@ from typing import Any
 import hypothesis
 import pytest
 import schemathesis
+from pydantic import TypeAdapter
 from serving import Running, serving, tiny_model
 
 from glassformer.server.app import STATUSES
+from glassformer.server.objects import ANSWERS
 
 
 def test_the_document_is_complete(server: Running) -> None:
     """Every operation has its errors as one object, and a sentence; 422 is none of them."""
     document = server.get("/openapi.json").json()
     assert document["info"]["title"] == "Glassformer"
-    paths = document["paths"]
+    paths, schemas = document["paths"], document["components"]["schemas"]
     assert {
         "/v1/completions",
         "/v1/chat/completions",
@@ -36,6 +38,45 @@ def test_the_document_is_complete(server: Running) -> None:
             assert operation["description"], path
             assert {str(one) for one in STATUSES} <= operation["responses"].keys()
             assert "422" not in operation["responses"]
+    for method, path in ANSWERS:
+        content = paths[path][method]["responses"]["200"]["content"]
+        assert (
+            content["application/json"]["schema"]["$ref"].removeprefix("#/components/schemas/") in schemas
+        ), path
+    assert "text/event-stream" in paths["/v1/completions"]["post"]["responses"]["200"]["content"]
+    assert document["components"]["securitySchemes"]
+
+
+ASK = {"model": "storyteller", "max_tokens": 3, "seed": 1}
+TALK = [{"role": "user", "content": "Once"}]
+
+
+@pytest.mark.parametrize(("path", "body"), [
+    ("/v1/completions", {**ASK, "prompt": "Once", "logprobs": 2, "echo": True, "return_token_ids": True}),
+    ("/v1/completions", {**ASK, "prompt": ["Once", "upon"], "n": 2, "explain": {"top": 1}}),
+    ("/v1/chat/completions", {**ASK, "messages": TALK, "logprobs": True, "top_logprobs": 2}),
+    ("/v1/chat/completions", {**ASK, "messages": TALK, "return_token_ids": True, "explain": {"top": 1}}),
+    ("/v1/responses", {"model": "storyteller", "input": "Once", "max_output_tokens": 16}),
+    ("/v1/responses", {"model": "storyteller", "input": TALK, "max_output_tokens": 16, "explain": {"top": 1}}),
+    ("/v1/embeddings", {"model": "storyteller", "input": ["a", "b"]}),
+    ("/v1/embeddings", {"model": "storyteller", "input": "a", "encoding_format": "base64"}),
+    ("/tokenize", {"prompt": "Once", "return_token_strs": True}),
+    ("/tokenize", {"prompt": "Once", "with_pieces": True}),
+    ("/detokenize", {"tokens": [1, 2]}),
+])  # fmt: skip
+def test_answers_are_as_documented(server: Running, path: str, body: dict[str, Any]) -> None:
+    """Field by field, and no field more."""
+    answer = server.post(path, body)
+    assert answer.status_code == 200, answer.text
+    kind = TypeAdapter(ANSWERS["post", path])
+    kind.validate_json(answer.content, strict=True, extra="forbid")
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/health", "/version", "/tokenizer_info"])
+def test_what_is_fetched_is_as_documented(server: Running, path: str) -> None:
+    """The same of what is fetched."""
+    kind = TypeAdapter(ANSWERS["get", path])
+    kind.validate_json(server.get(path).content, strict=True, extra="forbid")
 
 
 def aim(case: Any) -> None:
@@ -51,6 +92,13 @@ def breakable(operation: Any) -> bool:
     """Whether a request can break the document: any text is an id, so a path alone cannot."""
     about = operation.definition.raw
     return "requestBody" in about or any(one["in"] != "path" for one in about.get("parameters", ()))
+
+
+def check_answer(operation: Any, answer: Any) -> None:
+    """An answer is the object that the document describes."""
+    kind = ANSWERS.get((operation.method, operation.path))
+    if kind is not None and answer.headers["content-type"][0].startswith("application/json"):
+        TypeAdapter(kind).validate_json(answer.content, strict=True, extra="forbid")
 
 
 def answers_of(server: Running, examples: int, *, seed: int) -> dict[int, int]:
@@ -77,8 +125,10 @@ def answers_of(server: Running, examples: int, *, seed: int) -> dict[int, int]:
                 answer = case.call(base_url=server.url)
                 found[answer.status_code] = found.get(answer.status_code, 0) + 1
                 assert answer.status_code < 500, answer.text
-                documented = case.operation.definition.raw["responses"].keys() | {"431"}  # before any route
+                documented = case.operation.definition.raw["responses"]
                 assert str(answer.status_code) in documented, answer.text
+                if answer.status_code == 200:
+                    check_answer(case.operation, answer)
                 assert answer.elapsed <= 5
                 assert answer.headers.get("x-request-id") or answer.status_code in (400, 431)
                 if answer.status_code >= 400:

@@ -30,6 +30,7 @@ from glassformer.server import (
 from glassformer.server.errors import ApiError, api_error, response
 from glassformer.server.files import FileStore
 from glassformer.server.jobs import Job, Jobs
+from glassformer.server.objects import describe
 from glassformer.server.safety import Safety
 from glassformer.server.served import Library
 from glassformer.server.settings import Settings
@@ -52,6 +53,7 @@ STATUSES = {
     413: "the body is too large",
     415: "the body is not JSON, or not a form with a file where one is expected",
     429: "too many requests are waiting",
+    431: "the headers are too large",
     500: "the server failed",
     503: "the server is loading its models, or stopping, or the request took too long",
 }
@@ -240,6 +242,9 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         "required": ["error"],
         "properties": {"error": {"type": "object", "required": ["message", "type"], "properties": inner}},
     }
+    describe(whole)
+    whole["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    whole["security"] = [{}, {"key": []}]  # where the server was started with a key
     reference = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
     for path in whole["paths"].values():
         for operation in path.values():
