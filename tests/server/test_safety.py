@@ -217,6 +217,7 @@ def test_pages_of_another_origin_have_no_method(server: Running, method: str, pa
     {"Sec-Fetch-Site": "same-site"},
     {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
     {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"},
+    {"Sec-Fetch-Mode": "no-cors"},
 ])  # fmt: skip
 def test_other_sites_cannot_post(server: Running, headers: dict[str, str]) -> None:
     """What the browser says about the page."""

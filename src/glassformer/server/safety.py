@@ -94,9 +94,11 @@ class Safety:
             if origin.lower() not in self.origins:
                 message = "pages of another origin may not use this server"
                 raise ApiError(403, message, code="bad_origin")
-        sites = _values(headers, b"sec-fetch-site")
-        link = method in ("GET", "HEAD") and _values(headers, b"sec-fetch-mode") == ["navigate"]
-        if not link and any(site not in ("same-origin", "none") for site in sites):
+        sites, modes = _values(headers, b"sec-fetch-site"), _values(headers, b"sec-fetch-mode")
+        link = method in ("GET", "HEAD") and modes == ["navigate"]
+        foreign = any(site not in ("same-origin", "none") for site in sites)
+        unknown = "no-cors" in modes and not sites  # a mode says nothing about the page
+        if not link and (foreign or unknown):
             raise ApiError(403, "pages of another site may not use this server", code="bad_origin")
 
     def _check_key(self, headers: Iterable[tuple[bytes, bytes]]) -> None:
