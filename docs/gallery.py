@@ -226,10 +226,11 @@ answer = gf.load("translator").translate("I am a student.").beams(num_beams=2)
         "targets",
         "Targets and predictions",
         """
-answer = gf.load("translator").translate("I am a student.").targets()
+out = gf.load("translator").translate("je suis étudiant")
+answer = out.targets("I am a student", also=["thanks"])
 """,
-        "What training wants, what an untrained model predicts (mostly the token that it has just read), and what the trained one does. "
-        "The shares are those among these five tokens.",
+        "The article's sentence and its vocabulary of six: what training wants, what an untrained model predicts, and what the trained one does. "
+        "The shares are those among these six tokens; *thanks* has two here, and the first stands for it.",
     ),
     Picture(
         "journey",

@@ -102,9 +102,9 @@ def test_a_bad_line_in_the_middle(
 @pytest.mark.parametrize(("arguments", "words"), [
     ([""], "there is nothing to translate: the text is empty"),
     (["  "], "there is nothing to translate: the text is empty"),
-    (["abc", "--to", "xx"], "'xx' is not a language of this model; it has one direction and no tags"),
-    (["a" * 40], "the text has 41 tokens, 17 more than the model's context of 24; shorten it, or split it"),
-    (["a" * 40, "--split"], "the text has 41 tokens, 17 more"),
+    (["abc", "--to", "xx"], "has one direction, so that no language is named: leave 'xx' out"),
+    (["a" * 40], "the text has 41 tokens, 17 more than the model's context of 24; shorten it, or have it split into sentences (--split"),
+    (["a" * 40, "--split"], "a single sentence has 41 tokens, 17 more"),
     (["abc", "--num-beams", "0"], "num_beams"),
     (["abc", "-f", "x.txt"], "give a text or --file, not both"),
     (["-f", "nothing.txt"], "nothing.txt"),

@@ -89,9 +89,7 @@ def test_directions(one_way: Translator, two_way: Translator, tmp_path: Path) ->
     with pytest.raises(InputError, match="'de' is not a language of this model; it translates to en, fr"):
         two_way.translate("abc", to="de")
     assert two_way.encode_source("abc") == plain  # of two languages the text tells its own
-    with pytest.raises(
-        InputError, match="'fr' is not a language of this model; it has one direction and no tags"
-    ):
+    with pytest.raises(InputError, match="has one direction, so that no language is named: leave 'fr' out"):
         one_way.translate("abc", to="fr")
     three = translator(save_translator(tmp_path / "three", "en", "fr", "de"))
     with pytest.raises(InputError, match="name the language to translate to, one of en, fr, de"):
@@ -112,10 +110,10 @@ def test_a_text_longer_than_the_context(one_way: Translator) -> None:
     """Refused by how much, at the edge exactly; with split its sentences are translated one by one."""
     fits, over = "a" * 23, "a" * 24
     assert len(one_way.encode_source(fits)) == 24 == one_way.net.context
-    words = r"the text has 25 tokens, 1 more than the model's context of 24; shorten it, or split it"
+    words = r"the text has 25 tokens, 1 more than the model's context of 24; shorten it, or have it split"
     with pytest.raises(InputError, match=words):
         one_way.translate(over)
-    with pytest.raises(InputError, match="the text has 31 tokens, 7 more"):
+    with pytest.raises(InputError, match="a single sentence has 31 tokens, 7 more"):
         one_way.translate("a" * 30, split=True)  # a sentence that is too long by itself
 
     long = "Ab cd ef. Gh ij? Kl mn op qr."
@@ -188,3 +186,29 @@ def test_a_model_without_a_vocabulary(tmp_path: Path) -> None:
     (folder / "tokenizer.json").unlink()
     with pytest.raises(InputError, match="has no vocabulary, so it cannot read text"):
         translator(str(folder)).translate("abc")
+
+
+def test_names_of_the_article(one_way: Translator) -> None:
+    """`beam_size` and `top_beams` are what the others call num_beams and num_return_sequences."""
+    theirs = one_way.translate_many(["abc"], beam_size=3, top_beams=2)[0]
+    ours = one_way.translate_many(["abc"], num_beams=3, num_return_sequences=2)[0]
+    assert [one.text for one in theirs] == [one.text for one in ours]
+    assert one_way.translate("abc").beams(beam_size=3).data() == one_way.translate("abc").beams(3).data()
+
+
+@pytest.mark.parametrize(("given", "how", "words"), [
+    (["abc"], {"beams": 3}, "unknown option 'beams'; did you mean 'num_beams'"),
+    (["abc", ""], {}, "text 2 of 2 is empty"),
+    (["abc", None], {}, "text 2 is no text but NoneType"),
+    ("abc", {}, "a list of texts, not one"),
+])  # fmt: skip
+def test_what_is_no_list_of_texts(one_way: Translator, given: Any, how: dict[str, Any], words: str) -> None:
+    """One sentence that names what is wrong."""
+    with pytest.raises(InputError, match=words):
+        one_way.translate_many(given, **how)
+
+
+def test_words_that_are_nowhere(one_way: Translator) -> None:
+    """Both texts are shown."""
+    with pytest.raises(InputError, match=r"neither text has both 'abc' and 'nowhere'.* the source: .*abc"):
+        one_way.translate("abc").find_heads("abc", "nowhere")

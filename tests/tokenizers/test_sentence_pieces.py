@@ -166,8 +166,9 @@ def test_a_folder_translates(folder: Path, tokenizer: SentencePieces, tmp_path: 
     [
         ("source.spm", b"no model", r"source\.spm: it is not a model of SentencePiece"),
         ("target.spm", b"", r"target\.spm: it is not a model of SentencePiece"),
-        ("vocab.json", b'{"</s>": 0, "<unk>": 1}', "the list of pieces has no <pad>"),
+        ("vocab.json", b'{"</s>": 0, "<unk>": 1}', "vocab.json has no <pad>"),
         ("vocab.json", b'{"</s>": 0, "<unk>": 1, "<pad>": 9}', "are not 0, 1, 2 … without a gap"),
+        ("vocab.json", b'{"</s>": 0, "<unk>": 1, "<pad>": 2}', r"target\.spm: \d+ of its \d+ pieces are not in vocab"),
         ("vocab.json", b'{"</s>": "0"}', "the id of '</s>' is not a whole number"),
     ],
 )  # fmt: skip

@@ -21,7 +21,7 @@ LAYERS, NEURONS = frozenset({"layers"}), frozenset({"neurons"})  # which a handl
 LACKS = {
     "writes": "does not generate text",
     "causal": "does not predict the next token",
-    "attends": "has no attention",
+    "attends": "has no layers of attention heads",
     "source": "has no source text",
     "encodes": "does not encode a text",
     "recurrent": "has no recurrent state",

@@ -372,8 +372,9 @@ def read_text(text: str | None, file: Path | None, *, is_dialog: bool = False) -
         given = read_bytes(file, LONGEST, kind=InputError, pipes=True)
     try:
         whole = given.decode("utf-8")
-    except UnicodeDecodeError:
-        raise InputError(f"{'stdin' if file == STDIN else file}: not UTF-8 text") from None
+    except UnicodeDecodeError as error:
+        line = given[: error.start].count(b"\n") + 1
+        raise InputError(f"{'stdin' if file == STDIN else file}, line {line}: not UTF-8 text") from None
     # Editors and `echo` put one line end at the end of a text.
     return whole.removesuffix("\n").removesuffix("\r")
 

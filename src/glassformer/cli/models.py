@@ -37,7 +37,7 @@ def models(as_json: bool) -> None:
     names = {one.name for one in found}
     missing = [f"{name} ({size(count)})" for name, count in library.known().items() if name not in names]
     if missing:
-        log(f"Available by `glass pull NAME`: {', '.join(missing)}, or any GPT-2 on the hub.")
+        log(f"Available by `glass pull NAME`: {', '.join(missing)}, any GPT-2 or Marian on the hub.")
 
 
 @flags.verb
@@ -50,6 +50,7 @@ def pull(loading: Loading, as_json: bool) -> None:
     \b
     glass pull gpt2                          GPT-2 small, 548 MB
     glass pull distilbert/distilgpt2@main    any GPT-2 on the hub, at a revision
+    glass pull Helsinki-NLP/opus-mt-en-fr    any translator in Marian's form
     """
     from glassformer.tasks import library
 

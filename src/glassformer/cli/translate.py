@@ -158,7 +158,7 @@ def _first_fault(
             continue
         try:
             for part in model.sentences(line, to=to) if options["split"] else [line]:
-                model.encode_source(part, to=to)
+                model.encode_source(part, to=to, split=options["split"])
         except InputError as error:
             return number, error
     return None

@@ -12,7 +12,7 @@ import numpy as np
 
 from glassformer.data.batches import Batch
 from glassformer.data.sources import read_lines
-from glassformer.errors import InputError
+from glassformer.errors import InputError, counted
 
 POOL = 50  # batches whose rows are sorted by length together
 Ids = np.ndarray[Any, np.dtype[np.int64]]
@@ -52,7 +52,7 @@ def _side_by_side(first: Path, second: Path) -> Iterator[Pair]:
         if source is None or target is None:
             short, long = (first, second) if source is None else (second, first)
             raise InputError(
-                f"{short} has {number - 1:,} lines, and {long} has more: they do not belong together"
+                f"{short} has {counted(number - 1, 'line')}, and {long} has more: they do not belong together"
             )
         yield _checked(Pair(source, target), f"{first} and {second}, line {number}")
 

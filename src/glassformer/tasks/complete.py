@@ -13,7 +13,7 @@ from glassformer.answers import ask
 from glassformer.errors import InputError, check_at_least, counted
 from glassformer.generation.beam import Beam, beam_search
 from glassformer.generation.decode import Event, check_prompts, generate
-from glassformer.generation.options import Options
+from glassformer.generation.options import Options, check_options, plain_names
 from glassformer.generation.sampling import log_softmax
 from glassformer.generation.stepper import is_piecewise
 from glassformer.tasks.backends import Backend
@@ -110,7 +110,7 @@ class LanguageModel(Model):
         if any(name in given for name in SAMPLING):
             settings = {name: value for name, value in settings.items() if name not in SEARCHING}
         chosen = {name: value for name, value in given.items() if name != "stop"}
-        return check_options(settings | chosen, others=("stop", "edits", "special"))
+        return check_options(settings | plain_names(chosen), others=("stop", "edits", "special"))
 
     def top(self, prompt: Prompt = "", k: int = 10, **options: Any) -> "Top":
         """The k likeliest next tokens, by the backend that generates; with options, which may be sampled.
@@ -120,7 +120,7 @@ class LanguageModel(Model):
         ids = self.encode(prompt)
         self.warn_of_blank(prompt)
         check_prompts(self.backend, [ids], options=Options(max_new_tokens=0))
-        chosen = check_options({"temperature": 1.0, "top_k": 0} | options)
+        chosen = check_options({"temperature": 1.0, "top_k": 0} | plain_names(options))
         found = cast("Top", ask("top", self._text(ids), k=k, options=chosen))
         return replace(found, made=f"computed by {self.backend.name}")
 
@@ -245,19 +245,6 @@ class LanguageModel(Model):
             length = min(2 * backend.context, length)
         what = f"a cache for {counted(rows, 'answer')} of {counted(length, 'token')}"
         machine.check_memory(backend.cache_size(rows, length), what=what)
-
-
-def check_options(given: dict[str, Any], *, others: tuple[str, ...] = ()) -> Options:
-    """The options of a generation, or an error that names the one that is wrong; a call may have `others`."""
-    unknown = set(given) - set(Options.__dataclass_fields__)
-    if unknown:
-        import difflib  # here: it is needed hardly ever
-
-        name, known = min(unknown), [*Options.__dataclass_fields__, *others]
-        close = difflib.get_close_matches(name, known, n=1)
-        meant = f"did you mean {close[0]!r}? Known" if close else "known"
-        raise InputError(f"unknown option {name!r}; {meant}: {', '.join(known)}")
-    return Options(**given)
 
 
 def _stop_strings(stop: str | Sequence[str]) -> tuple[str, ...]:

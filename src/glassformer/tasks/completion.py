@@ -13,7 +13,7 @@ import numpy as np
 
 from glassformer.answers import ask
 from glassformer.errors import InputError
-from glassformer.generation.options import Options
+from glassformer.generation.options import check_options
 from glassformer.generation.sampling import log_softmax
 from glassformer.generation.speculation import Drafts
 from glassformer.tasks.explained import Explained
@@ -174,7 +174,7 @@ class Completion(Explained):
     def beams(self, num_beams: int = 2, **options: Any) -> "Beams":
         """A beam search for as many tokens after the same prompt, as a tree; options as in `generate`."""
         usual = {"max_new_tokens": max(1, len(self.tokens))}
-        chosen = Options(**usual | options | {"num_beams": num_beams})
+        chosen = check_options({**usual, "num_beams": num_beams, **options})
         found: Beams = self._ask("beams", options=chosen, ends=self.lm.ends)
         return found
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from glassformer.errors import InputError
 from glassformer.generation.decode import Event, generate
-from glassformer.generation.options import Options
+from glassformer.generation.options import Options, check_options
 from glassformer.generation.stepper import Ids, Logits
 from glassformer.tasks.backends import Backend
-from glassformer.tasks.complete import LanguageModel, check_options
+from glassformer.tasks.complete import LanguageModel
 from glassformer.tasks.explained import Explained
 from glassformer.tokenizers.midi import read_midi, write_midi
 from glassformer.tokenizers.music import ANDANTE, PER_QUARTER, SILENT, Chorale, Grid, Music, Plan, to_grid

@@ -9,7 +9,7 @@ from glassformer.errors import InputError
 from glassformer.generation.options import Options
 from glassformer.tasks.complete import LanguageModel
 from glassformer.tasks.tags import languages_of, tag, tag_ids
-from glassformer.tasks.translate import Translator
+from glassformer.tasks.translate import SPLIT, Translator
 from glassformer.tasks.translated import Translated, TranslatedByDecoder
 from glassformer.tasks.writing import Target, write_targets
 
@@ -78,10 +78,11 @@ class DecoderTranslator(LanguageModel, Translator):
         context = self.backend.context
         return 0 if context is None else max(0, len(ids) - max(1, context // 2))
 
-    def _too_long(self, ids: Sequence[int], excess: int) -> InputError:
+    def _too_long(self, ids: Sequence[int], excess: int, *, split: bool) -> InputError:
         return InputError(
-            f"the text has {len(ids):,} tokens with its tag, {excess:,} more than half of the context, and"
-            " the other half is for its translation; shorten it, or split it into sentences (split)"
+            f"{'a single sentence' if split else 'the text'} has {len(ids):,} tokens with its tag, {excess:,}"
+            f" more than half of the context, and the other half is for its translation;"
+            f" shorten it{SPLIT[split]}"
         )
 
     def _translated(

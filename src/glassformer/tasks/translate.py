@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from glassformer.errors import InputError
-from glassformer.generation.options import Options
+from glassformer.generation.options import Options, check_options, plain_names
 from glassformer.tasks.model import Model
 from glassformer.tasks.tags import languages_of, tag
 from glassformer.tasks.translated import Translated
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 
 SENTENCE = re.compile(r"(?<=[.!?…])\s+")  # where one sentence ends and another begins
 BATCH = 32  # sentences that are translated together
+
+
+# What else to do with a text that is too long, unless it was split already.
+SPLIT = {False: ", or have it split into sentences (--split; split=True in Python)", True: ""}
 
 
 class Translator(Model):
@@ -76,11 +80,21 @@ class Translator(Model):
         With `split`, a text that is longer than the context is translated sentence by sentence; with `cut`,
         its beginning alone, as suits a summary.
         """
+        if isinstance(texts, str):
+            raise InputError("texts: a list of texts, not one; `translate` takes one")
         texts = list(texts)
+        for number, text in enumerate(texts, 1):
+            if not isinstance(text, str):
+                raise InputError(
+                    f"text {number} is no text but {type(text).__name__}; translate_many takes a list"
+                )
+            if not text.strip():
+                which = f"text {number} of {len(texts)}" if len(texts) > 1 else "the text"
+                raise InputError(f"there is nothing to translate: {which} is empty")
         parts = [self.sentences(text, to=to) if split else [text] for text in texts]
         each = [part for several in parts for part in several]
         chosen = self.translation_options(**options)
-        sources = [self.encode_source(part, to=to, cut=cut) for part in each]
+        sources = [self.encode_source(part, to=to, cut=cut, split=split) for part in each]
         session = None if edits is None else self._session(edits, read=partial(self.reading_of, to=to))
         found = iter(self._translate_each(each, sources, options=chosen, session=session))
         if session is not None:
@@ -162,7 +176,7 @@ class Translator(Model):
     def translation_options(self, **given: Any) -> Options:
         """The same, under a name that a model has which also continues text, with options of its own."""
         usual = {"num_beams": 4, "do_sample": False, "max_new_tokens": 128}
-        return Options(**usual | self.settings | given)
+        return check_options(usual | self.settings | plain_names(given), others=("to", "split", "edits"))
 
     def sentences(self, text: str, *, to: str | None = None) -> list[str]:
         """The text alone, if it fits the context; else its sentences."""
@@ -170,20 +184,25 @@ class Translator(Model):
             return [text]
         return [one for one in SENTENCE.split(text.strip()) if one]
 
-    def encode_source(self, text: str, *, to: str | None = None, cut: bool = False) -> list[int]:
-        """A source as token ids: the tag of a language, the text, the end token; it may be `cut` to fit."""
+    def encode_source(
+        self, text: str, *, to: str | None = None, cut: bool = False, split: bool = False
+    ) -> list[int]:
+        """A source as token ids: the tag of a language, the text, the end token; it may be `cut` to fit.
+
+        `split`: it is a sentence of a text that was split.
+        """
         if not text.strip():
             raise InputError("there is nothing to translate: the text is empty")
         ids = self._source_ids(text, to)
         excess = self._excess(ids)
         if excess and not cut:
-            raise self._too_long(ids, excess)
+            raise self._too_long(ids, excess, split=split)
         return [*ids[: -1 - excess], ids[-1]]  # what is cut is before the last token, an end or a tag
 
-    def _too_long(self, ids: Sequence[int], excess: int) -> InputError:
+    def _too_long(self, ids: Sequence[int], excess: int, *, split: bool) -> InputError:
         return InputError(
-            f"the text has {len(ids):,} tokens, {excess:,} more than the model's context of"
-            f" {len(ids) - excess:,}; shorten it, or split it into sentences (split)"
+            f"{'a single sentence' if split else 'the text'} has {len(ids):,} tokens, {excess:,} more than"
+            f" the model's context of {len(ids) - excess:,}; shorten it{SPLIT[split]}"
         )
 
     def encode_target(self, text: str) -> list[int]:
@@ -206,8 +225,14 @@ class Translator(Model):
         """
         known = self.languages
         if to is not None and to not in known:
-            what = f"it translates to {', '.join(known)}" if known else "it has one direction and no tags"
-            raise InputError(f"{self.name}: {to!r} is not a language of this model; {what}")
+            if not known:
+                raise InputError(
+                    f"{self.name} has one direction, so that no language is named: leave {to!r} out"
+                )
+            listed = ", ".join(known)
+            raise InputError(
+                f"{self.name}: {to!r} is not a language of this model; it translates to {listed}"
+            )
         special = source_tokenizer(self._vocabulary()).special
         if not known or (to is None and len(known) == len(languages_of(special)) == 2):
             return []

@@ -92,7 +92,7 @@ class Translated(Explained):
         """The search for a translation of the source, as a tree; options are those of `translate`."""
         found: Beams = self._ask(
             "beams",
-            options=self.model.translation_options(**options | {"num_beams": num_beams}),
+            options=self.model.translation_options(num_beams=num_beams, **options),
             ends=self.model.ends,
             forbidden=self.model.never_written,
         )
@@ -145,13 +145,13 @@ class Translated(Explained):
     def targets(self, target: str | None = None, *, also: Sequence[str] = (), seed: int = 0) -> "Targets":
         """One-hot rows of a target (this translation), and those that the model predicts, untrained too.
 
-        `also` are more words of the small vocabulary that the rows are about.
+        `also` are more words of the small vocabulary that the rows are about, each as its first token.
         """
         text, then = self._text(), self._then
         if target is not None:
             given = text.ids[: text.prompt]
             text, then = replace(text, ids=[*given, *self.model.encode(target)]), min(self.model.ends)
-        words = [token for word in also for token in self.model.encode(word)]
+        words = [self.model.encode(word)[0] for word in also if word]
         with self.replaying():
             return cast("Targets", ask("targets", text, vocabulary=words, then=then, seed=seed))
 
@@ -193,7 +193,11 @@ class Translated(Explained):
             except InputError:
                 continue
             return place
-        return {}
+        words = [" ".join(name.strip() for name in axis.words()[1]) for axis in text.axes(part="cross")[::-1]]
+        raise InputError(
+            f"neither text has both {source!r} and {target!r}, nor is one in the target and the other in the"
+            f" source; the source: {words[0]}; the target: {words[1]}"
+        )
 
     def position_of(self, word: str | int, **where: str) -> int:
         """The position of a word (of several tokens, the last) in the text that a stack reads."""

@@ -25,11 +25,16 @@ class SentencePieces:
     def __init__(self, model: bytes, vocab: Mapping[str, int]) -> None:
         self.model, self.vocab = model, dict(vocab)
         if sorted(self.vocab.values()) != list(range(len(self.vocab))):
-            raise InputError("the ids of the pieces are not 0, 1, 2 … without a gap")
+            raise InputError("vocab.json: the ids are not 0, 1, 2 … without a gap")
         lacking = [token for token in (UNKNOWN, END, PAD) if token not in self.vocab]
         if lacking:
-            raise InputError(f"the list of pieces has no {', '.join(lacking)}")
+            raise InputError(f"vocab.json has no {', '.join(lacking)}")
         self._cutter = _load(model)
+        pieces = {self._cutter.id_to_piece(id) for id in range(self._cutter.get_piece_size())}
+        if len(pieces & self.vocab.keys()) < len(pieces) / 2:
+            raise InputError(
+                f"{len(pieces - self.vocab.keys()):,} of its {len(pieces):,} pieces are not in vocab.json"
+            )
         self.special = {token: id for token, id in self.vocab.items() if _is_special(token)}
         self.merges: list[tuple[str, str]] = []  # pieces are chosen by their probability, not by merges
         self.prefix_space = True
