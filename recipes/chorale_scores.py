@@ -8,12 +8,16 @@ is read in windows that overlap by half, of which the later half is counted. `A 
 voices: a model whose soprano runs ahead has seen the coming melody, one whose soprano does not has not.
 
 Motif: a passage of two bars, four bars of another piece, and the passage again: nats a cell when it comes
-the first time and the second time.
+the first time, the second time, and how much was gained.
+
+Behind the models come those that differ by their seed alone (NAME-1, NAME-2 …): the mean, the lowest and the highest.
 """
 
 import argparse
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from chorales import read_chorales
@@ -23,6 +27,7 @@ from glassformer.generation.sampling import log_softmax
 from glassformer.tasks.compose import Composer
 from glassformer.tokenizers.music import Chorale, Grid
 
+SEED = re.compile(r"-\d+/?$")
 MOTIF, BETWEEN, MOTIFS = 32, 64, 40  # steps of a passage and between, and how many are measured
 
 
@@ -33,22 +38,42 @@ def main() -> None:
     parser.add_argument("--pieces", type=int, default=0, help="only so many of the test pieces")
     asked = parser.parse_args()
     pieces = read_chorales(asked.data)["test"][: asked.pieces or None]
-    print("| model | positions | ahead | nats a cell | A T B | motif, first | motif, second |")
-    print("|---|---|---|---|---|---|---|")
+    print("| model | positions | ahead | nats a cell | A T B | motif, first | motif, second | gained |")
+    print("|---|---|---|---|---|---|---|---|")
+    groups: dict[str, list[Scores]] = {}
     for name in asked.models:
-        print(row(name, pieces), flush=True)
+        found = measured(name, pieces)
+        groups.setdefault(f"{SEED.sub('', name)} | {found.about}", []).append(found)
+        shown = " | ".join(f"{number:.3f}" for number in found.numbers)
+        print(f"| {name} | {found.about} | {shown} |", flush=True)
+    for name, several in groups.items():
+        if len(several) > 1:
+            columns = zip(*(one.numbers for one in several), strict=True)
+            print(f"| {name} | {' | '.join(map(spread, columns))} |")
 
 
-def row(name: str, pieces: Sequence[Grid]) -> str:
+def spread(numbers: Sequence[float]) -> str:
+    """The mean of some seeds, the lowest and the highest."""
+    return f"{np.mean(numbers):.3f} ({min(numbers):.3f} to {max(numbers):.3f})"
+
+
+class Scores(NamedTuple):
+    """What a model is, and its figures."""
+
+    about: str  # its positions, and how far its soprano runs ahead
+    numbers: tuple[float, ...]
+
+
+def measured(name: str, pieces: Sequence[Grid]) -> Scores:
     """One model in the table."""
     model = gf.load(name).expect(Composer)
     assert isinstance(model.events, Chorale)
     cells = [cell for piece in pieces for cell in nats(model, piece)]
     lower = [loss for voice, loss in cells if voice]
     first, second = motif(model, pieces)
-    numbers = (float(np.mean([loss for _, loss in cells])), float(np.mean(lower)), first, second)
-    shown = " | ".join(f"{number:.4f}" for number in numbers)
-    return f"| {name} | {model.net.config.positions} | {model.events.ahead} | {shown} |"
+    whole = float(np.mean([loss for _, loss in cells]))
+    about = f"{model.net.config.positions} | {model.events.ahead}"
+    return Scores(about, (whole, float(np.mean(lower)), first, second, first - second))
 
 
 def nats(model: Composer, piece: Grid) -> Iterator[tuple[int, float]]:

@@ -28,11 +28,16 @@ class Figures(NamedTuple):
 
     out_of_range: float  # share of cells that no chorale of the training set has in that voice
     crossings: float  # share of steps in which a voice is above the next higher one
-    fifths: float  # parallel fifths and octaves, for every hundred changes of harmony
+    fifths: float  # parallel fifths, for every hundred changes of harmony
+    octaves: float  # parallel octaves and unisons, the same
     density: float  # notes a voice in a quarter
     repetition: float  # share of bars that came before in the same piece
     copied: float  # longest run, in quarters, that is somewhere in the training set, in any key
+    most_copied: float  # of all pieces, not the mean
     quarters: float  # how long it is
+
+
+MOST = Figures._fields.index("most_copied")
 
 
 class Known:
@@ -73,6 +78,7 @@ def main() -> None:
     for name, pieces in sets.items():
         found = [measure(piece, train) for piece in pieces if len(piece) > 1]
         means = np.mean(np.array(found), axis=0)
+        means[MOST] = max(one.most_copied for one in found)
         print(f"| {name} ({len(found)}) | " + " | ".join(f"{mean:.3g}" for mean in means) + " |", flush=True)
 
 
@@ -103,30 +109,34 @@ def measure(piece: Grid, train: Known) -> Figures:
     outside = [not train.lowest[voice] <= pitch <= train.highest[voice] for voice, pitch in cells]
     crossed = [any(SILENT < a < b for a, b in itertools.pairwise(step)) for step in piece]
     changes = [(a, b) for a, b in itertools.pairwise(piece) if a != b]
-    parallels = sum(parallel(a, b) for a, b in changes)
-    notes = sum(1 + sum(a[voice] != b[voice] for a, b in itertools.pairwise(piece)) for voice in range(4))
+    fifths, octaves = (sum(parallel(a, b, interval) for a, b in changes) for interval in (7, 0))
+    sung = [(SILENT, *(step[voice] for step in piece)) for voice in range(4)]
+    notes = sum(a != b != SILENT for line in sung for a, b in itertools.pairwise(line))
     bars = [str(piece[at : at + BAR]) for at in range(0, len(piece) - BAR + 1, BAR)]
     quarters = len(piece) / PER_QUARTER
+    copied = train.longest_copy(piece) / PER_QUARTER
     return Figures(
         float(np.mean(outside)) if outside else 0.0,
         float(np.mean(crossed)),
-        100 * parallels / max(1, len(changes)),
+        100 * fifths / max(1, len(changes)),
+        100 * octaves / max(1, len(changes)),
         notes / 4 / quarters,
         1 - len(set(bars)) / len(bars) if bars else 0.0,
-        train.longest_copy(piece) / PER_QUARTER,
+        copied,
+        copied,
         quarters,
     )
 
 
-def parallel(before: Sequence[int], after: Sequence[int]) -> int:
-    """Pairs of voices that move together and stay a fifth or an octave apart."""
+def parallel(before: Sequence[int], after: Sequence[int], interval: int) -> int:
+    """Pairs of voices that move together and stay so many half-tones apart, or octaves more."""
     count = 0
     for high, low in itertools.combinations(range(4), 2):
         moves = after[high] - before[high], after[low] - before[low]
         sounding = SILENT not in (before[high], before[low], after[high], after[low])
         same_way = moves[0] * moves[1] > 0
         apart = (before[high] - before[low]) % 12, (after[high] - after[low]) % 12
-        count += sounding and same_way and apart[0] == apart[1] and apart[0] in (0, 7)
+        count += sounding and same_way and apart[0] == apart[1] == interval
     return count
 
 

@@ -141,8 +141,9 @@ def test_the_figures_of_a_card() -> None:
     assert card.measure(up, known).copied == found.copied  # in another key it is the same
     other = [[74, 65, 62, 50]] * 2 + up[3:9]
     assert card.measure(other, known).copied == pytest.approx(5 / 4)
-    assert card.parallel([72, 67, 60, 48], [74, 69, 62, 50]) == 5  # three octaves, two fifths
-    assert card.parallel([72, 67, 64, 48], [71, 67, 62, 55]) == 0
+    moved = [72, 67, 60, 48], [74, 69, 62, 50]
+    assert (card.parallel(*moved, 0), card.parallel(*moved, 7)) == (3, 2)  # octaves, fifths
+    assert card.parallel([72, 67, 64, 48], [71, 67, 62, 55], 0) == 0
     crossed = [[60, 67, 55, 48], [72, 67, 55, 48]]
     assert card.measure(crossed, known).crossings == 0.5
     assert card.measure([[90, 67, 55, 48]] * 2, known).out_of_range == 0.25

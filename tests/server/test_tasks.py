@@ -101,6 +101,9 @@ def test_music_over_http() -> None:
         assert (sound[:4], looked["media_type"]) == (b"RIFF", "audio/wav")
         for fields, param in [
             ({"prime": "/etc/passwd"}, "prime"),
+            ({"prime": 3}, "prime"),
+            ({"melody": [1]}, "melody"),
+            ({"format": ["mid"]}, "format"),
             ({"prime": base64.b64encode(b"no music").decode()}, "prime"),
             ({"prime": midi, "melody": midi}, "prime"),
             ({"seconds": 1e6}, "seconds"),

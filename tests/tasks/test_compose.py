@@ -14,7 +14,7 @@ from glassformer.hub.folder import save_folder
 from glassformer.tasks.compose import Composer, Guided
 from glassformer.tasks.load import load
 from glassformer.tokenizers.midi import read_midi, write_midi
-from glassformer.tokenizers.music import Chorale, to_grid
+from glassformer.tokenizers.music import RANGE, Chorale, to_grid
 from glassformer.tokenizers.score import Note, Score
 from glassformer.trace import trace
 
@@ -113,8 +113,8 @@ def test_a_piece_may_outgrow_the_context() -> None:
 def test_probabilities_are_of_what_may_follow() -> None:
     """A guided step is the model's own scores where they are allowed, and hopeless elsewhere."""
     model = small_composer(Chorale(0))
-    guided = Guided(model.backend, lambda before: model.events.allowed(before))
     ids = np.array([[model.events.end, *model.events.encode("S72 A67")]])
+    guided = Guided(model.backend, lambda before: model.events.allowed(before), start=ids[0].tolist())
     masked = guided.step(ids, guided.new_cache(1, 8))
     plain = model.backend.step(ids, model.backend.new_cache(1, 8))
     tenor = model.events.allowed([0, 0])
@@ -260,3 +260,67 @@ def test_a_performer_harmonizes_nothing() -> None:
         InputError, match="small composer writes no voices to a melody: it was trained on performances"
     ):
         performer().harmonize(tune())
+
+
+@pytest.mark.parametrize("ahead", [0, 3])
+def test_a_prime_longer_than_the_context_is_kept(ahead: int) -> None:
+    """What the model cannot read any more still says whose turn it is."""
+    model = small_composer(Chorale(ahead), context=40)
+    steps = [[72 - at % 5, 67, 64 - at % 3, 48] for at in range(30)]  # 120 events
+    prime = Chorale(0).hear(Chorale(0).lay(steps)).score
+    piece = model.compose(prime, seconds=3, seed=1)
+    ids = [*piece.prompt_tokens[1:], *piece.tokens]
+    assert isinstance(model.events, Chorale)
+    assert model.events.grid(ids)[:30] == steps
+    assert all(model.events.place(number)[0] * RANGE <= id for number, id in enumerate(ids))
+    assert piece.seconds > prime.seconds + 2
+
+
+def test_notes_behind_the_context_can_be_asked_about() -> None:
+    """They hear the events before them, as many as the model reads at once; attention is of the first ones."""
+    model = small_composer(Chorale(0), context=24)
+    steps = [[72 - at % 5, 67 + at % 2, 64 - at % 3, 48 + at % 7] for at in range(12)]
+    piece = model.hear(Chorale(0).lay(steps))
+    last = piece.arcs(-1)
+    assert last.note == len(piece.score.notes) - 1
+    assert last.weights[:, 0].max() == 0.0  # too far back
+    ids = piece._piece().ids
+    at = 1 + max(
+        number for number, owner in enumerate(model.events.hear(ids[1:]).owners) if owner == last.note
+    )
+    first = 1 + model.events.hear(ids[1:]).owners.index(last.note)
+    assert at >= first > 24
+    shares = piece.note_saliency(-1).shares
+    assert np.count_nonzero(shares)
+    assert len(piece.attention(0, 0).tokens) == 24
+
+
+def test_a_long_melody_is_harmonized_as_a_whole() -> None:
+    """However long it is."""
+    model = small_composer(Chorale(0), context=40)
+    grid = [[60 + at % 12, -1, -1, -1] for at in range(700)]
+    tune = Chorale(0).hear(Chorale(0).lay(grid)).score
+    piece = model.harmonize(tune, seed=1)
+    assert isinstance(model.events, Chorale)
+    assert len(model.events.grid([*piece.prompt_tokens[1:], *piece.tokens])) == 700
+
+
+@pytest.mark.parametrize(("what", "words"), [
+    (lambda model: model.compose(3), "music is a MIDI file or a Score, not int"),
+    (lambda model: model.compose(b"x"), "music is a MIDI file or a Score, not bytes"),
+    (lambda model: model.hear([9999]), "9999 is no"),
+    (lambda model: model.hear("S60 S60 S60 S60 S60 S60"), "begins with 1 word of the soprano"),
+    (lambda model: model.hear("S60 A60 T60 B48", given=-3), "given must be"),
+])  # fmt: skip
+def test_what_is_no_music(what: Any, words: str) -> None:
+    """One sentence."""
+    with pytest.raises(InputError, match=words):
+        what(small_composer(Chorale(0)))
+
+
+def test_pieces_about_which_there_is_little_to_say() -> None:
+    """Without a note, or with a single one."""
+    piece = small_composer(Chorale(0)).hear("")
+    assert piece.roll().finding() == "no notes"
+    single = small_composer(Chorale(0)).hear("S60 A- T- B-")
+    assert single.arcs(0).finding() == "no head attends to another note"

@@ -65,12 +65,12 @@ class Piece:
         """The position in the text of the event with which a note begins."""
         return self.offset + self.heard.owners.index(number)
 
-    def by_note(self, shares: Array) -> Array:
-        """Shares (…, T) of positions as shares (…, N) of notes."""
+    def by_note(self, shares: Array, first: int = 0) -> Array:
+        """Shares (…, T) of positions, from `first` on, as shares (…, N) of notes."""
         found = np.zeros((*shares.shape[:-1], len(self.notes)))
         for at, owner in enumerate(self.heard.owners):
-            position = self.offset + at
-            if owner >= 0 and position < shares.shape[-1]:
+            position = self.offset + at - first
+            if owner >= 0 and 0 <= position < shares.shape[-1]:
                 found[..., owner] += shares[..., position]
         return found
 
@@ -148,6 +148,8 @@ class Roll(Notes):
 
     def finding(self) -> str:
         """How much there is."""
+        if not len(self.notes):
+            return "no notes"
         pitches = self.notes[:, 2].astype(int)
         between = f"from {pitch_name(int(pitches.min()))} to {pitch_name(int(pitches.max()))}"
         return f"{counted(len(self.notes), 'note')} in {self.seconds:.1f} seconds, {between}"
@@ -267,6 +269,8 @@ class Arcs(Notes):
 
     def finding(self) -> str:
         """The widest arc."""
+        if not self.rows:
+            return "no head attends to another note"
         head, number, start, _, pitch, *_, weight = self.rows[0]
         share = percent(float(weight or 0))
         return f"head {head} attends most to note {number}, {pitch} at {start:.2f} seconds, {share}"
@@ -282,10 +286,11 @@ def arcs(
     number = piece.note(note)
     position = piece.position(number)
     # What comes later is not heard: it need not be read.
-    reading = Text(text.lm, text.ids[: position + 1]).reading()
+    first, before = _readable(text, position + 1)
+    reading = before.reading()
     layers = range(reading.stack().layers) if layer is None else [layer]
     found = {
-        one: piece.by_note(attending.patterns(reading, layers=[one])[0, :, position]) for one in layers
+        one: piece.by_note(attending.patterns(reading, layers=[one])[0, :, -1], first) for one in layers
     }  # (H, N) each
     for weights in found.values():
         weights[:, number] = 0.0  # a note attends to itself, which is no arc
@@ -334,6 +339,8 @@ class NoteSaliency(Notes):
 
     def finding(self) -> str:
         """The strongest note."""
+        if not self.rows:
+            return "no other note has a share"
         number, start, _, pitch, *_, share = self.rows[0]
         size = percent(float(share or 0))
         return f"note {number}, {pitch} at {start:.2f} seconds, has the largest share, {size}"
@@ -348,10 +355,10 @@ def note_saliency(
     position = piece.position(number)
     if not position:
         raise InputError(f"note {number}: nothing comes before it")
-    before = Text(text.lm, text.ids[:position])
-    target = salient.Target(position - 1, text.ids[position])
+    first, before = _readable(text, position)
+    target = salient.Target(position - first - 1, text.ids[position])
     found = salient.saliency(before.reading(), [target], method=method, blank=text.blank)
-    shares = piece.by_note(found.shares)[0]
+    shares = piece.by_note(found.shares, first)[0]
     pitch = pitch_name(piece.notes[number].pitch)
     return NoteSaliency(
         caption=f"{text.name}: which notes made note {number}, {pitch}, likely",
@@ -361,6 +368,13 @@ def note_saliency(
         method=method,
         shares=shares,
     )
+
+
+def _readable(text: Text, end: int) -> tuple[int, Text]:
+    """The events up to a place, as many of them as the model reads at once, and where they begin."""
+    context = Text(text.lm, text.ids[:1]).reading().net.context
+    first = 0 if context is None else max(0, end - context)
+    return first, Text(text.lm, text.ids[first:end])
 
 
 def _shown(note: int, shares: Array) -> int:

@@ -114,6 +114,8 @@ def compose(
     else:
         flags.refuse(*WRITING, why="does not go with --hear, which writes nothing")
     options = {name: value for name, value in given.items() if value is not None}
+    if options.get("seconds") == 0 and prime is None and melody is None:
+        raise InputError("--seconds 0 writes nothing: it is for looking at what --prime has")
     model = loading.load().expect(Composer)
     piece = _composed(model, prime, melody, options)
     for path in outputs:

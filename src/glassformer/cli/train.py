@@ -381,6 +381,8 @@ def _verb(recipe: Recipe) -> str:
     """What runs the model that a recipe makes."""
     if recipe.task:
         return recipe.task
+    if recipe.model.kind == "music":
+        return "compose"
     return VERBS.get(objective_of(recipe.model.kind), "generate")
 
 

@@ -13,6 +13,7 @@ LONGEST = 130.0  # and how long at most
 ROW, ARCED = 6.0, 70.0  # height of a pitch; room for arcs above
 THIN, THICK, APART = 0.8, 5.0, 2.5  # arcs of no weight and of the most; how far those of two heads are apart
 HIGHER = 5.0  # and how much higher each
+WEAK = 0.25  # a weight that is drawn wide only if there is none larger: few percent stay thin
 
 
 @dataclass(frozen=True)
@@ -152,16 +153,18 @@ def _arc(sheet: Sheet, view: Spec, staff: Staff, *, arc: list[float], most: floa
     from_x, from_y = _head_of(view["notes"][source], staff)
     to_x, to_y = _head_of(view["notes"][target], staff)
 
-    lift = 14 + abs(from_x - to_x) * 0.3 + HIGHER * head
-    room = min(from_y, to_y) * 1.3  # a curve reaches three quarters of the way to its handles
+    # A curve reaches three quarters of the way to its handles. Long arcs of several heads end at one height
+    # each, so that none hides another.
+    room = min(ARCED, min(from_y, to_y) * 1.3) - HIGHER * (len(view["series"]) - 1)
+    lift = max(0.0, min(14 + abs(from_x - to_x) * 0.3, room)) + HIGHER * head
     name = view["series"][head]
     share = quantity(weight, view.get("unit"))
     sheet.arc(
         (from_x + aside, from_y),
         (to_x + aside, to_y),
-        lift=min(lift, ARCED, room),
+        lift=lift,
         stroke=color.series(head),
-        width=THIN + (THICK - THIN) * weight / (most or 1.0),
+        width=THIN + (THICK - THIN) * weight / max(most, WEAK),
         tip=f"{name}: note {source} → note {target}, {share}",
         keys=[f"t{source}", f"t{target}"],
     )

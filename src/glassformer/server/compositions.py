@@ -112,7 +112,10 @@ def compose_task(
     """`glass compose` over HTTP: MIDI files come and go as base64; `text` is a prime in words of events."""
     if type(seconds) not in (int, float) or not 0 <= seconds <= LONGEST:
         raise invalid("seconds", f"must be a number from 0 to {LONGEST:g}")
-    if format is not None and format not in KINDS:
+    for name, value in (("text", text), ("prime", prime), ("melody", melody)):
+        if value is not None and not isinstance(value, str):
+            raise invalid(name, "must be a text")
+    if format is not None and format not in list(KINDS):
         raise invalid("format", f"must be one of {', '.join(KINDS)}")
     if sum(map(bool, (text, prime, melody))) > 1:
         raise invalid("prime", "give one of text, prime and melody")
@@ -120,6 +123,8 @@ def compose_task(
     if prime is not None:
         given = decoded(prime, model.events, param="prime")
     tune = None if melody is None else decoded(melody, model.events, param="melody")
+    if tune is not None and tune.seconds > LONGEST:
+        raise invalid("melody", f"may have {LONGEST:g} seconds at most, not {tune.seconds:.0f}")
     piece = model.compose(given, melody=tune, seconds=seconds, cancelled=cancelled, **options)
     return piece.to_dict() | ({} if format is None else sent(piece, format))
 
@@ -222,9 +227,10 @@ class Compositions:
         """More of a piece, as much as the context holds: its events, and where the new ones begin."""
         model = composer(served)
         room = model.net.context - 1  # a piece begins with a token of its own
-        given = self._given(served, body)
+        given, cut = self._given(served, body), 0.0
         if given is not None:
-            given = fitting(model.events, given, room=room)
+            whole, given = given.seconds, fitting(model.events, given, room=room)
+            cut = whole - given.seconds
         names = ("temperature", "top_p", "seed")
         options = {name: getattr(body, name) for name in names if getattr(body, name) is not None}
         # In hundredths: progress is counted in whole numbers.
@@ -236,14 +242,14 @@ class Compositions:
                     raise invalid("melody", "load a melody first, or write one")
                 piece = model.harmonize(given, **options)
             else:
-                left = room - (0 if given is None else len(model.events.events(given)))
+                left = room + 1 - len(model.start_of(given))
                 if body.seconds and left < 1:
                     raise invalid("at", f"the piece fills the context of {room:,} events; go on earlier")
                 how = {"max_new_tokens": max(1, left)} | options
                 piece = model.compose(given, seconds=body.seconds, **how)
         except InputError as error:
             raise invalid("midi" if body.midi else "text", str(error)) from None
-        return _written(served, piece, room)
+        return _written(served, piece, room) | {"cut": round(cut, 2)}
 
     def _given(self, served: "Served", body: ComposeRequest) -> Score | None:
         """The music to go on with, cut off where it shall."""

@@ -3,13 +3,15 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from glassformer.errors import InputError
+from glassformer.answers import ask
+from glassformer.errors import InputError, counted
 from glassformer.generation.decode import Event, generate
 from glassformer.generation.options import Options, check_options
 from glassformer.generation.stepper import Ids, Logits
@@ -104,22 +106,23 @@ class Composition(Explained):
 
     def roll(self) -> "Roll":
         """The piano roll."""
-        found: Roll = self._ask("roll", score=self.score, given=self.given)
+        found: Roll = self._about("roll", score=self.score, given=self.given)
         return found
 
     def events(self) -> "Events":
         """The events one by one, and as one-hot columns."""
-        found: Events = self._ask("events")
+        found: Events = self._about("events")
         return found
 
     def arcs(self, note: int = -1, *, layer: int | None = None, k: int = 3) -> "Arcs":
         """Which notes each head attends to from a note, as arcs on the roll; a layer, or the busiest one."""
-        found: Arcs = self._ask("arcs", note=note, layer=layer, k=k, score=self.score)
+        found: Arcs = self._about("arcs", note=note, layer=layer, k=k, score=self.score)
         return found
 
     def note_saliency(self, note: int = -1, *, method: str = "grad_x_input") -> "NoteSaliency":
         """Which notes before it made a note likely."""
-        found: NoteSaliency = self._ask("note_saliency", note=note, method=method, score=self.score)
+        how = {"note": note, "method": method, "score": self.score}
+        found: NoteSaliency = self._about("note_saliency", **how)
         return found
 
     def _lm(self) -> "Composer":
@@ -127,10 +130,20 @@ class Composition(Explained):
             raise InputError("this piece has lost its model")
         return self.model
 
-    def _text(self) -> "Text":
+    def _about(self, question: str, **how: Any) -> Any:
+        """The answer to a question about the whole piece, however long it is."""
+        return ask(question, self._piece(), **how)
+
+    def _piece(self) -> "Text":
+        """All events."""
         from glassformer.answers.answer import Text  # here: composing needs no answers, and starts faster
 
         return Text(self._lm(), [*self.prompt_tokens, *self.tokens], len(self.prompt_tokens))
+
+    def _text(self) -> "Text":
+        """As many events, from the first one on, as the model reads at once."""
+        whole, context = self._piece(), self._lm().backend.context
+        return whole if context is None else replace(whole, ids=whole.ids[:context])
 
 
 def check_output(path: Path) -> str:
@@ -173,12 +186,13 @@ class Composer(LanguageModel):
         """
         wanted = _check_seconds(seconds)
         order = self._order(prime, melody, writes=wanted > 0)
-        chosen = self._chosen(options, wanted)
+        chosen = self._chosen(options, max(wanted, order.whole))
         began = time.monotonic()
         wanted = LONGEST if melody is not None else wanted / order.pace
         written = Written([], [], "length")
         if wanted:
-            guided = Guided(self.backend, lambda before: self.events.allowed(before, order.plan))
+            allowed = partial(self.events.allowed, plan=order.plan)
+            guided = Guided(self.backend, allowed, start=order.start)
             how: dict[str, Any] = {"options": chosen, "ends": self.ends, "known": len(self.events)}
             drawn = generate(guided, [order.start], cancelled=cancelled, **how)
             written = self._written(drawn, order, wanted=wanted, progress=progress)
@@ -201,7 +215,17 @@ class Composer(LanguageModel):
         Its first `given` seconds count as given; `quarter` is the tempo: seconds of a quarter note.
         """
         ids = self.events.encode(events) if isinstance(events, str) else list(events)
+        unknown = next((id for id in ids if type(id) is not int or not 0 <= id < len(self.events)), None)
+        if unknown is not None:
+            raise InputError(
+                f"{unknown!r} is not a token id of this vocabulary (0 to {len(self.events) - 1})"
+            )
+        if not isinstance(given, int | float) or not given >= 0:
+            raise InputError(f"given must be a number of seconds, not {given!r}")
         score = self.events.hear(ids).score
+        if isinstance(self.events, Chorale) and 2 * self.events.misplaced(ids) > len(ids):
+            first = counted(self.events.ahead + 1, "word")
+            raise InputError(f"no chorale of {self.name}: one begins with {first} of the soprano")
         if quarter is not None and not SHORTEST_QUARTER <= quarter <= LONGEST_QUARTER:
             between = f"from {SHORTEST_QUARTER:g} to {LONGEST_QUARTER:g} seconds"
             raise InputError(f"quarter must be {between}, not {quarter:g}")
@@ -221,6 +245,10 @@ class Composer(LanguageModel):
             raise InputError(f"{several}: music is drawn event by event, one piece at a time")
         usual = USUAL | self.settings | {"max_new_tokens": most}
         return check_options(usual | given | {"seed": seed})
+
+    def start_of(self, prime: Source | None) -> list[int]:
+        """What is read before the first event is drawn."""
+        return self._order(prime, None, writes=True).start
 
     def _order(self, prime: Source | None, melody: Source | None, *, writes: bool) -> "Order":
         """What is given, and what is fixed."""
@@ -302,10 +330,17 @@ def _paced(score: Score, pace: float) -> Score:
 class Guided:
     """A backend that scores only those tokens that may follow; for one sequence that begins with a mark."""
 
-    def __init__(self, backend: Backend, allowed: Callable[[Sequence[int]], Sequence[int] | None]) -> None:
-        """`allowed` says which may follow the tokens behind the first."""
+    def __init__(
+        self,
+        backend: Backend,
+        allowed: Callable[[Sequence[int]], Sequence[int] | None],
+        *,
+        start: Sequence[int],
+    ) -> None:
+        """`allowed` says which may follow the tokens behind the first; `start` is read first."""
         self.backend, self.allowed = backend, allowed
-        self.read: list[int] = []  # everything so far, also what has left the context
+        self.read = list(start)  # everything so far, also what has left the context
+        self._begun = False
 
     @property
     def context(self) -> int | None:
@@ -327,8 +362,10 @@ class Guided:
 
     def step(self, ids: Ids, cache: Any) -> Logits:
         """Read ids (1, T) behind the cache; logits (1, V), hopeless for what may not follow."""
-        # A text that outgrew the context is read again without its beginning: only its last token is new.
-        self.read += ids[0, -1:].tolist() if self.read else ids[0].tolist()
+        # A text that outgrew the context is read again without its beginning: only its last token is new. A
+        # start that is longer than the context comes without its beginning, too.
+        self.read += ids[0, -1:].tolist() if self._begun else []
+        self._begun = True
         logits = self.backend.step(ids, cache)
         allowed = self.allowed(self.read[1:])
         if allowed is None:
@@ -350,6 +387,8 @@ def melody_of(grid: Grid) -> list[int]:
 
 
 def _read(source: Source, *, steady: bool) -> Score:
+    if not isinstance(source, str | Path | Score):
+        raise InputError(f"music is a MIDI file or a Score, not {type(source).__name__}")
     return source if isinstance(source, Score) else read_midi(Path(source), steady=steady)
 
 

@@ -43,7 +43,7 @@ def read_midi(source: Path | bytes, *, steady: bool = False) -> Score:
         if note.velocity > 0
     ]
     if not struck:
-        raise InputError(f"{where}: holds no notes")
+        raise InputError(f"{where}: holds no notes (drums are left out)")
     longest = max(note.end for note in struck)
     if not longest <= LONGEST or min(struck).start < 0:
         raise InputError(f"{where}: is damaged: its notes last {longest:,.0f} seconds")

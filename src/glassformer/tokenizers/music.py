@@ -286,7 +286,10 @@ class Chorale(Music):
         if pitch == SILENT:
             return voice * RANGE + REST
         if not LOWEST <= pitch <= HIGHEST:
-            raise InputError(f"pitch {pitch} is out of range: a chorale is sung from {LOWEST} to {HIGHEST}")
+            raise InputError(
+                f"pitch {pitch} is out of range: a chorale is sung from {LOWEST} (C2) to {HIGHEST} (C6);"
+                " transpose it, or take a model of performances (docs/music.md)"
+            )
         return voice * RANGE + pitch - LOWEST
 
     def pitch_of(self, id: int) -> int:
@@ -299,6 +302,11 @@ class Chorale(Music):
             return 0, number
         step, voice = divmod(number - self.ahead, len(VOICES))
         return voice, step if voice else step + self.ahead
+
+    def misplaced(self, ids: Sequence[int]) -> int:
+        """How many words of a voice stand where it is another one's turn."""
+        voices = [id // RANGE for id in ids]
+        return sum(voice < 4 and voice != self.place(at)[0] for at, voice in enumerate(voices))
 
     def grid(self, ids: Sequence[int]) -> Grid:
         """The steps of which all four voices are there. Words that are out of place are rests."""

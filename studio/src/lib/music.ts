@@ -21,6 +21,7 @@ export interface Composed {
   quarter: number;
   seed: number;
   finish: string;
+  cut: number;
 }
 
 const EVENT = /^\s*(?:[SATB](?:\d+|[-.])|(?:NOTE_ON|NOTE_OFF|TIME_SHIFT|SET_VELOCITY)<\d+>)(?:\s|$)/;
