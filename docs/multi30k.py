@@ -102,7 +102,10 @@ def table(seeds: dict[str, list[Run]]) -> Iterator[str]:
         ]
         yield "| " + " | ".join(cells) + " |"
     yield ""
-    yield "In brackets: every seed. Minutes are those of a core, of the quickest seed: other work ran beside them."
+    yield (
+        "In brackets: every seed. Minutes are those of a core, of the quickest seed: other work ran beside them. With"
+        " two threads a step of the Transformer takes 0.61 times as long as with one."
+    )
     yield f"{PUBLISHED}\n"
 
 
