@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+from http import HTTPStatus
 from typing import Any
 
 import h11
@@ -11,6 +12,7 @@ from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from glassformer.server.errors import error_object
+from glassformer.server.safety import new_id
 from glassformer.server.settings import Settings
 
 MOST_UNREAD = 32 << 10  # bytes of a connection that wait for its client, before what makes them must wait
@@ -72,9 +74,10 @@ class Protocol(H11Protocol):
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
+            (b"x-request-id", new_id().encode()),
         ]
         for event in (
-            h11.Response(status_code=status, headers=headers, reason=b"Bad Request"),
+            h11.Response(status_code=status, headers=headers, reason=HTTPStatus(status).phrase.encode()),
             h11.Data(data=body),
             h11.EndOfMessage(),
         ):

@@ -119,12 +119,17 @@ class Safety:
             raise ApiError(401, message, code="invalid_api_key", headers=headers_sent)
 
 
+def new_id() -> str:
+    """The id of a request, which its answer and the log have."""
+    return f"req_{secrets.token_hex(12)}"
+
+
 class _Request:
     """One request on its way through."""
 
     def __init__(self, safety: Safety, scope: Scope, receive: Receive, send: Send) -> None:
         self.safety, self.settings = safety, safety.settings
-        self.id = f"req_{secrets.token_hex(12)}"
+        self.id = new_id()
         self.notes: dict[str, Any] = {}  # what a route has to say for the log
         state = {**scope.get("state", {}), "request_id": self.id, "notes": self.notes}
         self.scope = {**scope, "path": canonical(scope["path"]), "state": state}
