@@ -324,3 +324,28 @@ def test_pieces_about_which_there_is_little_to_say() -> None:
     assert piece.roll().finding() == "no notes"
     single = small_composer(Chorale(0)).hear("S60 A- T- B-")
     assert single.arcs(0).finding() == "no head attends to another note"
+
+
+def test_what_leaves_no_choice_is_read_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pitches of a melody take no step of their own, and change no score behind them."""
+    model = small_composer(Chorale(0))
+    backend, read = model.backend, []
+    step = type(backend).step
+
+    def counted(self: Any, ids: Any, cache: Any) -> Any:
+        read.append(ids.shape[1])
+        return step(self, ids, cache)
+
+    monkeypatch.setattr(type(backend), "step", counted)
+    piece = model.harmonize(tune(), seed=5)
+    steps = len(to_grid(piece.score))
+    assert read[1:] == [2 if at % 3 == 2 else 1 for at in range(3 * steps - 1)]
+
+    monkeypatch.undo()
+    ids = [*piece.prompt_tokens, *piece.tokens]
+    logits = model.logits(ids[:-1])
+    for at in (6, 7, 8):  # an alto, a tenor and a bass behind a soprano that was waiting
+        allowed = list(model.events.allowed(ids[1:at]))
+        scores = logits[at - 1][allowed]
+        right = scores[allowed.index(ids[at])] - np.log(np.exp(scores.astype(np.float64)).sum())
+        assert piece.logprobs[at - len(piece.prompt_tokens)] == pytest.approx(float(right), abs=1e-4)

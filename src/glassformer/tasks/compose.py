@@ -340,7 +340,8 @@ class Guided:
         """`allowed` says which may follow the tokens behind the first; `start` is read first."""
         self.backend, self.allowed = backend, allowed
         self.read = list(start)  # everything so far, also what has left the context
-        self._begun = False
+        self._cache: Any = None
+        self._waiting: list[Ids] = []  # tokens behind which there is no choice, read with the next one
 
     @property
     def context(self) -> int | None:
@@ -364,10 +365,17 @@ class Guided:
         """Read ids (1, T) behind the cache; logits (1, V), hopeless for what may not follow."""
         # A text that outgrew the context is read again without its beginning: only its last token is new. A
         # start that is longer than the context comes without its beginning, too.
-        self.read += ids[0, -1:].tolist() if self._begun else []
-        self._begun = True
-        logits = self.backend.step(ids, cache)
+        self.read += [] if self._cache is None else ids[0, -1:].tolist()
         allowed = self.allowed(self.read[1:])
+        if cache is not self._cache:  # all is read anew
+            self._cache, self._waiting = cache, []
+        elif allowed is not None and len(allowed) == 1:
+            self._waiting.append(ids)
+            only = np.full((1, self.vocab), NEVER, dtype=np.float32)
+            only[:, list(allowed)] = 0.0
+            return only
+        logits = self.backend.step(np.concatenate([*self._waiting, ids], axis=1), cache)
+        self._waiting = []
         if allowed is None:
             return logits
         masked = np.full_like(logits, NEVER)
