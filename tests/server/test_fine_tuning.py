@@ -106,7 +106,7 @@ def check_a_job_that_waits(client: openai.OpenAI, id: str) -> None:
     assert [one.message for one in jobs.list_events(id)] == [
         "The job was cancelled",
         "The job was resumed",
-        "The job was paused; what it has learned is saved",
+        "The job pauses after the step that is computed, and what it has learned is saved",
         "The job was created",
     ]
 
