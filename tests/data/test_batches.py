@@ -298,3 +298,22 @@ def test_a_mask_exists_only_where_it_masks() -> None:
     assert batch.arrays["mask"].dtype == bool
     assert batch.count == 4
     assert batch_of([(ids[0], ~on)]).count == 0
+
+
+def test_held_out_windows_begin_where_those_of_training_do(tmp_path: Path) -> None:
+    """Given the token before documents: a model that never read a text from its middle is not judged by that."""
+    np.array([9, 1, 2, 9, 3, 4, 5, 6, 7, 8, 9, 1], dtype=np.uint16).tofile(tmp_path / "a.tokens")
+    row = Row(tmp_path, [{"name": "a.tokens", "tokens": 12}], "uint16")
+    stream = Stream([row], context=4, seed=0, beginning=9)
+    drawn = {tuple(stream.read([one]).arrays["ids"][0]) for one in stream.draw(20)}
+    found = [
+        tuple(ids)
+        for batch in in_order([row], context=4, batch=2, beginning=9)
+        for ids in batch.arrays["ids"]
+    ]
+    assert set(found) == drawn
+    assert found[0] == (9, 1, 2, 9, 3)
+    few = list(in_order([row], context=4, batch=8, tokens=4, beginning=9))
+    assert [len(batch.arrays["ids"]) for batch in few] == [1]
+    short = list(in_order([row], context=50, batch=8, beginning=9))  # no window fits: what there is
+    assert [batch.arrays["ids"].shape for batch in short] == [(1, 12)]

@@ -152,11 +152,19 @@ def aligned(places: Ids, *, length: int, context: int) -> Ids:
     return starts[starts < length - 1]
 
 
-def in_order(rows: Sequence[Row], *, context: int, batch: int, tokens: int = 0) -> Iterator[Batch]:
-    """Every window of the rows once, in order, the last one short; or about `tokens`, evenly spread."""
+def in_order(
+    rows: Sequence[Row], *, context: int, batch: int, tokens: int = 0, beginning: int | None = None
+) -> Iterator[Batch]:
+    """Every window of the rows once, in order, the last one short; or about `tokens`, evenly spread.
+
+    Given a `beginning`, windows are those that a stream draws: what begins elsewhere was never learned.
+    """
     total = sum(map(len, rows))
     for row in rows:
         starts = list(range(0, len(row) - 1, context))
+        whole = beginning is not None and len(row) > context  # each window is, as the row is read as a ring
+        if beginning is not None and whole:
+            starts = aligned(row.places(beginning), length=len(row), context=context).tolist()
         if tokens and tokens < total:
             wanted = max(1, round(len(starts) * tokens / total))
             chosen = [number * len(starts) // wanted for number in range(wanted)]
@@ -164,12 +172,13 @@ def in_order(rows: Sequence[Row], *, context: int, batch: int, tokens: int = 0) 
 
         # A short last window cannot be stacked with the others: it becomes a batch of its own.
         targets = len(row) - 1
-        short = [starts.pop()] if targets - starts[-1] < context else []
+        short = [starts.pop()] if not whole and targets - starts[-1] < context else []
         groups = [starts[i : i + batch] for i in range(0, len(starts), batch)]
         if short:
             groups.append(short)
         for group in groups:
-            length = min(context + 1, len(row) - group[0])  # one length for all windows of a group
+            # One length for all windows of a group.
+            length = context + 1 if whole else min(context + 1, len(row) - group[0])
             yield batch_of([row.read(start, length) for start in group])
 
 

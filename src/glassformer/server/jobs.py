@@ -304,7 +304,10 @@ class Jobs:
         with self._change:
             self._check_unfinished(job)
             if not job.progress.paused:
-                job.log.append("paused", "The job pauses after the step that is computed, and what it has learned is saved")
+                job.log.append(
+                    "paused",
+                    "The job pauses after the step that is computed, and what it has learned is saved",
+                )
             if job is self._current and self._process is not None:
                 _ask_to_stop(self._process)
 

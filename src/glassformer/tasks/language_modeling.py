@@ -72,9 +72,14 @@ class LanguageModeling(TrainingJob):
             context=self._window(net),
             seed=self.recipe.train.seed,
             weights=text.weights,
-            beginning=self.tokenizer.end if text.aligned else None,
+            beginning=self._beginning,
             names=text.data,
         )
+
+    @property
+    def _beginning(self) -> int | None:
+        """The token that windows begin with, where they begin with documents."""
+        return self.tokenizer.end if _section(self.recipe).aligned else None
 
     def _check_step(self, net: "Net") -> None:
         """Refuse a step whose tokens and logits alone would not fit in memory."""
@@ -92,7 +97,8 @@ class LanguageModeling(TrainingJob):
         if not held_out:
             return None
         tokens = self.recipe.evaluation.eval_tokens
-        return partial(in_order, held_out, context=self._window(net), batch=rows, tokens=tokens)
+        window, begins = self._window(net), self._beginning
+        return partial(in_order, held_out, context=window, batch=rows, tokens=tokens, beginning=begins)
 
     def _held_out_rows(self) -> list[Any]:
         parts = [corpus.held_out for corpus in self.corpora]
