@@ -82,6 +82,19 @@ An **address** is a site, with an index where one head or neuron is meant: `bloc
 beginning or the end it is any number of names. Where places are edited or patched one by one, `blocks.*.attn.mix[*]` is every
 head of every layer.
 
+## Models with a source
+
+A Transformer has the same sites twice, below `encoder.` and `decoder.`; its decoder blocks also have those of the attention to the source, `decoder.blocks.i.cross.…`, and `mid2` behind it. A recurrent
+network takes a step a token, so that its sites have an axis of steps first:
+
+| site | shape | what it is |
+|---|---|---|
+| `encoder.hidden`, `decoder.hidden` | (T, B, D) | the state after every token |
+| `encoder.forwards.i.…`, `decoder.cells.i.…` | (T, B, D) | the gates of a cell: `reset`, `update`, `new` of a GRU; `input`, `forget`, `new`, `output`, `cell` of an LSTM |
+| `encoder.states` | (B, T, D) | what the decoder may read of the source |
+| `decoder.attn.scores`, `.pattern` | (T, B, 1, 1, S) | how every source token is scored, and weighed |
+| `decoder.attn.context` | (T, B, D) | the weighted sum: the context vector |
+
 ## Reading and editing with functions
 
 ```python

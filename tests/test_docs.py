@@ -117,7 +117,7 @@ def test_the_model_of_the_page_on_adding_one(tmp_path: Path) -> None:
     path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     child = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": path})
     assert child.returncode == 0, child.stderr
-    assert "has no attention" in child.stdout
+    assert "has no layers of attention heads" in child.stdout
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)

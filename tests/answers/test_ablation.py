@@ -83,7 +83,7 @@ def test_what_cannot_be_measured(model: Translator) -> None:
         model.ablate_heads([("a", "b")], metric="rouge", **HOW)
     with pytest.raises(InputError, match="pairs: there is none"):
         model.ablate_heads([])
-    with pytest.raises(InputError, match="head_ablation: small seq2seq has no attention"):
+    with pytest.raises(InputError, match="head_ablation: small seq2seq has no layers of attention heads"):
         small_translator("seq2seq").ablate_heads([("a", "b")], to="fr")
 
 

@@ -72,7 +72,7 @@ def test_what_a_model_lacks_is_reported(lm: LanguageModel, text: Text) -> None:
         capabilities = frozenset({"encodes"})
 
     for name, words in (
-        ("attention", "attention: cbow has no attention"),
+        ("attention", "attention: cbow has no layers of attention heads"),
         ("lens", "lens: cbow does not predict the next token"),
         ("probabilities", "probabilities: cbow does not generate text"),
     ):

@@ -315,7 +315,7 @@ def test_a_model_that_lacks_what_a_verb_needs(
     encoder = toy_folder(tmp_path / "encoder", Encoder)
     for flags in ([], ["-l", "1"], ["--rollout"], ["--cache", "2"]):
         shown = printed("attention", "-m", deaf, *flags, "the park", code=2)
-        assert shown == f"glass: attention: {deaf} has no attention\n"
+        assert shown == f"glass: attention: {deaf} has no layers of attention heads\n"
     for arguments in (
         ["generate"],
         ["top"],
