@@ -820,6 +820,9 @@ def test_errors_for_people(open_page: Open) -> None:
     page.keyboard.press("w")
     page.locator("#text").fill("word " * 600)
     page.wait_for_selector("[role=alert]:has-text('maximum context length is 512 tokens')")
+    page.wait_for_selector(".model:has-text('was not read')")  # and not a count of the text before
+    assert page.locator(".stale").count() == 2  # its candidates, and how unsure the model was
+    assert page.get_by_role("button", name="Back up").is_disabled()
     page = open_page("?m=no/such", loaded=False, refused=True)
     page.wait_for_selector("[role=alert]:has-text(\"there is no model 'no/such'\")")
     page.get_by_role("button", name="Use storyteller").click()

@@ -57,6 +57,10 @@ class Studio {
   length = $derived(Math.round(this.number("tokens", 24, 1, 500)));
   /** Whether the reading is the text's, and not an earlier one's. */
   fresh = $derived(this.reading !== null && this.reading.model === this.model && joined(this.reading) === this.text);
+  /** Whether what is shown stays another text's or another model's: this one could not be read, or not yet. */
+  stale = $derived(!this.fresh && (this.problem !== null || this.locked || this.reading?.model !== this.model));
+  /** Whether the model can go on from what is shown. */
+  usable = $derived(this.loaded && !this.stale && !this.locked);
   /** The token that is looked at. */
   at = $derived(Math.min(this.token ?? Infinity, (this.rows ?? this.reading?.ids.length ?? 1) - 1));
   status = $derived(this.statuses.find((one) => one.name === this.model) ?? null);
@@ -182,7 +186,7 @@ class Studio {
   /** Continue the first `place` tokens with another one. */
   follow(place: number, id: number): void {
     const known = this.reading;
-    if (!known || this.writing || !this.loaded) return;
+    if (!known || this.writing || !this.usable) return;
     this.put([...known.ids.slice(0, place), id], [...known.texts.slice(0, place), known.names[id] ?? ""]);
   }
 
@@ -214,7 +218,7 @@ class Studio {
   // Writing on
 
   async write(count = this.length): Promise<void> {
-    if (this.writing || !this.loaded) return;
+    if (this.writing || !this.usable) return;
     if (!this.fresh) await this.refresh();
     const before = this.reading;
     if (!before || !this.fresh) return;
