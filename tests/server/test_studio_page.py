@@ -584,7 +584,8 @@ def test_every_stack_of_a_translator(open_page: Open, gate: Gate, names: list[st
 def test_a_recurrent_network_step_by_step(open_page: Open, gate: Gate) -> None:
     """Forward and back, by buttons and by keys; which step is in the address. Then what made one word likely."""
     made = gate.other("seq2seq").translate("je suis étudiant")
-    page = open_page(f"?view=translate&m=seq2seq&text={quote('je suis étudiant')}&step=6&word=1")
+    page = open_page("?view=translate&m=seq2seq&step=6&word=1")  # which begins with this text: it reads French
+    page.wait_for_selector(".target:has-text('French → English')")
     unrolled = made.unroll()
     page.wait_for_selector("#steps")
     said = page.locator("section:has(> #steps) p").inner_text()

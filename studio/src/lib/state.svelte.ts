@@ -1,12 +1,15 @@
 /** What all pages share: the text, the model, the token, layer and head that are looked at; all of it in the address. */
 import { readPlace, writePlace, type Place } from "./place";
 import { events, get, post, Problem, send, type Pull, type Reading, type Status } from "./api";
+import { directionOf } from "./directions";
 import { isMusic } from "./music";
 import type { Sampling } from "./numbers";
 import { addressOf, tour } from "./recorded";
 import bundled from "../bundled.json";
 
 export const EXAMPLE = "A robot must obey the orders given it";
+/** What a model begins with: a text in a language that it reads. */
+const exampleOf = (model: string): string => directionOf(model)?.example ?? EXAMPLE;
 const THEME = "glass-theme";
 const LAST = "glass-last";
 const PAUSE = 180; // ms after the last key until a text is read
@@ -105,7 +108,7 @@ class Studio {
     const place = readPlace(search);
     const before = `${this.model}\n${this.text}`;
     this.model = place.model || this.first || this.model;
-    this.text = place.text ?? EXAMPLE;
+    this.text = place.text ?? exampleOf(this.model);
     this.view = place.view || "write";
     this.more = place.more;
     this.picked = place.layer !== null || place.head !== null;
@@ -317,6 +320,7 @@ class Studio {
   /** Look at another model; it is loaded if it is not yet. */
   async use(name: string): Promise<void> {
     if (name !== this.model) {
+      if (this.text === exampleOf(this.model)) this.text = exampleOf(name);
       this.model = name;
       this.ids = null;
       this.token = null; // of other tokens; a link that names a model also names its token
@@ -357,7 +361,9 @@ class Studio {
       }
       const { first } = await get<{ first: string[] }>("/studio/models");
       this.first = first[0];
-      if (!readPlace(location.search).model) this.model = this.first;
+      const place = readPlace(location.search);
+      if (!place.model) this.model = this.first;
+      if (place.text === null) this.text = exampleOf(this.model);
       const known = this.model !== this.first;
       this.watch();
       if (known) await this.use(this.model);
