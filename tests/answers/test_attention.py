@@ -98,7 +98,7 @@ def test_steps_begin_with_query_keys_and_values(text: Text) -> None:
     assert decimals == {3}
 
 
-def test_scores_below_zero_are_darker_where_they_are_higher(text: Text) -> None:
+def test_scores_below_zero_have_a_stronger_color_where_they_are_higher(text: Text) -> None:
     """As the weights that they become; around 0, blue is above it and red below."""
     low = steps(text, layer=2, head=1, position=3)
     assert low.masked.max() < 0

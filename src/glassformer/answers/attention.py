@@ -597,12 +597,12 @@ class Steps(Answer, attending.Steps):
     def _score_scales(self) -> list[Spec]:
         """Of q·k, ÷ √K and the masked scores: one on both sides of 0; one each where all it sees are below.
 
-        On both sides of 0 the lowest of negative scores would be the darkest, as if it had most weight.
+        On both sides of 0 the lowest of negative scores would have the strongest color, as if it had most weight.
         """
         if self.masked.max() > 0:
             most = float(np.abs(self.dots).max())
             return [signed(name, most) for name in ("q·k, ÷ √K, masked", "÷ √K", "masked")]
-        about = "q·k; all below 0: darker is higher"
+        about = "q·k; all below 0: a stronger color is higher"
         found = []
         for name, scores in ((about, self.dots), ("÷ √K", self.scaled), ("masked", self.masked)):
             finite = scores[np.isfinite(scores)]
