@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from glassformer.engine.native import ways
@@ -97,6 +98,9 @@ def test_how_probable_each_token_of_a_text_is(glass, model: str, tmp_path: Path)
     assert [row[0] for row in found["rows"]] == list(range(1, len(ids)))
     assert [row[3] for row in found["rows"]] == pytest.approx(rows, abs=1e-4)
     assert len(lm.probabilities(TEXT, given=3).rows) == len(ids) - 3
+    last = log_softmax(lm.next_logits(ids[:-1]))
+    assert found["columns"][-1]["name"] == "entropy (bits)"
+    assert found["rows"][-1][-1] == pytest.approx(-(np.exp(last) * last).sum() / np.log(2), abs=1e-3)
     for more, words in ((["-k", "3"], "-k does not go with --each"), (["-i"], "--interactive does not go")):
         assert words in glass("top", "-m", model, "--each", *more, TEXT)[2]
     assert "1 token; at least 2 are needed" in glass("top", "-m", model, "--each", "a")[2]

@@ -432,9 +432,10 @@ class Probabilities(Answer):
     prompt: int  # tokens that were given
     probability: Array  # (T,) of prompt and answer together; nan for what was given
     logprobs: list[float]
+    entropies: list[float] | None = None  # bits before each of them, where all logits are known
 
     def make_table(self) -> Table:
-        """Every generated token with its probability."""
+        """Every generated token with its probability and, where that is known, how unsure the model was."""
         columns = [
             Column("position", "count", key=True),
             Column("token", "token", key=True),
@@ -445,6 +446,9 @@ class Probabilities(Answer):
         for n, logprob in enumerate(self.logprobs):
             at = self.prompt + n
             rows.append([at, self.tokens[at], float(self.probability[at]), logprob])
+        if self.entropies is not None:
+            columns.append(Column("entropy (bits)", "number"))
+            rows = [[*row, bits] for row, bits in zip(rows, self.entropies, strict=True)]
         return Table(columns, rows)
 
     def draw(self) -> Spec:

@@ -24,6 +24,13 @@ def log_softmax(logits: Row) -> Row:
     return np.asarray(shifted - np.log(np.exp(shifted).sum()))
 
 
+def entropy_bits(logp: Row) -> float:
+    """How unsure a distribution is, from log p of every token; one that cannot come adds nothing."""
+    # Not `@`: the threads of a matrix library take longer to meet than this sum does.
+    shares = np.exp(logp)
+    return float(-(shares * np.where(shares > 0, logp, 0)).sum() / np.log(2))
+
+
 class BrokenLogits(GlassError):
     """A model's output is no distribution: its weights are broken, or it was edited too much."""
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from glassformer.answers.answer import plain
 from glassformer.errors import InputError
-from glassformer.generation.sampling import log_softmax
+from glassformer.generation.sampling import entropy_bits, log_softmax
 from glassformer.server.errors import invalid
 from glassformer.server.explain import answered, parse
 from glassformer.tasks.completion import Completion
@@ -72,8 +72,7 @@ def read(served: "Served", ids: Sequence[int]) -> dict[str, Any]:
     entropies: list[float] = []
     tops: list[list[list[float]]] = []
     for at, row in enumerate(_distributions(served, ids)):
-        # Not `@`: the threads of a matrix library take longer to meet than this sum does.
-        entropies.append(float(-(np.exp(row) * row).sum() / np.log(2)))
+        entropies.append(entropy_bits(row))
         best = _likeliest(row)
         tops.append([[int(id), float(row[id])] for id in best])
         if at + 1 < len(ids):

@@ -14,7 +14,7 @@ from glassformer.errors import InputError, check_at_least, counted
 from glassformer.generation.beam import Beam, beam_search
 from glassformer.generation.decode import Event, check_prompts, generate
 from glassformer.generation.options import Options, check_options, plain_names
-from glassformer.generation.sampling import log_softmax
+from glassformer.generation.sampling import entropy_bits, log_softmax
 from glassformer.generation.stepper import is_piecewise
 from glassformer.tasks.backends import Backend
 from glassformer.tasks.completion import Completion
@@ -135,10 +135,14 @@ class LanguageModel(Model):
         if len(ids) <= given:
             raise InputError(f"the text has {counted(len(ids), 'token')}; at least {given + 1} are needed")
         rows = self.backend.logits(np.array([ids], dtype=np.int64))[0][given - 1 : -1]  # (N, V)
-        logprobs = [float(log_softmax(row)[id]) for row, id in zip(rows, ids[given:], strict=True)]
+        logprobs, entropies = [], []
+        for row, id in zip(rows, ids[given:], strict=True):
+            every = log_softmax(row)
+            logprobs.append(float(every[id]))
+            entropies.append(entropy_bits(every))
         about = replace(self._text(ids), prompt=given, logprobs=logprobs)
         found = cast("Probabilities", ask("probabilities", about))
-        return replace(found, made=f"computed by {self.backend.name}")
+        return replace(found, entropies=entropies, made=f"computed by {self.backend.name}")
 
     def _run(
         self,
