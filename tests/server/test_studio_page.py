@@ -659,6 +659,7 @@ def test_every_picture_is_saved_and_copied(open_page: Open, gate: Gate, tmp_path
     }.items():
         dialog.get_by_role("button", name=name, exact=True).click()
         assert dialog.locator("pre").inner_text().startswith(words)
+    assert "export GLASSFORMER_API_KEY=" in dialog.locator(".code").inner_text()  # what the key is
     dialog.get_by_role("button", name="Copy", exact=True).click()
     dialog.get_by_role("button", name="Copied").wait_for()
     assert page.evaluate("navigator.clipboard.readText()") == dialog.locator("pre").inner_text()
