@@ -201,7 +201,7 @@ class TrainingRows(Answer):
         for n, row in enumerate(self.training_rows):
             room -= len(row.features) + 1
             if room < 0:
-                rest = f"{len(self.training_rows) - n} more rows"
+                rest = counted(len(self.training_rows) - n, "more row")
                 rows.append({"note": "…", "pieces": [rest], "made": None})
                 break
             features, label = self._words(n)
