@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from glassformer.errors import counted
 from glassformer.figures.labels import axis_titles, cells, cut, wrap
 from glassformer.figures.marks import LABEL, SMALL, TEXT, Mark, Sheet, Spec, press, width_of
 from glassformer.figures.packing import Array, packed, unpacked
@@ -187,7 +188,8 @@ def _overview(sheet: Sheet, view: Spec, window: Window, room: float) -> Mark:
     if (down, across) != (1, 1):
         about += f", the strongest of every {down} × {across}"
     if window.across < columns:
-        about += f"; {columns - window.across} columns are not shown below"
+        left = columns - window.across
+        about += f"; {counted(left, 'column')} {'is' if left == 1 else 'are'} not shown below"
     y = tall + 14
     for line in wrap(about, int(room / width_of("x", SMALL))):
         sheet.note(0, y, text=line)
