@@ -20,7 +20,7 @@ from glassformer.figures.color import HUES, SERIES, THEMES, at, ink_on, luminanc
 from glassformer.figures.curves import ticks
 from glassformer.figures.grids import strongest
 from glassformer.figures.labels import cells, cut, number, percent, tick, visible, visible_start, wrap
-from glassformer.figures.layout import ROOMS, figure, layouts
+from glassformer.figures.layout import ROOMS, figure, layouts, part
 from glassformer.figures.marks import press, width_of
 from glassformer.figures.packing import numbers, short
 from glassformer.figures.specs import bars, curves, matrix, names, plain, strip
@@ -206,6 +206,18 @@ def test_percentages_are_rounded_once() -> None:
     many = np.resize(np.array(given, dtype=np.float32), (100, 102))
     assert [percent(one) for one in numbers(packed(many))[0][:4]] == expected[:4]
     assert number(short(1.2345)) == "1.23"
+
+
+def test_numbers_are_pressed_and_not_cut() -> None:
+    """In a narrow cell a word loses its end; half of a number would be another number."""
+    texts = [["94.1 %", "together"]]
+    spec = matrix(
+        ["a"], ["b", "c"], values=np.array([[0.9, 0.1]]), scale=magnitude(""), texts=texts, cell=[38.0, 18.0]
+    )
+    (grid,) = [mark for mark in part(spec, 240).marks if mark["mark"] == "grid"]
+    assert grid["texts"]["94.1 %"][0] == "94.1 %"
+    assert 0 < grid["texts"]["94.1 %"][1] < 38
+    assert grid["texts"]["together"][0].endswith("…")
 
 
 def test_patches_are_as_strong_as_their_strongest() -> None:

@@ -6,6 +6,7 @@ the visible window needs no new layout. `cells.py` and views.js play it as recta
 """
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 
 from glassformer.errors import counted
 from glassformer.figures.labels import axis_titles, cells, cut, wrap
-from glassformer.figures.marks import LABEL, SMALL, TEXT, Mark, Sheet, Spec, press, width_of
+from glassformer.figures.marks import LABEL, SMALL, TEXT, Mark, Sheet, Spec, press, tenth, width_of
 from glassformer.figures.packing import Array, packed, unpacked
 
 DETAIL = 40  # rows or columns that are shown one by one, where all are too many
@@ -22,6 +23,8 @@ MOST = 96  # rows that are shown one by one
 OVERVIEW = 420.0  # width of an overview, at most
 PATCHES = 128  # of an overview in one direction, at most
 NARROWEST = 46.0  # column with texts, where it must give way: seven letters
+
+NUMBER = re.compile(r"[−+-]?[\d.,]+(e[−+-]?\d+)?( ?%)?")
 
 
 @dataclass(frozen=True)
@@ -136,9 +139,15 @@ def _grid(view: Spec, cell: tuple[float, float], window: Window) -> Mark:
 
 
 def _shown(texts: Iterable[str], room: int, size: float) -> dict[str, list[Any]]:
-    """How texts are shown that are not shown as they are: cut to `room` columns, pressed into a width."""
+    """How texts are shown that are not shown as they are: cut to `room` columns, pressed into a width.
+
+    A number is pressed rather than cut.
+    """
     made = {}
     for text in dict.fromkeys(texts):
+        if room < cells(text) <= 2 * room and NUMBER.fullmatch(text):
+            made[text] = [text, tenth(width_of("x" * room, size))]  # half of a number would be another one
+            continue
         short = cut(text, room)
         pressed = press(short, size)
         if short != text or pressed:
