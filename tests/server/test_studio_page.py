@@ -309,6 +309,8 @@ def test_the_articles_pictures_beside_the_true_numbers(open_page: Open, gate: Ga
     own = [weights[names.index(" robot")], weights[0], weights[10]]
     assert cells == ["50 %", "30 %", "19 %", *(small(float(one)) for one in own)]
     assert sentence(page, "robot") == ask("robot").view().spec["sentence"]
+    same = ask("attention", Text(lm, lm.encode("robot must obey orders")), layer=2, head=1, by_word=True)
+    page.get_by_label(same.view().spec["sentence"], exact=True).first.wait_for()
 
 
 def small(share: float) -> str:
@@ -584,7 +586,9 @@ def test_every_stack_of_a_translator(open_page: Open, gate: Gate, names: list[st
 def test_a_recurrent_network_step_by_step(open_page: Open, gate: Gate) -> None:
     """Forward and back, by buttons and by keys; which step is in the address. Then what made one word likely."""
     made = gate.other("seq2seq").translate("je suis étudiant")
-    page = open_page("?view=translate&m=seq2seq&step=6&word=1")  # which begins with this text: it reads French
+    page = open_page(
+        "?view=translate&m=seq2seq&step=6&word=1"
+    )  # which begins with this text: it reads French
     page.wait_for_selector(".target:has-text('French → English')")
     unrolled = made.unroll()
     page.wait_for_selector("#steps")

@@ -176,9 +176,15 @@ def _promotes(options: Options) -> list[str]:
 
 
 PLACE = _flags("layer", "head")
+
+
+def _attention(options: Options) -> list[str]:
+    return [*PLACE(options), *(["--words"] if options.get("by_word") else [])]
+
+
 # Question -> the verb that asks it about a text, and the flags of its options.
 VERBS: dict[str, tuple[str, Callable[[Options], list[str]]]] = {
-    "attention": ("attention", PLACE),
+    "attention": ("attention", _attention),
     "heads": ("attention", PLACE),
     "steps": ("attention", _flags("layer", "head", position="--steps")),
     "rollout": ("attention --rollout", _flags("layer")),
