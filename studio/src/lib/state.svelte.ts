@@ -62,13 +62,13 @@ class Studio {
   fresh = $derived(this.reading !== null && this.reading.model === this.model && joined(this.reading) === this.text);
   /** Whether what is shown stays another text's or another model's: this one could not be read, or not yet. */
   stale = $derived(!this.fresh && (this.problem !== null || this.locked || this.reading?.model !== this.model));
-  /** Whether the model can go on from what is shown. */
-  usable = $derived(this.loaded && !this.stale && !this.locked);
   /** The token that is looked at. */
   at = $derived(Math.min(this.token ?? Infinity, (this.rows ?? this.reading?.ids.length ?? 1) - 1));
   status = $derived(this.statuses.find((one) => one.name === this.model) ?? null);
   /** Whether the model answers, and whether its insides can be looked at. */
   loaded = $derived(this.status?.stage === "preparing" || this.status?.stage === "ready");
+  /** Whether the model can go on from what is shown. */
+  usable = $derived(this.loaded && !this.stale && !this.locked);
 
   /** Whether it does one of the things that a page needs; while that is unknown, it may. */
   can(...needs: string[]): boolean {
