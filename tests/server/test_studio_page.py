@@ -480,6 +480,10 @@ def test_branches_are_named_and_kept(open_page: Open, gate: Gate) -> None:
     lines = page.locator(".branches .line")
     lines.nth(2).wait_for()
     assert [one.strip() for one in lines.all_inner_texts()] == [EXAMPLE, first.strip(), second.strip()]
+    with page.expect_download() as saved:
+        page.locator(".branches").get_by_role("button", name="JSON").click()
+    texts = [one["text"] for one in json.loads(saved.value.path().read_text())]
+    assert texts == [EXAMPLE + first, EXAMPLE + second]
     names = page.get_by_label("Name of this branch")
     names.last.fill("the other end")
     names.last.press("Enter")
