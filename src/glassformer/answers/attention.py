@@ -597,7 +597,7 @@ class Steps(Answer, attending.Steps):
     def _score_scales(self) -> list[Spec]:
         """Of q·k, ÷ √K and the masked scores: one on both sides of 0; one each where all it sees are below.
 
-        On both sides of 0 the lowest of negative scores would have the strongest color, as if it weighed most.
+        On both sides of 0 the lowest of negative scores had the strongest color, as if it weighed more.
         """
         if self.masked.max() > 0:
             most = float(np.abs(self.dots).max())
