@@ -317,11 +317,16 @@ class Studio {
     this.watching = false;
   }
 
+  /** Another model; a text that was only an example becomes one that it reads. */
+  private take(name: string): void {
+    if (this.text === exampleOf(this.model)) this.text = exampleOf(name);
+    this.model = name;
+  }
+
   /** Look at another model; it is loaded if it is not yet. */
   async use(name: string): Promise<void> {
     if (name !== this.model) {
-      if (this.text === exampleOf(this.model)) this.text = exampleOf(name);
-      this.model = name;
+      this.take(name);
       this.ids = null;
       this.token = null; // of other tokens; a link that names a model also names its token
     }
@@ -361,9 +366,7 @@ class Studio {
       }
       const { first } = await get<{ first: string[] }>("/studio/models");
       this.first = first[0];
-      const place = readPlace(location.search);
-      if (!place.model) this.model = this.first;
-      if (place.text === null) this.text = exampleOf(this.model);
+      if (!readPlace(location.search).model) this.take(this.first);
       const known = this.model !== this.first;
       this.watch();
       if (known) await this.use(this.model);
