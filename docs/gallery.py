@@ -270,6 +270,28 @@ answer = out.saliency(tested=False)
         "*pourquoi* stands out for nearly every word, and a word hardly depends more on its own source than on the others.",
     ),
     Picture(
+        "chorale",
+        "A chorale by the composer",
+        """
+answer = gf.load("composer").compose(seconds=24, seed=1).roll()
+""",
+        "Four voices as it wrote them, the first bars of a piece.",
+    ),
+    Picture(
+        "contour",
+        "A late peak hears the earlier ones",
+        """
+chords = [(67, 62, 59, 43), (69, 64, 60, 45), (72, 64, 57, 45), (71, 62, 55, 43)]
+chords += [(69, 62, 54, 50), (67, 62, 59, 43), (66, 62, 57, 50), (67, 62, 59, 43)]  # quarters of a phrase
+composer = gf.load("composer")
+steps = [list(chord) for chord in chords for _ in range(4)]
+piece = composer.hear(composer.events.lay(3 * steps))
+answer = piece.arcs(53, layer=2)
+""",
+        "A phrase of two bars comes three times. From its last peak, head 2 gives 20 % to the peak of the second time, and most to the alto below; "
+        "the color of an arc is its head, the width its weight. *The Illustrated GPT-2* ends with such a picture.",
+    ),
+    Picture(
         "shapes",
         "Four shapes of recurrent networks",
         """

@@ -1,4 +1,4 @@
-"""The composer that ships: small, complete, and able to write four voices. Until it ships, that it is missing is said."""
+"""The composer that ships: small, complete, and able to write four voices."""
 
 import itertools
 from pathlib import Path
@@ -16,7 +16,6 @@ from glassformer.tokenizers.music import SILENT, Grid, to_grid
 FOLDER = Path(gf.__file__).parent / "pretrained" / "composer"
 MOST = 8_000_000  # bytes
 SUNG = ((55, 84), (48, 76), (43, 72), (36, 66))  # about what soprano, alto, tenor and bass sing
-shipped = pytest.mark.skipif(not FOLDER.is_dir(), reason="no composer ships yet (pretrained/composer)")
 
 
 @pytest.fixture(scope="module")
@@ -24,14 +23,6 @@ def composer() -> Composer:
     return gf.load("composer").expect(Composer)
 
 
-@pytest.mark.skipif(FOLDER.is_dir(), reason="the composer ships")
-def test_what_is_missing_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert run(["compose", "--offline", "-o", str(tmp_path / "new.mid")]) == 1
-    assert capsys.readouterr().err.startswith("glass: composer is not")
-    assert not (tmp_path / "new.mid").exists()
-
-
-@shipped
 def test_it_is_small_and_whole() -> None:
     """In fp16, with its vocabulary, and a card that says what it learned from and what that cannot tell."""
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) <= MOST
@@ -41,14 +32,12 @@ def test_it_is_small_and_whole() -> None:
     assert all(part in card for part in ("jsb_chorales", "held", "repeated", "longest", "Where it fails"))
 
 
-@shipped
 def test_it_is_what_the_verb_runs(composer: Composer, tmp_path: Path) -> None:
     assert run(["compose", "-s", "7", "--seconds", "6", "-o", str(tmp_path / "new.mid")]) == 0
     right = composer.compose(seconds=6, seed=7)
     assert to_grid(read_midi(tmp_path / "new.mid", steady=True)) == to_grid(right.score)
 
 
-@shipped
 def test_it_writes_four_voices(composer: Composer) -> None:
     """Within their ranges, seldom crossed, moving as voices do: neither one chord nor noise."""
     grid: Grid = []
@@ -66,7 +55,6 @@ def test_it_writes_four_voices(composer: Composer) -> None:
     assert sum(leap > 7 for leap in leaps) <= 0.02 * len(leaps)
 
 
-@shipped
 def test_it_harmonizes(composer: Composer, tmp_path: Path) -> None:
     """The melody stays, and three voices are below it."""
     write_midi(tune(), tmp_path / "tune.mid")

@@ -160,7 +160,9 @@ class Composer(LanguageModel):
 
     task: ClassVar[str] = "compose music"
     verbs: ClassVar[tuple[str, ...]] = ("generate", "compose")
-    made_by: ClassVar[str] = "`glass train --kind music --data FOLDER` makes one that can, from MIDI files"
+    made_by: ClassVar[str] = (
+        "composer, which ships, can; `glass train --kind music --data FOLDER` makes another, from MIDI files"
+    )
 
     @property
     def events(self) -> Music:
