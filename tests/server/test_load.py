@@ -580,9 +580,16 @@ def test_one_poisoned_text_of_eight_ends_alone(
 
 
 @needs_engine
-@pytest.mark.parametrize("path", ["/v1/completions", "/v1/responses"])
+@pytest.mark.parametrize(("path", "asked"), [
+    ("/v1/completions", {"prompt": "Once"}),
+    ("/v1/responses", {"input": "Once"}),
+])  # fmt: skip
 def test_the_log_has_the_reason_why_a_stream_broke_off(
-    server: Running, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], path: str
+    server: Running,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    path: str,
+    asked: dict[str, str],
 ) -> None:
     """The client is told where to look; its status was sent before."""
     import glassformer.server.writing as writing
@@ -591,8 +598,7 @@ def test_the_log_has_the_reason_why_a_stream_broke_off(
         raise RuntimeError("the reason of this test")
 
     monkeypatch.setattr(writing.Choice, "push", broken)
-    body = {"model": "storyteller", "prompt": "Once", "input": "Once", "max_tokens": 4, "stream": True}
-    answer = server.post(path, body)
+    answer = server.post(path, {"model": "storyteller", "stream": True, **asked})
     assert answer.status_code == 200
     assert "its log has the reason" in answer.text
     assert "the reason of this test" not in answer.text

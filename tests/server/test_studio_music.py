@@ -26,11 +26,11 @@ from glassformer.tokenizers.music import Chorale, to_grid
 from glassformer.tokenizers.score import Note, Score
 
 MODELS: dict[str, Model] = {
-    "composer": small_composer(Chorale(3), context=160),
+    "singer": small_composer(Chorale(3), context=160),
     "pianist": performer(),
     "tiny": tiny_model(),
 }
-MODEL = MODELS["composer"].expect(Composer)
+MODEL = MODELS["singer"].expect(Composer)
 FILE = base64.b64encode(write_midi(tune())).decode()
 
 
@@ -41,7 +41,7 @@ class Opened:
         self.running, self.studio = running, studio
         self.cookie = {"cookie": f"glass_studio_{running.port}={studio.door.session}"}
 
-    def ask(self, path: str, *, status: int = 200, model: str = "composer", **body: Any) -> Any:
+    def ask(self, path: str, *, status: int = 200, model: str = "singer", **body: Any) -> Any:
         answer = self.running.post(f"/studio/{path}", {"model": model} | body, headers=self.cookie)
         assert answer.status_code == status, answer.text
         return answer.json()
@@ -72,7 +72,7 @@ def notes_of(score: Score) -> list[list[float]]:
 
 def test_what_a_model_offers_is_known_to_the_page(opened: Opened) -> None:
     offers = {one["name"]: "compose" in one["can"] for one in statuses(opened)}
-    assert offers == {"composer": True, "pianist": True, "tiny": False}
+    assert offers == {"singer": True, "pianist": True, "tiny": False}
     refused = opened.ask("compose", model="tiny", status=400)["error"]
     assert refused["param"] == "model"
     assert "glass train --kind music" in refused["message"]
@@ -92,12 +92,10 @@ def test_a_piece_is_written_and_heard(opened: Opened) -> None:
     shown = opened.ask("piece/view", text=right.text, question="arcs", options={"note": 5, "layer": 1})
     assert shown["view"]["sentence"] == arcs.view().spec["sentence"]
     assert shown["view"]["arcs"] == arcs.view().spec["arcs"]
-    assert shown["code"]["Command line"].startswith(
-        "glass compose -m composer --arcs 5 --layer 1 -o arcs.svg"
-    )
+    assert shown["code"]["Command line"].startswith("glass compose -m singer --arcs 5 --layer 1 -o arcs.svg")
 
 
-@pytest.mark.parametrize("model", ["composer", "pianist"])
+@pytest.mark.parametrize("model", ["singer", "pianist"])
 @pytest.mark.parametrize("question", ["roll", "events", "arcs", "note_saliency"])
 def test_what_is_copied_gives_the_same_numbers(
     opened: Opened, question: str, model: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -144,7 +142,7 @@ def test_a_file_is_loaded_and_saved(opened: Opened) -> None:
     assert opened.ask("piece", **body)["seconds"] == pytest.approx(slow.seconds)
     for kind, start in (("mid", b"MThd"), ("wav", b"RIFF"), ("html", b"<!doctype"), ("svg", b"<svg")):
         answer = opened.running.post(
-            "/studio/piece/file", {"model": "composer", "kind": kind} | body, headers=opened.cookie
+            "/studio/piece/file", {"model": "singer", "kind": kind} | body, headers=opened.cookie
         )
         assert answer.content.startswith(start), kind
         if kind == "mid":
@@ -170,7 +168,7 @@ def test_voices_are_written_to_a_melody(opened: Opened) -> None:
     assert made["finish"] == "stop"
 
 
-@pytest.mark.parametrize("model", ["composer", "pianist"])
+@pytest.mark.parametrize("model", ["singer", "pianist"])
 def test_a_piece_fits_the_context(opened: Opened, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long file is cut off, and no more is written than the context holds."""
     counts: list[int] = []
@@ -233,7 +231,7 @@ def test_who_leaves_leaves_the_lane(opened: Opened, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Composer, "compose", slow)
     with pytest.raises(Exception, match="timed out"):
-        opened.running.post("/studio/compose", {"model": "composer"}, headers=opened.cookie, timeout=0.3)
+        opened.running.post("/studio/compose", {"model": "singer"}, headers=opened.cookie, timeout=0.3)
     assert ended.wait(10)
 
 
@@ -293,7 +291,7 @@ class TestPage:
         right = MODEL.compose(seconds=3, seed=4)
         piece = MODEL.hear(right.text)
         owners = MODEL.events.hear(right.tokens).owners
-        go(page, opened, f"?m=composer&view=music&l=1&t={owners.index(6)}&text={quote(right.text)}")
+        go(page, opened, f"?m=singer&view=music&l=1&t={owners.index(6)}&text={quote(right.text)}")
         assert drawn(page, "arcs") == piece.arcs(6, layer=1).view().spec["sentence"]
         assert drawn(page, "note_saliency") == piece.note_saliency(6).view().spec["sentence"]
         assert drawn(page, "roll") == piece.roll().view().spec["sentence"]
@@ -313,7 +311,7 @@ class TestPage:
     def test_it_plays_what_is_written(self, page: Any, opened: Opened) -> None:
         """Every note once, with its frequency; a click on the roll chooses a note."""
         right = MODEL.compose(seconds=2, seed=4)
-        go(page, opened, f"?m=composer&view=music&text={quote(right.text)}")
+        go(page, opened, f"?m=singer&view=music&text={quote(right.text)}")
         page.locator("canvas").wait_for()
         page.locator("body").press(" ")
         page.get_by_role("button", name="Pause").wait_for()
@@ -331,7 +329,7 @@ class TestPage:
 
     def test_music_is_made_loaded_and_saved(self, page: Any, opened: Opened, tmp_path: Path) -> None:
         """A text is no music and makes room; a melody is loaded, harmonized, gone on with, and saved."""
-        go(page, opened, "?m=composer&view=music")
+        go(page, opened, "?m=singer&view=music")
         page.wait_for_selector("h2:has-text('No music yet')")
         assert page.locator("[role=alert]").count() == 0
         write_midi(tune(), tmp_path / "tune.mid")
@@ -361,7 +359,7 @@ class TestPage:
             [note._replace(start=2 * note.start, end=2 * note.end) for note in tune().notes], quarter=1.2
         )
         write_midi(slow, tmp_path / "slow.mid")
-        go(page, opened, "?m=composer&view=music&seed=7&seconds=2")
+        go(page, opened, "?m=singer&view=music&seed=7&seconds=2")
         page.wait_for_selector("h2:has-text('No music yet')")
         assert page.get_by_role("spinbutton", name="Seconds").input_value() == "2"
         page.locator("input[type=file]").set_input_files(tmp_path / "slow.mid")
@@ -393,7 +391,7 @@ class TestPage:
         go(page, opened, "?m=tiny&view=music&text=Once")
         page.wait_for_selector("h2:has-text('tiny does not compose music')")
         assert page.locator("main code").last.inner_text() == "glass train --kind music --data FOLDER"
-        page.get_by_role("button", name="composer").wait_for()
+        page.get_by_role("button", name="singer").wait_for()
 
     @pytest.mark.slow
     @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -406,7 +404,7 @@ class TestPage:
             color_scheme=theme, bypass_csp=True, viewport={"width": 390, "height": 800}
         )
         page = context.new_page()
-        go(page, opened, f"?m=composer&view=music&text={quote(MODEL.harmonize(tune(), seed=5).text)}")
+        go(page, opened, f"?m=singer&view=music&text={quote(MODEL.harmonize(tune(), seed=5).text)}")
         for question in ("arcs", "note_saliency", "roll", "events"):
             drawn(page, question)
         page.add_script_tag(path=axe)

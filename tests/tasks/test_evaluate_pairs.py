@@ -173,7 +173,7 @@ def test_the_command(
 
 @pytest.mark.parametrize(("arguments", "words"), [
     (["FILE", "--metric", "meteor"], "metric 'meteor' is none of bleu, chrf, rouge"),
-    (["FILE", "--metric", "bleu", "--to", "fr"], "'fr' is not a language of this model; it has one direction"),
+    (["FILE", "--metric", "bleu", "--to", "fr"], "has one direction, so that no language is named: leave 'fr' out"),
     (["FILE", "--stride", "3"], "--stride is for language models: pairs are whole"),
     (["FILE", "--documents", "-1"], "--documents must be at least 0"),
     (["wikitext2"], "wikitext2: there is no such file"),

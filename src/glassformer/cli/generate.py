@@ -158,7 +158,7 @@ def generate(way: Way, loading: Loading, picture: Picture, **given: Any) -> None
     --lines answers several prompts at once and prints as it goes. A line break in an answer is printed as a
     blank, except in JSON; an empty line stays one, in JSON null.
     """
-    from glassformer.generation.options import check_options
+    from glassformer.tasks.options import check_options
 
     options = options_of(given)
     # What is no option of choosing tokens.

@@ -66,7 +66,7 @@ def top(
     compute in torch; --engine torch agrees with them. Unlike `glass generate`, which draws at a lower
     temperature among fewer tokens, this shows the model's own probabilities unless flags say otherwise.
     """
-    from glassformer.generation.options import check_options
+    from glassformer.tasks.options import check_options
 
     interactive = mode["interactive"]
     if mode["each"]:

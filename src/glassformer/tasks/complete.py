@@ -13,12 +13,13 @@ from glassformer.answers import ask
 from glassformer.errors import InputError, check_at_least, counted
 from glassformer.generation.beam import Beam, beam_search
 from glassformer.generation.decode import Event, check_prompts, generate
-from glassformer.generation.options import Options, check_options, plain_names
+from glassformer.generation.options import Options
 from glassformer.generation.sampling import entropy_bits, log_softmax
 from glassformer.generation.stepper import is_piecewise
 from glassformer.tasks.backends import Backend
 from glassformer.tasks.completion import Completion
 from glassformer.tasks.model import Model, Prompt
+from glassformer.tasks.options import check_options, plain_names
 from glassformer.tasks.tags import purposes_of
 from glassformer.tokenizers import TextStream
 

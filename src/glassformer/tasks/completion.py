@@ -13,10 +13,10 @@ import numpy as np
 
 from glassformer.answers import ask
 from glassformer.errors import InputError
-from glassformer.generation.options import check_options
 from glassformer.generation.sampling import log_softmax
 from glassformer.generation.speculation import Drafts
 from glassformer.tasks.explained import Explained
+from glassformer.tasks.options import check_options
 
 if TYPE_CHECKING:
     from glassformer.answers.answer import Text

@@ -13,11 +13,12 @@ import numpy as np
 from glassformer.answers import ask
 from glassformer.errors import InputError, counted
 from glassformer.generation.decode import Event, generate
-from glassformer.generation.options import Options, check_options
+from glassformer.generation.options import Options
 from glassformer.generation.stepper import Ids, Logits
 from glassformer.tasks.backends import Backend
 from glassformer.tasks.complete import LanguageModel
 from glassformer.tasks.explained import Explained
+from glassformer.tasks.options import check_options
 from glassformer.tokenizers.midi import read_midi, write_midi
 from glassformer.tokenizers.music import ANDANTE, PER_QUARTER, SILENT, Chorale, Grid, Music, Plan, to_grid
 from glassformer.tokenizers.score import Score

@@ -10,11 +10,11 @@ from typing import Any
 
 from glassformer.errors import GlassError, InputError
 from glassformer.generation.batching import GenerationRequest, generate_alone
-from glassformer.generation.options import check_options
 from glassformer.tasks.backends import fingerprint
 from glassformer.tasks.complete import LanguageModel
 from glassformer.tasks.completion import Completion
 from glassformer.tasks.load import load
+from glassformer.tasks.options import check_options
 from glassformer.tokenizers import TextStream
 
 # Key -> type of what a recipe must have.

@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from glassformer.errors import InputError
-from glassformer.generation.options import Options, check_options, plain_names
+from glassformer.generation.options import Options
 from glassformer.tasks.model import Model
+from glassformer.tasks.options import check_options, plain_names
 from glassformer.tasks.tags import languages_of, tag
 from glassformer.tasks.translated import Translated
 from glassformer.tasks.writing import Target, write_targets
