@@ -126,7 +126,7 @@ def texts(spec: dict[str, Any], room: float) -> Iterator[tuple[float, float, flo
                 yield x - back, y - size * 0.7, x - back + long, y, mark["text"]
 
 
-@pytest.mark.parametrize("room", [960.0, 360.0])
+@pytest.mark.parametrize("room", [pytest.param(960.0, marks=pytest.mark.slow), 360.0])
 def test_labels_are_neither_clipped_nor_overlapping(
     looks: dict[str, Look],
     hostile: dict[str, Look],

@@ -148,15 +148,20 @@ def open_view(page: Any, spec: dict[str, Any], folder: Path, width: int = 1200) 
     page.wait_for_selector("svg")
 
 
-def test_the_page_shows_what_the_svg_shows(page: Any, looks: dict[str, Look], tmp_path: Path) -> None:
-    """Of every drawing of every answer: wide and light, narrow and dark; and what it has for those who do not see it."""
-    for _, spec in drawings(looks):
+@pytest.mark.parametrize("both", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_the_page_shows_what_the_svg_shows(
+    page: Any, looks: dict[str, Look], tmp_path: Path, both: bool
+) -> None:
+    """Of every drawing of every answer: wide and light, or narrow and dark; and its words for those who do not see it."""
+    for at, (_, spec) in enumerate(drawings(looks)):
         page.emulate_media(color_scheme="light")
         open_view(page, spec, tmp_path)
-        compare(page, spec, "light")
-        page.emulate_media(color_scheme="dark")
-        page.set_viewport_size({"width": 360, "height": 800})
-        compare(page, spec, "dark")
+        if both or at % 2:
+            compare(page, spec, "light")
+        if both or not at % 2:
+            page.emulate_media(color_scheme="dark")
+            page.set_viewport_size({"width": 360, "height": 800})
+            compare(page, spec, "dark")
         check_words(page, spec)
 
 
@@ -191,7 +196,7 @@ def test_texts_of_every_script_on_a_page(
 
 @pytest.mark.parametrize(
     ("theme", "width"),
-    [("light", 1200), pytest.param("dark", 360, marks=pytest.mark.slow)],
+    [pytest.param(*one, marks=pytest.mark.slow) for one in (("light", 1200), ("dark", 360))],
 )
 def test_long_texts_on_a_page(
     page: Any, long: dict[str, Look], tmp_path: Path, theme: str, width: int

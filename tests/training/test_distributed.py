@@ -76,7 +76,7 @@ def test_two_ranks_equal_one_in_float32(tmp_path: Path, text: str) -> None:
     np.testing.assert_allclose(losses(tmp_path / "two"), losses(tmp_path / "one"), rtol=1e-3)
 
 
-@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+@pytest.mark.parametrize("parallel", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
 def test_a_checkpoint_of_two_ranks_loads_on_one_and_four(
     parallel: str, tmp_path: Path, text: str, alone: Path
 ) -> None:
