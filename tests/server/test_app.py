@@ -54,7 +54,8 @@ TALK = [{"role": "user", "content": "Once"}]
 @pytest.mark.parametrize(("path", "body"), [
     ("/v1/completions", {**ASK, "prompt": "Once", "logprobs": 2, "echo": True, "return_token_ids": True}),
     ("/v1/completions", {**ASK, "prompt": ["Once", "upon"], "n": 2, "explain": {"top": 1}}),
-    ("/v1/chat/completions", {**ASK, "messages": TALK, "logprobs": True, "top_logprobs": 2}),
+    ("/v1/completions", {**ASK, "prompt": "Once", "logprobs": 1, "logprob_tokens": [" a", " the"]}),
+    ("/v1/chat/completions", {**ASK, "messages": TALK, "logprobs": True, "top_logprobs": 2, "logprob_tokens": [" a"]}),
     ("/v1/chat/completions", {**ASK, "messages": TALK, "return_token_ids": True, "explain": {"top": 1}}),
     ("/v1/responses", {"model": "storyteller", "input": "Once", "max_output_tokens": 16}),
     ("/v1/responses", {"model": "storyteller", "input": TALK, "max_output_tokens": 16, "explain": {"top": 1}}),

@@ -25,6 +25,7 @@ class Logprobs(TypedDict):
     token_logprobs: list[float | None]
     top_logprobs: list[dict[str, float | None] | None] | None
     text_offset: list[int]
+    named_logprobs: NotRequired[list[dict[str, float] | None]]
 
 
 class CompletionChoice(TypedDict):
@@ -52,13 +53,13 @@ class CompletionObject(TypedDict):
 
 
 class ScoredToken(TypedDict):
-    """A token of a chat and its log-probability; `token_id` where it was asked for."""
+    """A token of a chat and its log-probability, beside the likeliest and those that were asked for."""
 
     token: str
     logprob: float | None
     bytes: list[int]
     top_logprobs: NotRequired[list[Json]]
-    token_id: NotRequired[int]
+    named_logprobs: NotRequired[list[Json]]
 
 
 class ChatLogprobs(TypedDict):
