@@ -36,6 +36,7 @@ from attack import process
 from attack.process import Case, fault, run
 from glassformer import cli
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs the tests in the background ignores it
 process.CPU_LIMIT, process.LONG_LIMIT, process.IDLE_LIMIT = 2.0, 0.2, 2
 
 def report(*lines, code):

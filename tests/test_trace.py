@@ -348,6 +348,7 @@ def test_compiled_models_are_traced(model: GPT) -> None:
         assert torch.allclose(compiled(IDS), plain)
 
 
+@pytest.mark.slow
 def test_the_compiler_is_loaded_only_to_compile() -> None:
     """It takes a second to load. A model that is compiled while a trace is open is seen all the same."""
     code = """

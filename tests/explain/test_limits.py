@@ -45,6 +45,7 @@ def count() -> int:
 
 
 @pytest.mark.skipif(not STATUS.exists(), reason="there is no /proc here to read memory from")
+@pytest.mark.slow
 def test_memory_stays_flat(pair: Pair) -> None:
     """Two hundred explanations leave no tensor behind, and the process does not grow."""
     for _ in range(2):

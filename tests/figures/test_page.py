@@ -152,8 +152,10 @@ def open_view(page: Any, spec: dict[str, Any], folder: Path, width: int = 1200) 
 def test_the_page_shows_what_the_svg_shows(
     page: Any, looks: dict[str, Look], tmp_path: Path, both: bool
 ) -> None:
-    """Of every drawing of every answer: wide and light, or narrow and dark; and its words for those who do not see it."""
+    """Drawings of answers (here every third): wide and light, narrow and dark; their words for those who do not see."""
     for at, (_, spec) in enumerate(drawings(looks)):
+        if not both and at % 3:
+            continue
         page.emulate_media(color_scheme="light")
         open_view(page, spec, tmp_path)
         if both or at % 2:
@@ -181,7 +183,10 @@ def check_words(page: Any, spec: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("group", "theme", "width"),
-    [pytest.param("hostile", "dark", 1200, marks=pytest.mark.slow), ("scripts", "light", 360)],
+    [
+        pytest.param(*one, marks=pytest.mark.slow)
+        for one in (("hostile", "dark", 1200), ("scripts", "light", 360))
+    ],
 )
 def test_texts_of_every_script_on_a_page(
     page: Any, request: pytest.FixtureRequest, tmp_path: Path, group: str, theme: str, width: int
@@ -415,6 +420,7 @@ def click_patch(page: Any, spec: dict[str, Any], *, row: int, column: int) -> No
     page.locator("svg").click(position={"x": x, "y": found["y"] + (row // rows + 0.5) * high})
 
 
+@pytest.mark.slow
 def test_moving_through_a_long_text(page: Any, long: dict[str, Look], tmp_path: Path) -> None:
     """A click on the overview brings that part into the detail, and shows it as the SVG of that part does."""
     show(page, long["0 attention"], tmp_path)

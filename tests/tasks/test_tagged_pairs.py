@@ -109,6 +109,7 @@ def test_the_loss_is_that_of_the_target_half(data: str, tmp_path: Path, smoothin
     assert (plain == pytest.approx(right, rel=1e-12)) is (smoothing == 0)  # an evaluation has no smoothing
 
 
+@pytest.mark.slow
 def test_killed_and_resumed(data: str, tmp_path: Path) -> None:
     """Every loss, evaluation and preview, and the bytes of the model, are those of a run that was not killed."""
     how: dict[str, Any] = {

@@ -48,7 +48,7 @@ def alone(shared: Path, text: str) -> Path:
     return shared / "alone"
 
 
-@pytest.mark.parametrize("parallel", ["ddp", "fsdp"])
+@pytest.mark.parametrize("parallel", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
 def test_two_ranks_equal_one(parallel: str, tmp_path: Path, text: str, alone: Path) -> None:
     """A hundred steps in float64, every part taken in parts again: losses and measurements within 1e-9."""
     out = tmp_path / "run"
