@@ -106,7 +106,7 @@ def jobs_off() -> ApiError:
 
 
 def context_exceeded(tokens: int, context: int, *, counted: bool = True) -> ApiError:
-    """A prompt that is longer than the model's context; one that was not counted has at least so many."""
+    """A prompt that is longer than the model's context; if it was not counted, `tokens` is a lower bound."""
     message = (
         f"This model's maximum context length is {context} tokens, and the prompt has"
         f" {'' if counted else 'at least '}{tokens};"

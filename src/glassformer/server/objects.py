@@ -28,16 +28,21 @@ class Logprobs(TypedDict):
     named_logprobs: NotRequired[list[dict[str, float] | None]]
 
 
-class CompletionChoice(TypedDict):
-    """One continuation."""
+class Choice(TypedDict):
+    """What continuations and answers of a chat have in common."""
 
     index: int
-    text: str
-    logprobs: Logprobs | None
     finish_reason: Finish
     token_ids: NotRequired[list[int]]
     prompt_token_ids: NotRequired[list[int]]
     explain: NotRequired[Json]
+
+
+class CompletionChoice(Choice):
+    """One continuation."""
+
+    text: str
+    logprobs: Logprobs | None
 
 
 class CompletionObject(TypedDict):
@@ -77,17 +82,12 @@ class Message(TypedDict):
     refusal: NotRequired[None]
 
 
-class ChatChoice(TypedDict):
+class ChatChoice(Choice):
     """One answer of a chat."""
 
-    index: int
     message: NotRequired[Message]
     delta: NotRequired[Message]
     logprobs: ChatLogprobs | None
-    finish_reason: Finish
-    token_ids: NotRequired[list[int]]
-    prompt_token_ids: NotRequired[list[int]]
-    explain: NotRequired[Json]
 
 
 class ChatObject(TypedDict):
