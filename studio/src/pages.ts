@@ -11,6 +11,8 @@ export interface Page {
   needs: ("generate" | "translate" | "compose")[];
   /** Whether the text is above it; a page that has none may bring its own. */
   text: boolean;
+  /** Whether its layers are drawn from the bottom up, so that the arrow up leads to a later one. */
+  rises?: boolean;
   load: () => Promise<{ default: Component }>;
 }
 
@@ -18,7 +20,7 @@ export const PAGES: Page[] = [
   { id: "write", name: "Write", key: "w", group: "Write", needs: ["generate"], text: false, load: () => import("./pages/Write.svelte") },
   { id: "tokens", name: "Tokens", key: "t", group: "Look inside", needs: [], text: true, load: () => import("./pages/Tokens.svelte") },
   { id: "attention", name: "Attention", key: "a", group: "Look inside", needs: ["generate", "translate"], text: true, load: () => import("./pages/Attention.svelte") },
-  { id: "lens", name: "Lens", key: "l", group: "Look inside", needs: ["generate"], text: true, load: () => import("./pages/Lens.svelte") },
+  { id: "lens", name: "Lens", key: "l", group: "Look inside", needs: ["generate"], text: true, rises: true, load: () => import("./pages/Lens.svelte") },
   { id: "saliency", name: "Saliency", key: "s", group: "Look inside", needs: ["generate"], text: true, load: () => import("./pages/Saliency.svelte") },
   { id: "neurons", name: "Neurons", key: "n", group: "Look inside", needs: ["generate"], text: true, load: () => import("./pages/Neurons.svelte") },
   { id: "edits", name: "Edits", key: "e", group: "Look inside", needs: ["generate"], text: true, load: () => import("./pages/Edits.svelte") },

@@ -270,6 +270,8 @@ def test_the_pages_and_their_numbers(open_page: Open, gate: Gate) -> None:
         drawn(page, "lens").locator(".host svg").first.get_attribute("aria-label")
         == lens.view().spec["sentence"]
     )
+    page.keyboard.press("ArrowUp")  # its layers are drawn from the bottom up
+    page.wait_for_function("new URLSearchParams(location.search).get('l') === '4'")
     page.keyboard.press("g")
     page.keyboard.press("t")
     page.wait_for_selector("#pieces")
@@ -833,6 +835,8 @@ def test_errors_for_people(open_page: Open) -> None:
     page.wait_for_selector(".model:has-text('was not read')")  # and not a count of the text before
     assert page.locator(".stale").count() == 2  # its candidates, and how unsure the model was
     assert page.get_by_role("button", name="Back up").is_disabled()
+    page.locator("#to-tokens").click()
+    page.wait_for_selector("#pieces:has-text('read last')")  # and not so many tokens of these characters
     page = open_page("?m=no/such", loaded=False, refused=True)
     page.wait_for_selector("[role=alert]:has-text(\"there is no model 'no/such'\")")
     page.get_by_role("button", name="Use storyteller").click()

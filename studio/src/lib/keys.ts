@@ -1,5 +1,5 @@
 /** The keyboard, the same on all pages. */
-import { PAGES } from "../pages";
+import { PAGES, pageOf } from "../pages";
 import { studio } from "./state.svelte";
 
 export const LIST: [string, string][] = [
@@ -46,6 +46,7 @@ export function press(event: KeyboardEvent, help: () => void): boolean {
   }
   // A picture, a slider or a tree that has the focus moves by itself.
   if (event.target instanceof Element && event.target.closest("svg, input, [data-arrows]") && event.key.startsWith("Arrow")) return false;
+  const up = pageOf(studio.view).rises ? 1 : -1;
   switch (event.key) {
     case "g":
       going = true;
@@ -64,10 +65,10 @@ export function press(event: KeyboardEvent, help: () => void): boolean {
       studio.select({ token: studio.at + 1 });
       return true;
     case "ArrowUp":
-      studio.select({ layer: studio.layer - 1 });
+      studio.select({ layer: studio.layer + up });
       return true;
     case "ArrowDown":
-      studio.select({ layer: studio.layer + 1 });
+      studio.select({ layer: studio.layer - up });
       return true;
     case "[":
       studio.select({ head: studio.head - 1 });
