@@ -50,7 +50,7 @@ studio/node_modules: studio/package.json studio/package-lock.json | $(BIN)/pytho
 	@$(NPM) ci --silent >/dev/null 2>&1 || $(NPM) install --no-save --silent
 	@touch $@
 
-$(PAGE): studio/node_modules studio/index.html studio/vite.config.ts $(shell find studio/src studio/public -type f) src/glassformer/figures/views.js
+$(PAGE): studio/node_modules studio/index.html studio/vite.config.ts $(shell find studio/src studio/public -type f) $(wildcard src/glassformer/figures/*.js)
 	@$(NPM) run --silent build
 
 wheel: $(BIN)/python $(PAGE)  ## what is released: the package with its compiled engine and the studio's page, in dist/

@@ -60,7 +60,8 @@ def test_the_page_is_built_with_the_node_of_a_python_package(tmp_path: Path) -> 
     (copy / "studio" / "node_modules").symlink_to(STUDIO / "node_modules")
     figures = Path("src") / "glassformer" / "figures"
     (copy / figures).mkdir(parents=True)
-    shutil.copy(ROOT / figures / "views.js", copy / figures)
+    for script in (ROOT / figures).glob("*.js"):
+        shutil.copy(script, copy / figures)
     environment = without_node(tmp_path) | {"PYTHON": str(python)}
     npm = copy / "studio" / "npm.sh"
     subprocess.run([npm, "run", "--silent", "build"], env=environment, check=True)
