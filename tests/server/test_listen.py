@@ -95,7 +95,9 @@ def test_running_texts_finish_and_new_ones_are_refused() -> None:
 
 def test_a_text_that_takes_too_long_ends_with_an_error() -> None:
     """After the time of grace."""
-    with serving({"long": tiny_model("long", context=4096)}, grace=0.5) as running:
+    model = tiny_model("long", context=4096)
+    model.net.register_forward_pre_hook(lambda *_: time.sleep(0.002))  # eight seconds on any machine
+    with serving({"long": model}, grace=0.5) as running:
         *_, error, done, rest = told_to_stop(running, 4000).split("\n\n")
         assert (done, rest) == ("data: [DONE]", "")
         assert "stopping" in json.loads(error.removeprefix("data: "))["error"]["message"]

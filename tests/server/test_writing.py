@@ -75,7 +75,9 @@ def test_too_many_are_told_to_come_again() -> None:
 
 def test_how_often_the_official_client_comes_again() -> None:
     """A full queue three times, each told when; what would only fail again, once."""
-    with serving({"long": tiny_model("long", context=4096)}, slots=1, queue=0) as server:
+    model = tiny_model("long", context=4096)
+    model.net.register_forward_pre_hook(lambda *_: time.sleep(0.005))  # busy for longer than the client tries
+    with serving({"long": model}, slots=1, queue=0) as server:
 
         def refused(status: int) -> int:
             return sum(one["status"] == status for one in list(server.lines))
