@@ -36,12 +36,13 @@ inline Size offset(int row, int step) { return static_cast<Size>(row) * static_c
 
 constexpr int FOUR = 4, EIGHT = 8;
 constexpr int GROUP = 32;    // columns that share a multiplier
+constexpr Size LINE = 64;     // bytes of a cache line
 constexpr int AHEAD = 4096;  // bytes of weights that are prefetched
 
-// Prefetch weights. One row waits for memory: what comes AHEAD is fetched. Several rows compute longer with a panel than memory takes
-// for the next one, so that is fetched meanwhile, into the second cache, because it may be larger than the first.
+// Prefetch weights of eight bits. One row waits for memory: what comes AHEAD is fetched. Several rows compute longer with a panel than
+// memory takes for the next one, so that is fetched meanwhile, into the second cache, because it may be larger than the first.
 template <int T>
-inline void prefetch(const std::int8_t* weights, const std::int8_t* next) {
+GLASS_INLINE void prefetch8(const std::int8_t* weights, const std::int8_t* next) {
     constexpr int READ = 0, SECOND_CACHE = 2;
     if constexpr (T == 1)
         __builtin_prefetch(weights + AHEAD);
@@ -49,7 +50,17 @@ inline void prefetch(const std::int8_t* weights, const std::int8_t* next) {
         __builtin_prefetch(next, READ, SECOND_CACHE);
 }
 
+// Prefetch weights of four bits: what comes AHEAD, the first time that a panel is read. They are half as many bytes, so that memory keeps
+// up with several rows too; and what is fetched in its order, the processor goes on to fetch by itself.
+GLASS_INLINE void prefetch4(const std::int8_t* weights, bool is_first) {
+    if (is_first) __builtin_prefetch(weights + AHEAD);
+}
+
 inline int groups_of(int columns) { return (columns + GROUP - 1) / GROUP; }
+
+// Bytes from one row of activations to the next: a cache line more than their columns. Rows 4,096 bytes apart would share one set of
+// the first cache, which eight of them fill.
+inline Size row_step(int columns) { return static_cast<Size>(columns) + LINE; }
 
 // What was subtracted from four numbers of a row, from a column on: see dots_avx2.hpp.
 struct Excess {
@@ -66,10 +77,13 @@ struct Rows {
     std::vector<std::vector<Excess>> excess;  // of each row
 
     Rows(int count, int columns)
-        : numbers(offset(count, columns)), scales(static_cast<Size>(count)), sums(static_cast<Size>(count)),
+        : numbers(static_cast<Size>(count) * row_step(columns)), scales(static_cast<Size>(count)), sums(static_cast<Size>(count)),
           starts(offset(count, groups_of(columns))), excess(static_cast<Size>(count)) {
         for (auto& one : excess) one.reserve(static_cast<Size>(columns / FOUR));  // here, because threads must not allocate
     }
+
+    std::int8_t* row(int which, int columns) { return numbers.data() + static_cast<Size>(which) * row_step(columns); }
+    const std::int8_t* row(int which, int columns) const { return numbers.data() + static_cast<Size>(which) * row_step(columns); }
 };
 
 // The weights of some panels, as a kernel walks through them.

@@ -28,7 +28,7 @@ GLASS_INLINE __m512i add_products(__m512i sum, __m512i weights, __m512i numbers)
 }
 
 inline void prepare8(Rows& x, int row, int columns) {
-    const std::int8_t* numbers = x.numbers.data() + offset(row, columns);
+    const std::int8_t* numbers = x.row(row, columns);
     __m128i sum = _mm_setzero_si128();
     for (int k = 0; k < columns; k += LANES)
         sum = _mm_dpbusd_epi32(sum, _mm_set1_epi8(1), _mm_loadu_si128(reinterpret_cast<const __m128i*>(numbers + k)));
@@ -41,8 +41,8 @@ inline void prepare8(Rows& x, int row, int columns) {
 template <int P, int T>
 void dots8(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
     const std::int8_t* w = panels.weights;
-    const std::int8_t* numbers = x.numbers.data() + offset(row, panels.columns);
-    const Size step = static_cast<Size>(panels.columns);
+    const std::int8_t* numbers = x.row(row, panels.columns);
+    const Size step = row_step(panels.columns);
     __m512i sums[P][T];
     unrolled<T>([&](auto t) {
         const __m512i start = _mm512_set1_epi32(-128 * x.sums[static_cast<Size>(row + t)]);
@@ -53,7 +53,7 @@ void dots8(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
         unrolled<P>([&](auto p) {
             const std::int8_t* from = w + p * panels.step;
             weights[p] = _mm512_xor_si512(_mm512_loadu_si512(from), _mm512_set1_epi8(-128));
-            prefetch<T>(from, from + P * panels.step);
+            prefetch8<T>(from, from + P * panels.step);
         });
         unrolled<T>([&](auto t) {
             const __m512i broadcast = _mm512_set1_epi32(four_at(numbers + t * step));
@@ -65,7 +65,7 @@ void dots8(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
 
 // Weights are stored plus 8, so a group starts from -8 × the sum of its activations.
 inline void prepare4(Rows& x, int row, int columns) {
-    const std::int8_t* numbers = x.numbers.data() + offset(row, columns);
+    const std::int8_t* numbers = x.row(row, columns);
     std::int32_t* starts = x.starts.data() + offset(row, groups_of(columns));
     for (int k = 0; k < columns; k += GROUP) {
         int sum = 0;
@@ -77,10 +77,10 @@ inline void prepare4(Rows& x, int row, int columns) {
 template <int P, int T>
 void dots4(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
     const std::int8_t *w = panels.weights, *multipliers = panels.multipliers;
-    const std::int8_t* numbers = x.numbers.data() + offset(row, panels.columns);
+    const std::int8_t* numbers = x.row(row, panels.columns);
     const int groups = groups_of(panels.columns);
     const std::int32_t* starts = x.starts.data() + offset(row, groups);
-    const Size step = static_cast<Size>(panels.columns);
+    const Size step = row_step(panels.columns);
     const __m512i low = _mm512_set1_epi8(15);
     __m512i sums[P][T];
     unrolled<P>([&](auto p) { unrolled<T>([&](auto t) { sums[p][t] = _mm512_setzero_si512(); }); });
@@ -97,7 +97,7 @@ void dots4(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
                 const __m512i both = _mm512_loadu_si512(from);
                 first[p] = _mm512_and_si512(both, low);
                 second[p] = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
-                prefetch<T>(from, from + P * panels.step);
+                prefetch4(from, row == 0);
             });
             unrolled<T>([&](auto t) {
                 const std::int8_t* eight = numbers + t * step + k;

@@ -114,8 +114,8 @@ inline void prepare8(Rows&, int, int) {}
 template <int P, int T, int H, int FIRST>
 inline void some_dots8(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
     const std::int8_t* w = panels.weights + FIRST * QUARTER;
-    const std::int8_t* numbers = x.numbers.data() + offset(row, panels.columns);
-    const Size step = static_cast<Size>(panels.columns);
+    const std::int8_t* numbers = x.row(row, panels.columns);
+    const Size step = row_step(panels.columns);
     Sums sums[P][T][H];
     unrolled<P>([&](auto p) { unrolled<T>([&](auto t) { unrolled<H>([&](auto h) { sums[p][t][h] = Sums{}; }); }); });
     for (int k = 0; k < panels.columns; k += EIGHT, w += EIGHT * LANES, numbers += EIGHT) {
@@ -146,7 +146,7 @@ void dots8(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
 // Four bits. Weights are stored plus 8, so a group starts from -8 × the sum of its activations: less work than to subtract 8 from
 // every weight.
 inline void prepare4(Rows& x, int row, int columns) {
-    const std::int8_t* numbers = x.numbers.data() + offset(row, columns);
+    const std::int8_t* numbers = x.row(row, columns);
     std::int32_t* starts = x.starts.data() + offset(row, groups_of(columns));
     for (int k = 0; k < columns; k += GROUP) {
         int sum = 0;
@@ -162,10 +162,10 @@ GLASS_INLINE int32x4_t widened(const std::int8_t* four) {
 template <int P, int T, int H, int FIRST>
 inline void some_dots4(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
     const std::int8_t *w = panels.weights + FIRST * QUARTER, *multipliers = panels.multipliers + FIRST * WIDE;
-    const std::int8_t* numbers = x.numbers.data() + offset(row, panels.columns);
+    const std::int8_t* numbers = x.row(row, panels.columns);
     const int groups = groups_of(panels.columns);
     const std::int32_t* starts = x.starts.data() + offset(row, groups);
-    const Size step = static_cast<Size>(panels.columns), starts_step = static_cast<Size>(groups);
+    const Size step = row_step(panels.columns), starts_step = static_cast<Size>(groups);
     int32x4_t sums[P][T][H];
     unrolled<P>([&](auto p) { unrolled<T>([&](auto t) { unrolled<H>([&](auto h) { sums[p][t][h] = int32x4_t{}; }); }); });
     for (int k = 0; k < panels.columns; multipliers += LANES, starts++) {

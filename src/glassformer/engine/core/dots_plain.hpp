@@ -17,7 +17,7 @@ inline void prepare4(Rows&, int, int) {}
 template <int P, int T>
 void dots8(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
     static_assert(P == 1 && T == 1);
-    const std::int8_t *w = panels.weights, *numbers = x.numbers.data() + offset(row, panels.columns);
+    const std::int8_t *w = panels.weights, *numbers = x.row(row, panels.columns);
     std::int32_t sums[LANES] = {};
     for (int k = 0; k < panels.columns; k += FOUR, w += FOUR * LANES)
         for (int lane = 0; lane < LANES; lane++)
@@ -29,7 +29,7 @@ template <int P, int T>
 void dots4(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
     static_assert(P == 1 && T == 1);
     const std::int8_t *w = panels.weights, *multipliers = panels.multipliers;
-    const std::int8_t* numbers = x.numbers.data() + offset(row, panels.columns);
+    const std::int8_t* numbers = x.row(row, panels.columns);
     std::int32_t sums[LANES] = {};
     for (int k = 0; k < panels.columns; multipliers += LANES) {
         std::int32_t part[LANES] = {};

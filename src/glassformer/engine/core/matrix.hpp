@@ -25,7 +25,7 @@ inline float quantize(const float* from, int columns, std::int8_t* to) {
 
 // Bring a row of floats into the form that the products with a matrix need.
 inline void put_row(Rows& x, int row, const float* from, const GlassMatrix& matrix) {
-    x.scales[static_cast<Size>(row)] = quantize(from, matrix.columns, x.numbers.data() + offset(row, matrix.columns));
+    x.scales[static_cast<Size>(row)] = quantize(from, matrix.columns, x.row(row, matrix.columns));
     if (matrix.multipliers)
         prepare4(x, row, matrix.columns);
     else
