@@ -35,26 +35,9 @@ using Size = std::size_t;
 inline Size offset(int row, int step) { return static_cast<Size>(row) * static_cast<Size>(step); }
 
 constexpr int FOUR = 4, EIGHT = 8;
-constexpr int GROUP = 32;    // columns that share a multiplier
+constexpr int GROUP = 32;     // columns that share a multiplier
 constexpr Size LINE = 64;     // bytes of a cache line
-constexpr int AHEAD = 4096;  // bytes of weights that are prefetched
-
-// Prefetch weights of eight bits. One row waits for memory: what comes AHEAD is fetched. Several rows compute longer with a panel than
-// memory takes for the next one, so that is fetched meanwhile, into the second cache, because it may be larger than the first.
-template <int T>
-GLASS_INLINE void prefetch8(const std::int8_t* weights, const std::int8_t* next) {
-    constexpr int READ = 0, SECOND_CACHE = 2;
-    if constexpr (T == 1)
-        __builtin_prefetch(weights + AHEAD);
-    else
-        __builtin_prefetch(next, READ, SECOND_CACHE);
-}
-
-// Prefetch weights of four bits: what comes AHEAD, the first time that a panel is read. They are half as many bytes, so that memory keeps
-// up with several rows too; and what is fetched in its order, the processor goes on to fetch by itself.
-GLASS_INLINE void prefetch4(const std::int8_t* weights, bool is_first) {
-    if (is_first) __builtin_prefetch(weights + AHEAD);
-}
+constexpr Size AHEAD = 4096;  // bytes of weights that are prefetched
 
 inline int groups_of(int columns) { return (columns + GROUP - 1) / GROUP; }
 
@@ -86,20 +69,37 @@ struct Rows {
     const std::int8_t* row(int which, int columns) const { return numbers.data() + static_cast<Size>(which) * row_step(columns); }
 };
 
-// The weights of some panels, as a kernel walks through them.
+// The weights of some panels, as a kernel walks through them, and of the panels that come next.
 struct Panels {
     const std::int8_t* weights;
     const std::int8_t* multipliers;
+    const std::int8_t* next;
     Size step, multiplier_step;  // bytes from one panel to the next
     int columns;
 
-    Panels(const GlassMatrix& matrix, int panel)
+    Panels(const GlassMatrix& matrix, int panel, int count = 1)
         : step(offset(LANES, matrix.columns) / (matrix.multipliers ? 2 : 1)), multiplier_step(offset(LANES, groups_of(matrix.columns))),
           columns(matrix.columns) {
         weights = matrix.weights + static_cast<Size>(panel) * step;
+        next = weights + static_cast<Size>(count) * step;
         multipliers = matrix.multipliers ? matrix.multipliers + static_cast<Size>(panel) * multiplier_step : nullptr;
     }
 };
+
+// Prefetch weights of panel p. One row waits for memory: what is AHEAD of a place is fetched, there or in the panel that comes next.
+// Weights of four bits are fetched so for several rows too, the first time that a panel is read: they are half as many bytes.
+GLASS_INLINE void prefetch_ahead(const Panels& panels, int p, Size place) {
+    const Size ahead = place + AHEAD;
+    const std::int8_t* from = ahead < panels.step ? panels.weights + ahead : panels.next + (ahead - panels.step);
+    __builtin_prefetch(from + static_cast<Size>(p) * panels.step);
+}
+
+// Several rows compute longer with a panel of eight bits than memory takes for the next one, so that is fetched meanwhile, into the
+// second cache, because it may be larger than the first.
+GLASS_INLINE void prefetch_next(const Panels& panels, int p, Size place) {
+    constexpr int READ = 0, SECOND_CACHE = 2;
+    __builtin_prefetch(panels.next + static_cast<Size>(p) * panels.step + place, READ, SECOND_CACHE);
+}
 
 template <int BITS>
 struct Tile;

@@ -61,10 +61,13 @@ inline __m256i products(__m256i weights, const std::int8_t* x) {
     return _mm256_madd_epi16(_mm256_maddubs_epi16(weights, _mm256_set1_epi32(four_at(x))), _mm256_set1_epi16(1));
 }
 
-// What several rows prefetch when they have come to a place of a panel. They read it twice, half by half, and only the first time
-// from memory; so each time half of the next panel is fetched.
-inline const std::int8_t* next_of(const Panels& panels, int half, int place) {
-    return panels.weights + panels.step + (static_cast<Size>(half) * panels.step + static_cast<Size>(place)) / 2;
+// Several rows read a panel twice, half by half, and only the first time from memory; so each time half of the next panel is fetched.
+template <int T>
+GLASS_INLINE void prefetch8(const Panels& panels, int p, int half, Size place) {
+    if constexpr (T == 1)
+        prefetch_ahead(panels, p, place);
+    else
+        prefetch_next(panels, p, (static_cast<Size>(half) * panels.step + place) / 2);
 }
 
 // H of a panel's two halves at a time: sixteen registers do not hold the sums of more.
@@ -82,7 +85,7 @@ inline void half_dots8(const Panels& panels, const Rows& x, int row, int first, 
     for (int k = 0; k < panels.columns; k += FOUR, w += FOUR * LANES, numbers += FOUR)
         unrolled<P>([&](auto p) {
             const std::int8_t* from = w + p * panels.step;
-            prefetch8<T>(from, next_of(panels, first, k * LANES));
+            prefetch8<T>(panels, p, first, offset(k, LANES));
             unrolled<H>([&](auto h) {
                 const __m256i weights = shifted(from + h * WIDE * FOUR);
                 unrolled<T>([&](auto t) { sums[p][t][h] = _mm256_add_epi32(sums[p][t][h], products(weights, numbers + t * step)); });
@@ -167,7 +170,7 @@ void dots4(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
         const auto eight = [&](int n) __attribute__((always_inline)) {
             unrolled<P>([&](auto p) __attribute__((always_inline)) {
                 const std::int8_t* from = w + p * panels.step + n * FOUR * LANES;
-                prefetch4(from, row == 0);
+                if (row == 0) prefetch_ahead(panels, p, static_cast<Size>(w - panels.weights) + offset(n, FOUR * LANES));
                 __m256i both[PARTS], weights[PARTS];
                 unrolled<PARTS>([&](auto h) {
                     both[h] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + h * WIDE * FOUR));

@@ -37,6 +37,14 @@ inline void prepare8(Rows& x, int row, int columns) {
     x.sums[static_cast<Size>(row)] = parts[0] + parts[1] + parts[2] + parts[3];
 }
 
+template <int T>
+GLASS_INLINE void prefetch8(const Panels& panels, int p, Size place) {
+    if constexpr (T == 1)
+        prefetch_ahead(panels, p, place);
+    else
+        prefetch_next(panels, p, place);
+}
+
 // Weights are signed: 128 is added to make them unsigned, and 128 × the sum of the row is subtracted at the start.
 template <int P, int T>
 void dots8(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
@@ -53,7 +61,7 @@ void dots8(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
         unrolled<P>([&](auto p) {
             const std::int8_t* from = w + p * panels.step;
             weights[p] = _mm512_xor_si512(_mm512_loadu_si512(from), _mm512_set1_epi8(-128));
-            prefetch8<T>(from, from + P * panels.step);
+            prefetch8<T>(panels, p, offset(k, LANES));
         });
         unrolled<T>([&](auto t) {
             const __m512i broadcast = _mm512_set1_epi32(four_at(numbers + t * step));
@@ -97,7 +105,7 @@ void dots4(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
                 const __m512i both = _mm512_loadu_si512(from);
                 first[p] = _mm512_and_si512(both, low);
                 second[p] = _mm512_and_si512(_mm512_srli_epi16(both, 4), low);
-                prefetch4(from, row == 0);
+                if (row == 0) prefetch_ahead(panels, p, static_cast<Size>(w - panels.weights));
             });
             unrolled<T>([&](auto t) {
                 const std::int8_t* eight = numbers + t * step + k;

@@ -46,11 +46,12 @@ inline int weight_at(const GlassMatrix& matrix, Size row, int column) {
 // P panels by T rows; put(row, panel, sixteen numbers) receives the products.
 template <int BITS, int P, int T, typename Put>
 inline void tile(const GlassMatrix& matrix, const Rows& x, int panel, int row, const Put& put) {
+    const Panels some(matrix, panel, P);
     Ints found[P][T];
     if constexpr (BITS == 4)
-        dots4<P, T>(Panels(matrix, panel), x, row, found);
+        dots4<P, T>(some, x, row, found);
     else
-        dots8<P, T>(Panels(matrix, panel), x, row, found);
+        dots8<P, T>(some, x, row, found);
     for (int p = 0; p < P; p++) {
         const Floats scales = load(matrix.scales + (panel + p) * LANES);
         const Floats bias = matrix.bias ? load(matrix.bias + (panel + p) * LANES) : zero();

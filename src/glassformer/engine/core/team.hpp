@@ -74,14 +74,14 @@ class Team {
         }
     }
 
-    // work(begin, end) for pieces of 0..total, each taken by the first free thread; all are done at the next barrier. Pieces are a
-    // share of what is left: the first are large, because each begins where nothing has been fetched yet, and the last are small,
-    // so that no thread waits long for another.
+    // work(begin, end) for pieces of 0..total, each taken by the first free thread; all are done at the next barrier. A piece is a
+    // thread's share of what is left: the first are large, because each begins where nothing has been fetched yet, and the last are
+    // small, so that no thread waits long for another.
     template <typename Work>
     void parallel_for(int total, int unit, const Work& work) {
         if (active_ == 1) return work(0, total);
         for (int begin = next_.load(std::memory_order_relaxed); begin < total;) {
-            const int left = (total - begin + unit - 1) / unit, units = std::max(1, left / (SHARES * active_));
+            const int left = (total - begin + unit - 1) / unit, units = std::max(1, left / active_);
             const int end = std::min(total, begin + units * unit);
             if (!next_.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
             work(begin, end);
@@ -114,7 +114,6 @@ class Team {
     using Clock = std::chrono::steady_clock;
     using Time = Clock::time_point;
     using Span = Clock::duration;
-    static constexpr int SHARES = 4;    // for each thread: a piece is one of them
     static constexpr int SPINS = 4000;  // some tens of microseconds
     static constexpr Span AWAKE = std::chrono::milliseconds(2);  // after its work: the next token's comes soon
     static constexpr Span WAKING = std::chrono::microseconds(60);  // which an idle core takes; one that a host has lent out takes longer
