@@ -1,4 +1,4 @@
-"""Write the tables of docs/summarize.md and docs/classify.md from few-labels.json and transfer.json.
+"""Write the tables of docs/summarize.md and docs/classify.md from few-labels.json and transfer.json, and draw few-labels.svg.
 
     python docs/tasks.py
 
@@ -13,7 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from glassformer.figures.specs import curves, panels
+from glassformer.figures.view import VERSION, View
+
 HERE = Path(__file__).parent
+SHARES = (1, 10, 100)  # percent of the summaries to learn from
 SETS = {"scitldr": "SciTLDR", "wiki-lead": "leads of Wikipedia"}
 WAYS = {
     "decoder": "pre-trained decoder",
@@ -21,6 +25,12 @@ WAYS = {
     "both-whole": "pre-trained encoder-decoder, 6 + 6 blocks",
     "scratch": "decoder from scratch",
     "zero-shot": "pre-trained decoder, zero-shot",
+}
+SHORT = {
+    "decoder": "decoder",
+    "encoder-decoder": "3 + 3 blocks",
+    "both-whole": "6 + 6 blocks",
+    "scratch": "from scratch",
 }
 ROUGE = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 LEAD = "lead sentence, "
@@ -37,6 +47,8 @@ Runs = dict[str, dict[str, Any]]
 def main() -> None:
     replace("summarize.md", "few-labels", few_labels(read("few-labels.json")))
     replace("classify.md", "transfer", transfer(read("transfer.json")))
+    for theme, ending in (("light", ""), ("dark", "-dark")):
+        picture(read("few-labels.json")).save(HERE / f"few-labels{ending}.svg", theme=theme)
 
 
 def read(name: str) -> Runs:
@@ -64,7 +76,7 @@ def few_labels(runs: Runs) -> Iterator[str]:
     yield "| | summaries | way | parameters | validation loss | " + " | ".join(ROUGE.values()) + " |"
     yield "|---" * (5 + len(ROUGE)) + "|"
     for data, about in SETS.items():
-        for share in (1, 10, 100, 0):
+        for share in (*SHARES, 0):
             for way, what in WAYS.items():
                 found = seeds(runs, f"{data}-{way}-{share}")
                 if found:
@@ -73,6 +85,46 @@ def few_labels(runs: Runs) -> Iterator[str]:
                     scores = [spread([one["rouge"][name] for one in found]) for name in ROUGE]
                     yield "| " + " | ".join([*cells, spread(losses, 3), *scores]) + " |"
         yield from lead(runs, data, about)
+
+
+def picture(runs: Runs) -> View:
+    """SciTLDR's validation loss and ROUGE-L by the share of its summaries: means, and from the lowest to the highest seed."""
+    figures = {
+        "validation loss, nats a token (lower is better)": lambda run: run["loss"],
+        "ROUGE-L of the test (higher is better)": lambda run: run["rouge"]["rougeL"],
+    }
+    parts, rows = [], []
+    for title, figure in figures.items():
+        lines: dict[str, list[float | None]] = {}
+        spreads = {}
+        for way, name in SHORT.items():
+            found = [[figure(run) for run in seeds(runs, f"scitldr-{way}-{share}")] for share in SHARES]
+            if any(found):
+                lines[name] = [statistics.mean(values) if values else None for values in found]
+                ends = [[of(values) if values else None for values in found] for of in (min, max)]
+                spreads[name] = (ends[0], ends[1])
+                rows += [
+                    [title, name, f"{share} %", *values]
+                    for share, *values in zip(SHARES, lines[name], *ends, strict=True)
+                ]
+        parts.append(
+            curves(
+                [f"{share} %" for share in SHARES],
+                lines,
+                spread=spreads,
+                title=title,
+                x_title="share of the summaries",
+            )
+        )
+    about = {
+        "view": VERSION,
+        "title": "What pre-training is worth",
+        "sentence": "Validation loss and ROUGE-L of each way, by the share of the summaries that it learned from.",
+        "caption": "SciTLDR; a point is the mean of the seeds, its line goes from the lowest to the highest."
+        " decoder: pre-trained; 3 + 3 and 6 + 6 blocks: pre-trained encoder-decoders.",
+        "table": {"columns": ["figure", "way", "summaries", "mean", "lowest", "highest"], "rows": rows},
+    }
+    return View(about | panels(parts))
 
 
 def lead(runs: Runs, data: str, about: str) -> Iterator[str]:

@@ -540,3 +540,11 @@ def test_a_line_with_a_spread() -> None:
     tips = [one["tip"] for one in drawn if "tip" in one]
     assert tips[0] == "a, 1 %: 2 (1 to 6)"
     assert tips[2] == "b, 1 %: 4"
+
+
+def test_a_spread_that_is_not_known_everywhere() -> None:
+    """Where nothing was measured there is neither a point nor an upright line, and the axis does not mind."""
+    lines = curves(["1 %", "10 %"], {"a": [2, None]}, spread={"a": ([1, None], [6, None])})
+    spec = {"view": 3, **PLAIN, **lines}
+    jsonschema.validate(spec, SCHEMA)
+    assert [one["tip"] for one in marks(spec) if "tip" in one] == ["a, 1 %: 2 (1 to 6)"]

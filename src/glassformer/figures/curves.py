@@ -118,7 +118,8 @@ def _axes(view: Spec, room: float) -> Axes:
 def _limits(view: Spec) -> tuple[float, float]:
     """The lowest and the highest value, as powers of ten where the axis is logarithmic."""
     values = [value for one in view["series"] for value in _known(one).values()]
-    values += [value for one in view["series"] for ends in one.get("spread", {}).values() for value in ends]
+    for ends in (one.get("spread", {}).values() for one in view["series"]):
+        values += [value for end in ends for value in end if value is not None]
     low = view.get("low", min(values, default=0))
     high = view.get("high", max(values, default=1))
     if view.get("log"):
