@@ -96,15 +96,22 @@ def environment(
 
 
 def in_turn(
-    peers: dict[str, Peer], work: Any, rounds: int, *, busy: float = BUSY
+    peers: dict[str, Peer], work: Any, rounds: int, *, busy: float = BUSY, less: Any = None
 ) -> tuple[dict[str, list[float]], int]:
-    """Seconds of every side in every round, and how many samples were disturbed; a first round warms up."""
+    """Seconds of every side in every round, and how many samples were disturbed; a first round warms up.
+
+    `less` is a part of the work, measured right behind it and taken off: what is left depends little on how the
+    machine changes from minute to minute.
+    """
     samples: dict[str, list[float]] = {side: [] for side in peers}
     disturbed = 0
     for turn in range(rounds + 1):
         for side in peers if turn % 2 else reversed(peers):
             for _ in range(4):
                 seconds, others = peers[side].sample(work)
+                if less is not None:
+                    part, more = peers[side].sample(less)
+                    seconds, others = seconds - part, max(others, more)
                 if others <= busy:
                     break
                 disturbed += 1

@@ -129,13 +129,7 @@ def measure(model: str, names: list[str], rounds: int) -> dict[str, Any]:
     }
     report: dict[str, Any] = {"rounds": rounds, "disturbed": 0, "ratios": {}, "ratios of int4": {}}
     for work, (request, reading, tokens) in works.items():
-        samples, disturbed = in_turn(peers, request, rounds)
-        if reading is not None:
-            read, more = in_turn(peers, reading, rounds)
-            disturbed += more
-            samples = {
-                name: [one - statistics.median(read[name]) for one in samples[name]] for name in samples
-            }
+        samples, disturbed = in_turn(peers, request, rounds, less=reading)
         report["disturbed"] += disturbed
         report[work] = {name: tokens / statistics.median(taken) for name, taken in samples.items()}
         report["ratios"][work] = ratios(samples, OURS)
