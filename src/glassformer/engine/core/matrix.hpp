@@ -93,7 +93,7 @@ void multiply_tiles(const GlassMatrix& matrix, const Rows& x, int count, Team& t
         panel = panels<BITS, Tile<BITS>::PANELS>(matrix, x, count, panel, end, put);
         if constexpr (Tile<BITS>::PANELS > 1) panels<BITS, 1>(matrix, x, count, panel, end, put);
     };
-    team.parallel_for(matrix.panels, UNIT, work);
+    team.parallel_for(matrix.panels, UNIT, work, count > Tile<BITS>::ROWS ? 4 : 1);
 }
 
 template <typename Put>

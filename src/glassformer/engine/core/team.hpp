@@ -76,12 +76,12 @@ class Team {
 
     // work(begin, end) for pieces of 0..total, each taken by the first free thread; all are done at the next barrier. A piece is a
     // thread's share of what is left: the first are large, because each begins where nothing has been fetched yet, and the last are
-    // small, so that no thread waits long for another.
+    // small, so that no thread waits long for another. Long work is for `parts` of a share: another program may hold a thread back.
     template <typename Work>
-    void parallel_for(int total, int unit, const Work& work) {
+    void parallel_for(int total, int unit, const Work& work, int parts = 1) {
         if (active_ == 1) return work(0, total);
         for (int begin = next_.load(std::memory_order_relaxed); begin < total;) {
-            const int left = (total - begin + unit - 1) / unit, units = std::max(1, left / active_);
+            const int left = (total - begin + unit - 1) / unit, units = std::max(1, left / (parts * active_));
             const int end = std::min(total, begin + units * unit);
             if (!next_.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
             work(begin, end);
