@@ -9,7 +9,7 @@ keeps its table between two comments, `<!-- NAME -->` and `<!-- /NAME -->`.
 import json
 import re
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -87,35 +87,32 @@ def few_labels(runs: Runs) -> Iterator[str]:
         yield from lead(runs, data, about)
 
 
+FIGURES: dict[str, Callable[[dict[str, Any]], float]] = {
+    "validation loss, nats a token (lower is better)": lambda run: run["loss"],
+    "ROUGE-L of the test (higher is better)": lambda run: run["rouge"]["rougeL"],
+}
+
+
 def picture(runs: Runs) -> View:
-    """SciTLDR's validation loss and ROUGE-L by the share of its summaries: means, and from the lowest to the highest seed."""
-    figures = {
-        "validation loss, nats a token (lower is better)": lambda run: run["loss"],
-        "ROUGE-L of the test (higher is better)": lambda run: run["rouge"]["rougeL"],
-    }
-    parts, rows = [], []
-    for title, figure in figures.items():
-        lines: dict[str, list[float | None]] = {}
-        spreads = {}
-        for way, name in SHORT.items():
-            found = [[figure(run) for run in seeds(runs, f"scitldr-{way}-{share}")] for share in SHARES]
-            if any(found):
-                lines[name] = [statistics.mean(values) if values else None for values in found]
-                ends = [[of(values) if values else None for values in found] for of in (min, max)]
-                spreads[name] = (ends[0], ends[1])
-                rows += [
-                    [title, name, f"{share} %", *values]
-                    for share, *values in zip(SHARES, lines[name], *ends, strict=True)
-                ]
-        parts.append(
-            curves(
-                [f"{share} %" for share in SHARES],
-                lines,
-                spread=spreads,
-                title=title,
-                x_title="share of the summaries",
-            )
+    """SciTLDR's validation loss and ROUGE-L by the share of its summaries."""
+    found = {title: by_share(runs, figure) for title, figure in FIGURES.items()}
+    shares = [f"{share} %" for share in SHARES]
+    parts = [
+        curves(
+            shares,
+            {name: means for name, (means, *_) in lines.items()},
+            spread={name: (low, high) for name, (_, low, high) in lines.items()},
+            title=title,
+            x_title="share of the summaries",
         )
+        for title, lines in found.items()
+    ]
+    rows = [
+        [title, name, *values]
+        for title, lines in found.items()
+        for name, line in lines.items()
+        for values in zip(shares, *line, strict=True)
+    ]
     about = {
         "view": VERSION,
         "title": "What pre-training is worth",
@@ -125,6 +122,22 @@ def picture(runs: Runs) -> View:
         "table": {"columns": ["figure", "way", "summaries", "mean", "lowest", "highest"], "rows": rows},
     }
     return View(about | panels(parts))
+
+
+Line = list[float | None]  # a value for each share; none where nothing was measured
+
+
+def by_share(runs: Runs, figure: Callable[[dict[str, Any]], float]) -> dict[str, tuple[Line, Line, Line]]:
+    """Of each way that was measured: the means of its seeds, the lowest and the highest."""
+    lines = {}
+    for way, name in SHORT.items():
+        found = [[figure(run) for run in seeds(runs, f"scitldr-{way}-{share}")] for share in SHARES]
+        means, low, high = (
+            [of(values) if values else None for values in found] for of in (statistics.mean, min, max)
+        )
+        if any(found):
+            lines[name] = (means, low, high)
+    return lines
 
 
 def lead(runs: Runs, data: str, about: str) -> Iterator[str]:
