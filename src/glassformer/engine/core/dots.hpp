@@ -88,6 +88,7 @@ struct Panels {
 
 // Prefetch weights of panel p. One row waits for memory: what is AHEAD of a place is fetched, there or in the panel that comes next.
 // Weights of four bits are fetched so for several rows too, the first time that a panel is read: they are half as many bytes.
+// Always inlined, because GCC takes a function that does nothing but prefetch for one that does nothing, and drops its calls.
 GLASS_INLINE void prefetch_ahead(const Panels& panels, int p, Size place) {
     const Size ahead = place + AHEAD;
     const std::int8_t* from = ahead < panels.step ? panels.weights + ahead : panels.next + (ahead - panels.step);

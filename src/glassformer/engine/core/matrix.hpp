@@ -8,6 +8,8 @@
 
 namespace glass {
 
+constexpr int FEW = 16;  // rows that take little longer than reading the weights
+
 inline int padded(int size) { return (size + LANES - 1) / LANES * LANES; }
 
 // One row, whose largest magnitude becomes 127; returns its scale.
@@ -93,7 +95,7 @@ void multiply_tiles(const GlassMatrix& matrix, const Rows& x, int count, Team& t
         panel = panels<BITS, Tile<BITS>::PANELS>(matrix, x, count, panel, end, put);
         if constexpr (Tile<BITS>::PANELS > 1) panels<BITS, 1>(matrix, x, count, panel, end, put);
     };
-    team.parallel_for(matrix.panels, UNIT, work, count > Tile<BITS>::ROWS ? 4 : 1);
+    team.parallel_for(matrix.panels, UNIT, work, count > FEW ? 4 : 1);
 }
 
 template <typename Put>
