@@ -9,6 +9,7 @@
 #include <random>
 
 #include "matrix.hpp"
+#include "processor.hpp"
 
 using namespace glass;
 
@@ -16,25 +17,34 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int ROWS = 128, ROUNDS = 9, CHAINS = 12;
+constexpr int ROWS = 128, ROUNDS = 9;
 
-// Each `products` is one instruction's, or one sequence's, for sixteen rows by four columns.
-#if defined(__AVX512VNNI__)
-constexpr double OPERATIONS = 2.0 * 64;
-#define GLASS_PRODUCT(n) "vpdpbusd %%zmm30, %%zmm31, %%zmm" #n "\n"
-#define GLASS_CLOBBERED "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11"
+// Each `products` is one instruction's, or one sequence's, for sixteen rows by four columns; a tile's for sixteen by sixteen by 64.
+#if defined(GLASS_AMX)
+constexpr double OPERATIONS = 2.0 * 16 * 16 * 64 * 6;
+#define GLASS_PRODUCT(n) "tdpbssd %%tmm7, %%tmm6, %%tmm" #n "\n"
+#define GLASS_PRODUCTS GLASS_PRODUCT(0) GLASS_PRODUCT(1) GLASS_PRODUCT(2) GLASS_PRODUCT(3) GLASS_PRODUCT(4) GLASS_PRODUCT(5)
+#define GLASS_CLOBBERED "memory"  // tiles are nothing that a compiler keeps numbers in
 #elif defined(__AVX2__)
-constexpr double OPERATIONS = 2.0 * 32;
+#if defined(__AVX512VNNI__)
+constexpr double OPERATIONS = 2.0 * 64 * 12;
+#define GLASS_PRODUCT(n) "vpdpbusd %%zmm30, %%zmm31, %%zmm" #n "\n"
+#else
+constexpr double OPERATIONS = 2.0 * 32 * 12;
 #define GLASS_PRODUCT(n) "vpmaddubsw %%ymm14, %%ymm15, %%ymm13\nvpmaddwd %%ymm14, %%ymm13, %%ymm13\nvpaddd %%ymm13, %%ymm" #n ", %%ymm" #n "\n"
+#endif
+#define GLASS_PRODUCTS                                                                                                               \
+    GLASS_PRODUCT(0) GLASS_PRODUCT(1) GLASS_PRODUCT(2) GLASS_PRODUCT(3) GLASS_PRODUCT(4) GLASS_PRODUCT(5)                                \
+    GLASS_PRODUCT(6) GLASS_PRODUCT(7) GLASS_PRODUCT(8) GLASS_PRODUCT(9) GLASS_PRODUCT(10) GLASS_PRODUCT(11)
 #define GLASS_CLOBBERED "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm13"
 #endif
 
-#if defined(GLASS_PRODUCT)
+#if defined(GLASS_PRODUCTS)
 void in_registers(long times) {
-    for (long n = 0; n < times; n++)
-        asm volatile(GLASS_PRODUCT(0) GLASS_PRODUCT(1) GLASS_PRODUCT(2) GLASS_PRODUCT(3) GLASS_PRODUCT(4) GLASS_PRODUCT(5) GLASS_PRODUCT(6)
-                         GLASS_PRODUCT(7) GLASS_PRODUCT(8) GLASS_PRODUCT(9) GLASS_PRODUCT(10) GLASS_PRODUCT(11)::
-                             : GLASS_CLOBBERED);
+#if defined(GLASS_AMX)
+    const Tiles tiles;
+#endif
+    for (long n = 0; n < times; n++) asm volatile(GLASS_PRODUCTS::: GLASS_CLOBBERED);
 }
 #else
 constexpr double OPERATIONS = 0;
@@ -56,10 +66,11 @@ double best(double operations, const Work& work) {
 }  // namespace
 
 int main(int, char** given) {
+    if (!has(WAY)) return 1;
     const int threads = std::atoi(given[1]), layers = std::atoi(given[2]), width = std::atoi(given[3]), neurons = std::atoi(given[4]);
     Team team(threads);
     constexpr long TIMES = 4'000'000;
-    std::printf("%.1f\n", best(threads * OPERATIONS * CHAINS * TIMES, [&] { team.run([&](int) { in_registers(TIMES); }); }));
+    std::printf("%.1f\n", best(threads * OPERATIONS * TIMES, [&] { team.run([&](int) { in_registers(TIMES); }); }));
 
     // One memory for the weights of all layers, as they lie in a model; what they are does not change the time.
     const int outputs[] = {3 * width, width, neurons, width}, inputs[] = {width, width, width, neurons};

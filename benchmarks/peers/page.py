@@ -7,6 +7,7 @@ from typing import Any
 OURS, OURS_INT4 = "Glassformer int8", "Glassformer int4"
 WORKS = {"decode": "decode, batch 1", "prefill": "prefill", "batch": "decode, batch 8"}
 NAMES = {
+    "amx": "AMX",
     "avx512": "AVX-512 with VNNI",
     "avx2-hidden": "AVX2, with AVX-512 hidden",
     "avx2": "AVX2",

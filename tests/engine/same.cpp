@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "../../src/glassformer/engine/core/matrix.hpp"
+#include "../../src/glassformer/engine/core/processor.hpp"
 
 using glass::offset;
 using glass::LANES;
@@ -158,6 +159,7 @@ int check(int layers, int heads, int width, int neurons, int vocab, int activati
 
 int main() {
     std::printf("%s\n", glass::WAY);
+    glass::has(glass::WAY);  // a process that uses tiles must have asked for them
     int wrong = 0;
     for (const int bits : {8, 4}) {
         wrong += check(2, 2, 32, 64, 100, 0, 40, bits);

@@ -124,6 +124,21 @@ def test_products_are_numpys_to_the_bit(way: str, bits: int, outputs: int, colum
 
 @each_way
 @each_size
+@pytest.mark.parametrize(("outputs", "columns"), [(16, 64), (33, 1152), (40, 2048)])
+def test_products_of_many_rows_are_numpys_to_the_bit(
+    way: str, bits: int, outputs: int, columns: int
+) -> None:
+    """More rows than a prompt has at once, and more columns than tiles of four bits have."""
+    rng = np.random.default_rng(columns)
+    weights = rng.standard_normal((outputs, columns)).astype(np.float32)
+    for count in (4, 8, 16, 17, 23, 24, 32, 33, 128, 150):
+        x = rng.standard_normal((count, columns)).astype(np.float32)
+        found = multiplied(way, weights, None, x, bits=bits)
+        np.testing.assert_array_equal(found, by_numpy(weights, None, x, bits=bits))
+
+
+@each_way
+@each_size
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_the_largest_products_do_not_saturate(way: str, bits: int, sign: int) -> None:
     """The largest weights by ±127 everywhere: pairs, and groups, of products that nearly fill 16 bits."""
@@ -147,7 +162,7 @@ def test_the_largest_sums_of_four_bits_fit(way: str, sign: int) -> None:
         "m.multipliers": np.full((1, groups, LANES), 127, dtype=np.int8),
         "m.scales": np.ones(LANES, dtype=np.float32),
     }
-    for count in (1, 3):
+    for count in (1, 3, 33):
         x = np.full((count, columns), 127 * sign, dtype=np.float32)
         out = np.empty((count, LANES), dtype=np.float32)
         shape = structure(made, columns)

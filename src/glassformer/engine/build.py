@@ -20,14 +20,16 @@ FLAGS = [
     "-ffp-contract=off", "-fno-math-errno",  # floats are rounded as they are written
     "-Wall", "-Wextra", "-Wconversion", "-Werror", "-Wno-psabi",
 ]  # fmt: skip
+AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni"]
 WAYS = {
     "plain": ["-DGLASS_PLAIN"],
     "avx2": ["-mavx2", "-mfma", "-mf16c"],
-    "avx512": ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni"],
+    "avx512": AVX512,
+    "amx": [*AVX512, "-mamx-tile", "-mamx-int8"],
     "neon": [],  # part of every 64-bit ARM processor
     "dotprod": ["-march=armv8.2-a+dotprod"],
 }
-X86, ARM = ("plain", "avx2", "avx512"), ("plain", "neon", "dotprod")
+X86, ARM = ("plain", "avx2", "avx512", "amx"), ("plain", "neon", "dotprod")
 MACHINES = {"x86_64": X86, "amd64": X86, "aarch64": ARM, "arm64": ARM}
 
 

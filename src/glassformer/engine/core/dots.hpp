@@ -60,7 +60,7 @@ struct Rows {
     std::vector<std::vector<Excess>> excess;  // of each row
 
     Rows(int count, int columns)
-        : numbers(static_cast<Size>(count) * row_step(columns)), scales(static_cast<Size>(count)), sums(static_cast<Size>(count)),
+        : numbers(static_cast<Size>((count + LANES - 1) / LANES * LANES) * row_step(columns)), scales(static_cast<Size>(count)), sums(static_cast<Size>(count)),
           starts(offset(count, groups_of(columns))), excess(static_cast<Size>(count)) {
         for (auto& one : excess) one.reserve(static_cast<Size>(columns / FOUR));  // here, because threads must not allocate
     }

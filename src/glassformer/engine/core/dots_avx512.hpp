@@ -4,7 +4,11 @@
 
 namespace glass {
 
+#if defined(__AMX_INT8__)
+constexpr const char* WAY = "amx";
+#else
 constexpr const char* WAY = "avx512";
+#endif
 constexpr __mmask16 ALL = 0xffff;  // for intrinsics whose plain form makes GCC warn of a register that is not set
 
 template <>

@@ -7,31 +7,7 @@
 
 #include "matrix.hpp"
 #include "model.hpp"
-
-#if defined(__aarch64__) && defined(__linux__)
-#include <asm/hwcap.h>
-#include <sys/auxv.h>
-#elif defined(__aarch64__) && defined(__APPLE__)
-#include <sys/sysctl.h>
-#endif
-
-namespace {
-
-#if defined(__aarch64__)
-bool has_dotprod() {
-#if defined(__linux__)
-    return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
-#elif defined(__APPLE__)
-    int has = 0;
-    std::size_t size = sizeof has;
-    return sysctlbyname("hw.optional.arm.FEAT_DotProd", &has, &size, nullptr, 0) == 0 && has;
-#else
-    return false;
-#endif
-}
-#endif
-
-}  // namespace
+#include "processor.hpp"
 
 extern "C" {
 
@@ -41,19 +17,7 @@ struct GlassEngine {
     explicit GlassEngine(int threads) : team(threads) {}
 };
 
-int glass_has(const char* way) {
-    if (!std::strcmp(way, "plain")) return 1;
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (!std::strcmp(way, "avx2")) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");  // those have f16c too
-    if (!std::strcmp(way, "avx512"))
-        return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-#elif defined(__aarch64__)
-    if (!std::strcmp(way, "neon")) return 1;
-    if (!std::strcmp(way, "dotprod")) return has_dotprod();
-#endif
-    return 0;
-}
+int glass_has(const char* way) { return glass::has(way); }
 
 GlassEngine* glass_open(int threads) {
     try {

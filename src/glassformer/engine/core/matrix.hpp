@@ -2,6 +2,7 @@
 #pragma once
 #include <algorithm>
 
+#include "amx.hpp"
 #include "dots.hpp"
 #include "floats.hpp"
 #include "model.hpp"
@@ -45,7 +46,16 @@ inline int weight_at(const GlassMatrix& matrix, Size row, int column) {
     return (half - 8) * panel.multipliers[offset(column / GROUP, LANES) + lane];
 }
 
-// P panels by T rows; put(row, panel, sixteen numbers) receives the products.
+// The sums of some rows and a panel, scaled; put(row, panel, sixteen numbers) receives them.
+template <typename Put>
+GLASS_INLINE void put_sums(const GlassMatrix& matrix, const Rows& x, int panel, int row, int count, const Ints* sums, const Put& put) {
+    const Floats scales = load(matrix.scales + panel * LANES);
+    const Floats bias = matrix.bias ? load(matrix.bias + panel * LANES) : zero();
+    for (int t = 0; t < count; t++)
+        put(row + t, panel, to_float(sums[t]) * (splat(x.scales[static_cast<Size>(row + t)]) * scales) + bias);
+}
+
+// P panels by T rows.
 template <int BITS, int P, int T, typename Put>
 inline void tile(const GlassMatrix& matrix, const Rows& x, int panel, int row, const Put& put) {
     const Panels some(matrix, panel, P);
@@ -54,12 +64,7 @@ inline void tile(const GlassMatrix& matrix, const Rows& x, int panel, int row, c
         dots4<P, T>(some, x, row, found);
     else
         dots8<P, T>(some, x, row, found);
-    for (int p = 0; p < P; p++) {
-        const Floats scales = load(matrix.scales + (panel + p) * LANES);
-        const Floats bias = matrix.bias ? load(matrix.bias + (panel + p) * LANES) : zero();
-        for (int t = 0; t < T; t++)
-            put(row + t, panel + p, to_float(found[p][t]) * (splat(x.scales[static_cast<Size>(row + t)]) * scales) + bias);
-    }
+    for (int p = 0; p < P; p++) put_sums(matrix, x, panel + p, row, T, found[p], put);
 }
 
 // As many rows as are left, up to a whole tile.
@@ -90,6 +95,12 @@ template <int BITS, typename Put>
 void multiply_tiles(const GlassMatrix& matrix, const Rows& x, int count, Team& team, const Put& put) {
     constexpr int UNIT = Tile<BITS>::PANELS_ONE_ROW;
     const auto work = [&](int panel, int end) {
+#if defined(GLASS_AMX)
+        if (fits_tiles<BITS>(matrix, count))
+            return by_tiles<BITS>(matrix, x, count, panel, end, [&](int at, int row, int rows, const Ints* sums) __attribute__((always_inline)) {
+                put_sums(matrix, x, at, row, rows, sums, put);
+            });
+#endif
         if (count == 1)
             for (; panel + UNIT <= end; panel += UNIT) tile<BITS, UNIT, 1>(matrix, x, panel, 0, put);
         panel = panels<BITS, Tile<BITS>::PANELS>(matrix, x, count, panel, end, put);
