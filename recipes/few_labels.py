@@ -5,8 +5,9 @@
     python recipes/few_labels.py runs/summaries runs/few-labels --write docs/few-labels.json
 
 The first folder is what recipes/summaries.py writes. Every run is a folder SET-WAY-SHARE-SEED: the model, and
-figures.json (loss of the validation summaries, ROUGE of the test, seconds of a core). What is there already is
-not trained again, and a run that was stopped goes on. A share is drawn by its seed, the same for every way.
+figures.json (loss of the validation summaries, ROUGE of the test, seconds of a core, the held-out loss as the
+training went on, and what it writes for the first texts of the test). What is there already is not trained
+again, and a run that was stopped goes on. A share is drawn by its seed, the same for every way.
 
 decoder           the storyteller goes on to learn texts, a tag and their summaries (recipes/scitldr.toml)
 encoder-decoder   its first three blocks as encoder and as decoder, with new attention between them
@@ -19,7 +20,7 @@ import argparse
 import json
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,15 +31,21 @@ import glassformer as gf
 from glassformer.data.pairs import Pair, read_pairs
 from glassformer.durable import replace_file
 from glassformer.tasks.complete import LanguageModel
-from glassformer.tasks.evaluate_pairs import evaluate_summaries, evaluate_translations, read_references
+from glassformer.tasks.evaluate_pairs import (
+    Metric,
+    evaluate_summaries,
+    evaluate_translations,
+    read_references,
+)
 from glassformer.tasks.evaluate_pairs import target_loss as loss_of
 from glassformer.tasks.recipe import Recipe
-from glassformer.tasks.train import Started, Stepped, train
+from glassformer.tasks.train import Evaluated, Started, Stepped, train
 from glassformer.tasks.translate import Translator
 
 HERE = Path(__file__).parent
 CONTEXT = 512
 SHARES = (1, 10, 100)  # percent of the summaries to learn from
+SAMPLES = 3  # texts whose summaries are kept, unedited
 TARGETS = {"scitldr": 96, "wiki-lead": 192}  # tokens of a context of 512 that a summary may have
 
 
@@ -115,13 +122,16 @@ def run(way: Way, share: int, *, seed: int, data: Path, folder: Path) -> dict[st
     recipe = Recipe.read(HERE / f"{data.name}{way.recipe}.toml")
     files = {"data": [drawn(data, share, seed=seed, folder=folder)], "validation": [f"{data}-valid.jsonl"]}
     recipe = recipe.changed(**dict(way.changes), **PLANS[share], **files, seed=seed)
-    facts: dict[str, Any] = {"share": share, "seed": seed}
+    facts: dict[str, Any] = {"share": share, "seed": seed, "curve": []}
     begun = time.process_time()
     for event in train(recipe, folder):
         if isinstance(event, Started):
             facts["parameters"] = event.parameters
         elif isinstance(event, Stepped):
             facts["steps"] = event.step
+        elif isinstance(event, Evaluated):
+            facts["curve"].append({"step": event.step, "loss": round(event.loss, 4)})
+            print(f"{folder.name}: {facts['curve'][-1]}", flush=True)
     facts["seconds"] = round(time.process_time() - begun, 1)
     return facts | measured(gf.load(str(folder / "model"), engine="torch"), data.parent, data.name)
 
@@ -140,17 +150,28 @@ def measured(model: Any, data: Path, name: str, *, zero_shot: bool = False) -> d
     room, test = TARGETS[name], data / f"{name}-test.jsonl"
     pairs = read_pairs([test])
     how: dict[str, Any] = {"references": read_references([str(test)], pairs), "metrics": ["rouge"]}
+    first = [pair.source for pair in pairs[:SAMPLES]]
     if zero_shot:  # as GPT-2's paper did it: a draw from the two likeliest tokens
-        figures = evaluate_summaries(model.expect(LanguageModel), pairs, zero_shot=True, seed=1, **how)
-        return {"rouge": {one.name: round(one.score, 2) for one in figures}}
+        lm = model.expect(LanguageModel)
+        drawn_how: dict[str, Any] = {"zero_shot": True, "seed": 1}
+        figures = evaluate_summaries(lm, pairs, **how, **drawn_how)
+        return scored(figures) | {"samples": [one.text for one in lm.summarize_many(first, **drawn_how)]}
+    greedily: dict[str, Any] = {"max_new_tokens": room, "num_beams": 1}
     if isinstance(model, Translator):
-        figures = evaluate_translations(model, pairs, max_new_tokens=room, num_beams=1, **how)
+        figures = evaluate_translations(model, pairs, **how, **greedily)
+        samples = [best.text for best, *_ in model.translate_many(first, cut=True, **greedily)]
     else:
         summarizer = model.expect(LanguageModel)
-        figures = evaluate_summaries(summarizer, pairs, max_new_tokens=room, num_beams=1, **how)
+        figures = evaluate_summaries(summarizer, pairs, **how, **greedily)
+        samples = [one.text for one in summarizer.summarize_many(first, **greedily)]
     valid = list(shortened(model, read_pairs([data / f"{name}-valid.jsonl"]), room))
     loss = loss_of(model, valid, name="valid").loss
-    return {"loss": round(loss, 4), "rouge": {one.name: round(one.score, 2) for one in figures}}
+    return {"loss": round(loss, 4)} | scored(figures) | {"samples": samples}
+
+
+def scored(figures: Sequence[Metric]) -> dict[str, Any]:
+    """ROUGE by its names."""
+    return {"rouge": {one.name: round(one.score, 2) for one in figures}}
 
 
 def shortened(model: Any, pairs: list[Pair], room: int) -> Iterator[Pair]:
