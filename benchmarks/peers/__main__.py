@@ -34,6 +34,7 @@ from checkpoints import RUNS, checkpoint, with_words  # noqa: E402
 from sides import REST, Peer, environment, in_turn  # noqa: E402
 
 THREADS = 2
+STARTS = 15  # of a process: they differ more than what it does then
 HIDDEN = "HIDE_AVX512"  # an environment variable, so that a side that is called knows it too
 # llama.cpp is built from its sources: its library alone, without its tools, in a third of the time.
 LIBRARY_ALONE = " ".join(
@@ -146,7 +147,7 @@ def measure(model: str, names: list[str], rounds: int) -> dict[str, Any]:
     for peer in peers.values():
         peer.end()
     report["ours"]["contention"] = contention(command(SIDES[OURS], "serve", *calls[OURS]))
-    report["first"], generate = first_tokens(model, calls, settings, rounds)
+    report["first"], generate = first_tokens(model, calls, settings)
     if generate:
         report["ours"]["glass generate"] = generate
     starts = ", ".join(
@@ -203,7 +204,7 @@ def contention(called: list[str]) -> float:
 
 
 def first_tokens(
-    model: str, calls: dict[str, tuple[str, str, str]], settings: dict[str, dict[str, str]], rounds: int
+    model: str, calls: dict[str, tuple[str, str, str]], settings: dict[str, dict[str, str]]
 ) -> tuple[dict[str, float], float | None]:
     """Seconds from the start of a process to its first token, which is its last: of every side in turn, and of
     `glass generate` where its vocabulary is at hand. The first time does not count.
@@ -215,7 +216,7 @@ def first_tokens(
         commands["glass"] = [glass, "generate", "-m", str(folder.resolve()), "-n", "1", "Once upon a time"]
     usual = os.environ | {"OMP_NUM_THREADS": str(THREADS), "GLASSFORMER_HOME": str(RUNS / "home")}
     taken: dict[str, list[float]] = {name: [] for name in commands}
-    for _ in range(rounds + 1):
+    for _ in range(STARTS + 1):
         for name, called in commands.items():
             time.sleep(REST)
             began = time.perf_counter()
