@@ -194,7 +194,7 @@ BAD = [
         ["convert", "/etc/hostname"],
         "glass: /etc/hostname: not a checkpoint: neither torch's archive nor a pickle\n",
     ),
-    (["classify", "hello"], "-m/--model is missing (A shipped name"),
+    (["classify", "hello"], "no model that classifies ships: `glass finetune storyteller --task classify"),
     (
         ["generate", "-o", "/nowhere/x.svg", "x"],
         "-o /nowhere/x.svg: cannot be written (there is no folder /nowhere)",

@@ -125,9 +125,7 @@ def test_products_are_numpys_to_the_bit(way: str, bits: int, outputs: int, colum
 @each_way
 @each_size
 @pytest.mark.parametrize(("outputs", "columns"), [(16, 64), (33, 1152), (40, 2048)])
-def test_products_of_many_rows_are_numpys_to_the_bit(
-    way: str, bits: int, outputs: int, columns: int
-) -> None:
+def test_products_of_many_rows_are_numpys_to_the_bit(way: str, bits: int, outputs: int, columns: int) -> None:
     """More rows than a prompt has at once, and more columns than tiles of four bits have."""
     rng = np.random.default_rng(columns)
     weights = rng.standard_normal((outputs, columns)).astype(np.float32)

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 GROUP = 256  # examples that are read together: none is lost once its group is printed
 TABLES = (".csv", ".jsonl", ".tsv")
+NO_MODEL = (
+    "-m/--model is missing, and no model that classifies ships:"
+    " `glass finetune storyteller --task classify --data FILE` makes one"
+)
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ which = flags.group(
     metavar="[TEXT]...",
 )
 @option("-f", "--file", type=PATH, help="Texts line by line; or .csv, .jsonl, .tsv with columns.")
-@option("-m", "--model", required=True, help=flags.MODEL)
+@option("-m", "--model", help=flags.MODEL)
 @option(
     "--text-column",
     multiple=True,
@@ -92,6 +96,8 @@ def classify(
     A file gives a line for each of its texts: the label and its probability, between tabs; of a model that
     compares two texts by a number, that number. Lines that are done are printed at once.
     """
+    if not loading.model:
+        raise InputError(NO_MODEL)
     from glassformer.cli.progress import progress_bar
 
     which.check(picture)
