@@ -29,6 +29,9 @@ constexpr double OPERATIONS = 2.0 * 16 * 16 * 64 * 6;
 #if defined(__AVX512VNNI__)
 constexpr double OPERATIONS = 2.0 * 64 * 12;
 #define GLASS_PRODUCT(n) "vpdpbusd %%zmm30, %%zmm31, %%zmm" #n "\n"
+#elif defined(__AVXVNNI__)
+constexpr double OPERATIONS = 2.0 * 32 * 12;
+#define GLASS_PRODUCT(n) "%{vex%} vpdpbusd %%ymm14, %%ymm15, %%ymm" #n "\n"
 #else
 constexpr double OPERATIONS = 2.0 * 32 * 12;
 #define GLASS_PRODUCT(n) "vpmaddubsw %%ymm14, %%ymm15, %%ymm13\nvpmaddwd %%ymm14, %%ymm13, %%ymm13\nvpaddd %%ymm13, %%ymm" #n ", %%ymm" #n "\n"
@@ -44,7 +47,7 @@ void in_registers(long times) {
 #if defined(GLASS_AMX)
     const Tiles tiles;
 #endif
-    for (long n = 0; n < times; n++) asm volatile(GLASS_PRODUCTS::: GLASS_CLOBBERED);
+    for (long n = 0; n < times; n++) asm volatile(GLASS_PRODUCTS : : : GLASS_CLOBBERED);
 }
 #else
 constexpr double OPERATIONS = 0;

@@ -9,6 +9,7 @@ WORKS = {"decode": "decode, batch 1", "prefill": "prefill", "batch": "decode, ba
 NAMES = {
     "amx": "AMX",
     "avx512": "AVX-512 with VNNI",
+    "avxvnni": "AVX-VNNI",
     "avx2-hidden": "AVX2, with AVX-512 hidden",
     "avx2": "AVX2",
     "plain": "plain C++",

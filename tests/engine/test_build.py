@@ -51,8 +51,8 @@ def test_a_compiler_that_fails_is_reported(
 @pytest.mark.parametrize(
     ("machine", "ways"),
     [
-        ("x86_64", ["plain", "avx2", "avx512", "amx"]),
-        ("AMD64", ["plain", "avx2", "avx512", "amx"]),
+        ("x86_64", ["plain", "avx2", "avxvnni", "avx512", "amx"]),
+        ("AMD64", ["plain", "avx2", "avxvnni", "avx512", "amx"]),
         ("aarch64", ["plain", "neon", "dotprod"]),
         ("arm64", ["plain", "neon", "dotprod"]),
         ("riscv64", ["plain"]),

@@ -24,12 +24,13 @@ AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni"]
 WAYS = {
     "plain": ["-DGLASS_PLAIN"],
     "avx2": ["-mavx2", "-mfma", "-mf16c"],
+    "avxvnni": ["-mavx2", "-mfma", "-mf16c", "-mavxvnni"],
     "avx512": AVX512,
     "amx": [*AVX512, "-mamx-tile", "-mamx-int8"],
     "neon": [],  # part of every 64-bit ARM processor
     "dotprod": ["-march=armv8.2-a+dotprod"],
 }
-X86, ARM = ("plain", "avx2", "avx512", "amx"), ("plain", "neon", "dotprod")
+X86, ARM = ("plain", "avx2", "avxvnni", "avx512", "amx"), ("plain", "neon", "dotprod")
 MACHINES = {"x86_64": X86, "amd64": X86, "aarch64": ARM, "arm64": ARM}
 
 

@@ -35,7 +35,7 @@ from glassformer.engine.quantize import (
 )
 from glassformer.errors import GlassError, InputError, InsufficientMemory, counted
 
-WAYS = ("amx", "avx512", "avx2", "dotprod", "neon", "plain")  # the fastest first
+WAYS = ("amx", "avx512", "avxvnni", "avx2", "dotprod", "neon", "plain")  # the fastest first
 HALF = np.dtype(np.float16)
 # Threads without a core of their own wait for each other at every barrier: 256 on two cores took 0.6 s for
 # their first step, 1,024 took 5 s, and the time grows with the square.

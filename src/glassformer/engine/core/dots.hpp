@@ -115,6 +115,8 @@ inline std::int32_t four_at(const std::int8_t* x) {
 
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
 #include "dots_avx512.hpp"
+#elif defined(__AVXVNNI__)
+#include "dots_avxvnni.hpp"
 #elif defined(__AVX2__)
 #include "dots_avx2.hpp"
 #elif defined(GLASS_NEON)

@@ -1,4 +1,4 @@
-// The products of AVX-512 with VNNI: `vpdpbusd` adds four products of unsigned by signed bytes to each of sixteen sums, exactly.
+// The products of AVX-512 with VNNI: those of eight bits are in dots_vnni.hpp.
 #pragma once
 #include "dots.hpp"
 
@@ -25,55 +25,24 @@ struct Tile<4> {
     static constexpr int PANELS_ONE_ROW = 1;  // memory is read in its order; a group does not wait for the one before it
 };
 
+using Register = __m512i;
+
+inline Register broadcast_register(std::int32_t value) { return _mm512_set1_epi32(value); }
+inline Register load_shifted(const std::int8_t* weights) { return _mm512_xor_si512(_mm512_loadu_si512(weights), _mm512_set1_epi8(-128)); }
+
 // In assembly, because GCC copies the sum to another register before the intrinsic and back after it.
-GLASS_INLINE __m512i add_products(__m512i sum, __m512i weights, __m512i numbers) {
+GLASS_INLINE Register add_products(Register sum, Register weights, Register numbers) {
     asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(weights), "v"(numbers));
     return sum;
 }
 
-inline void prepare8(Rows& x, int row, int columns) {
-    const std::int8_t* numbers = x.row(row, columns);
-    __m128i sum = _mm_setzero_si128();
-    for (int k = 0; k < columns; k += LANES)
-        sum = _mm_dpbusd_epi32(sum, _mm_set1_epi8(1), _mm_loadu_si128(reinterpret_cast<const __m128i*>(numbers + k)));
-    std::int32_t parts[4];
-    std::memcpy(parts, &sum, sizeof parts);
-    x.sums[static_cast<Size>(row)] = parts[0] + parts[1] + parts[2] + parts[3];
-}
+inline __m128i add_products(__m128i sum, __m128i weights, __m128i numbers) { return _mm_dpbusd_epi32(sum, weights, numbers); }
 
-template <int T>
-GLASS_INLINE void prefetch8(const Panels& panels, int p, Size place) {
-    if constexpr (T == 1)
-        prefetch_ahead(panels, p, place);
-    else
-        prefetch_next(panels, p, place);
-}
+}  // namespace glass
 
-// Weights are signed: 128 is added to make them unsigned, and 128 × the sum of the row is subtracted at the start.
-template <int P, int T>
-void dots8(const Panels& panels, const Rows& x, int row, Ints (&out)[P][T]) {
-    const std::int8_t* w = panels.weights;
-    const std::int8_t* numbers = x.row(row, panels.columns);
-    const Size step = row_step(panels.columns);
-    __m512i sums[P][T];
-    unrolled<T>([&](auto t) {
-        const __m512i start = _mm512_set1_epi32(-128 * x.sums[static_cast<Size>(row + t)]);
-        unrolled<P>([&](auto p) { sums[p][t] = start; });
-    });
-    for (int k = 0; k < panels.columns; k += FOUR, w += FOUR * LANES, numbers += FOUR) {
-        __m512i weights[P];
-        unrolled<P>([&](auto p) {
-            const std::int8_t* from = w + p * panels.step;
-            weights[p] = _mm512_xor_si512(_mm512_loadu_si512(from), _mm512_set1_epi8(-128));
-            prefetch8<T>(panels, p, offset(k, LANES));
-        });
-        unrolled<T>([&](auto t) {
-            const __m512i broadcast = _mm512_set1_epi32(four_at(numbers + t * step));
-            unrolled<P>([&](auto p) { sums[p][t] = add_products(sums[p][t], weights[p], broadcast); });
-        });
-    }
-    unrolled<P>([&](auto p) { unrolled<T>([&](auto t) { out[p][t].part[0] = reinterpret_cast<IntPart>(sums[p][t]); }); });
-}
+#include "dots_vnni.hpp"
+
+namespace glass {
 
 // Weights are stored plus 8, so a group starts from -8 × the sum of its activations.
 inline void prepare4(Rows& x, int row, int columns) {

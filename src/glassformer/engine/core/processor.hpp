@@ -3,8 +3,10 @@
 #include <cstddef>
 #include <cstring>
 
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__x86_64__)
 #include <cpuid.h>
+#endif
+#if defined(__x86_64__) && defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
 #elif defined(__aarch64__) && defined(__linux__)
@@ -17,6 +19,14 @@
 namespace glass {
 
 #if defined(__x86_64__)
+inline bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }  // those have f16c too
+
+inline bool has_avxvnni() {
+    constexpr unsigned AVX_VNNI = 1u << 4;
+    unsigned a, b, c, d;
+    return has_avx2() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & AVX_VNNI);
+}
+
 inline bool has_avx512() {
     return __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
 }
@@ -56,7 +66,8 @@ inline bool has(const char* way) {
     if (!std::strcmp(way, "plain")) return true;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (!std::strcmp(way, "avx2")) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");  // those have f16c too
+    if (!std::strcmp(way, "avx2")) return has_avx2();
+    if (!std::strcmp(way, "avxvnni")) return has_avxvnni();
     if (!std::strcmp(way, "avx512")) return has_avx512();
     if (!std::strcmp(way, "amx")) return has_avx512() && has_amx();
 #elif defined(__aarch64__)
