@@ -46,6 +46,7 @@ Runs = dict[str, dict[str, Any]]
 
 def main() -> None:
     replace("summarize.md", "few-labels", few_labels(read("few-labels.json")))
+    replace("summarize.md", "samples", samples(read("few-labels.json")))
     replace("classify.md", "transfer", transfer(read("transfer.json")))
     for theme, ending in (("light", ""), ("dark", "-dark")):
         picture(read("few-labels.json")).save(HERE / f"few-labels{ending}.svg", theme=theme)
@@ -148,6 +149,30 @@ def lead(runs: Runs, data: str, about: str) -> Iterator[str]:
     if found:
         scores = " | ".join(f"{found[f'{LEAD}{name}']:.1f}" for name in ROUGE)
         yield f"| {about} | none | the text's first sentence | – | – | {scores} |"
+
+
+def samples(runs: Runs) -> Iterator[str]:
+    """What each way writes for the first texts of SciTLDR's test, of the largest share that was measured."""
+    kept = {name: run for name, run in runs.items() if run.get("samples")}
+    lines = []
+    for way, what in WAYS.items():
+        found = (seeds(kept, f"scitldr-{way}-{share}") for share in (*reversed(SHARES), 0))
+        run = next((listed[0] for listed in found if listed), None)
+        if run is not None:
+            share = f"{run['share']} %" if "share" in run else "none"
+            lines += [
+                f"| {number} | {what} | {share} | {text} |"
+                for number, text in enumerate(map(cell, run["samples"]), 1)
+            ]
+    if lines:
+        yield "| abstract | way | summaries | written |"
+        yield "|---|---|---|---|"
+        yield from sorted(lines, key=lambda line: line.split("|")[1])
+
+
+def cell(text: str) -> str:
+    """A text as a cell of a table."""
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 def transfer(runs: Runs) -> Iterator[str]:

@@ -96,13 +96,16 @@ def worst(model: Translator, tests: dict[str, list[Pair]]) -> Iterator[str]:
 
 @torch.inference_mode()
 def it(model: Translator) -> Iterator[str]:
-    """Which heads of the encoder link "it" to what it stands for, and to the word that decides that."""
+    """Which heads link "it" to what it stands for, and to the word that decides that: in the encoder, or in a decoder
+    that reads the source itself, where nothing looks ahead.
+    """
+    reads = "source" in model.net.capabilities
     yield '## What does "it" look at?\n'
     for last, meant in REFERRED.items():
         ids = model.encode_source(SENTENCE.format(last), to="fr")
         words = [model.tokenizer.decode([id]).strip() for id in ids]  # type: ignore[union-attr]
-        with gf.trace(model.net, "encoder.blocks.*.attn.pattern") as seen:
-            model.net.encode(torch.tensor([ids]))
+        with gf.trace(model.net, f"{'encoder.' if reads else ''}blocks.*.attn.pattern") as seen:
+            (model.net.encode if reads else model.net)(torch.tensor([ids]))
         from_it = words.index("it")
         places = {
             word: [n for n, one in enumerate(words) if one and word.startswith(one)] for word in (meant, last)
