@@ -52,10 +52,15 @@ def make_config(config: type[Any], values: Mapping[str, Any], *, path: Path) -> 
         raise CheckpointError(f"{path}: {error}") from None
 
 
+OF_TRAINING = {"attention_dropout"}  # says nothing of what a model computes; older folders lack it
+
+
 def read_fields(config: type[Any], theirs: Mapping[str, Any], *, path: Path) -> Any:
     """A configuration of ours from a `config.json` of our own form: its keys are the fields."""
     values: dict[str, Any] = {}
     for one in fields(config):
+        if one.name in OF_TRAINING:
+            continue
         value = theirs.get(one.name)
         if type(one.default) is tuple and isinstance(value, list):
             value = tuple(value) if all(type(name) is str for name in value) else value

@@ -55,12 +55,13 @@ def load_folder(
     dtype: torch.dtype = torch.float32,
     device: str = "cpu",
     dropout: float = 0.0,
+    attention_dropout: bool | None = None,
 ) -> Loaded:
     """Read a folder. Every file is checked before memory is taken, and memory is taken once.
 
     Dropout belongs to a training, not to a model: the folder's value is not read.
     """
-    model, places, _ = outline(folder, dropout=dropout)
+    model, places, _ = outline(folder, dropout=dropout, attention_dropout=attention_dropout)
     tokenizer = folder_tokenizer(folder, model.vocab, source_vocab=_source_vocab(model))
     machine.check_memory(model.config.parameters * dtype.itemsize, what=str(folder))
 
@@ -80,7 +81,9 @@ def _source_vocab(model: Net) -> int:
     return int(getattr(model.config, "source_vocab", 0))
 
 
-def outline(folder: Path, *, dropout: float = 0.0) -> tuple[Net, list[Place], dict[str, Any]]:
+def outline(
+    folder: Path, *, dropout: float = 0.0, attention_dropout: bool | None = None
+) -> tuple[Net, list[Place], dict[str, Any]]:
     """A folder's model without numbers, the place of each of its numbers, and its `config.json`."""
     # The weights come first: a folder of a pickle needs its remedy, with or without a configuration.
     entries = tensor_entries(folder)
@@ -90,6 +93,8 @@ def outline(folder: Path, *, dropout: float = 0.0) -> tuple[Net, list[Place], di
     ours = family.read_config(config, path)
     if hasattr(ours, "dropout"):
         ours = replace(ours, dropout=dropout)
+        if attention_dropout is not None:
+            ours = replace(ours, attention_dropout=attention_dropout)
     elif dropout:
         raise InputError(f"dropout: a {family.title} has none")
     model = blank(family, ours, path=path)

@@ -116,7 +116,8 @@ def write_config(config: Config) -> dict[str, Any]:
 def write_sizes(config: Config, own: dict[str, Any]) -> dict[str, Any]:
     """What all relatives of GPT-2 write under the same keys, around what is their own."""
     sizes = {key: getattr(config, ours) for ours, key in SIZES.items()}
-    dropout = dict.fromkeys(("embd_pdrop", "attn_pdrop", "resid_pdrop"), config.dropout)
+    dropout = dict.fromkeys(("embd_pdrop", "resid_pdrop"), config.dropout)
+    dropout["attn_pdrop"] = config.pattern_dropout
     rest = {"layer_norm_epsilon": config.norm_eps, **dropout, "tie_word_embeddings": config.tied}
     return sizes | own | rest | ({} if config.bias else {"bias": False})
 

@@ -82,6 +82,7 @@ class DecoderBlock(gpt.Block):
         self.norm_cross = nn.LayerNorm(config.width, eps=config.norm_eps, bias=config.bias)
         # It needs width, heads and dropout of a configuration.
         self.cross = Attention(config, bias=config.bias)  # type: ignore[arg-type]
+        self.cross.dropout = config.pattern_dropout
 
     def forward(  # type: ignore[override] # it reads a source too
         self, x: Tensor, memory: Memory, mask: Tensor | None, cache: Cache | None

@@ -15,7 +15,7 @@ They differ by their blocks, not by flags: each model makes its own in `make_blo
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 import torch
@@ -48,6 +48,11 @@ class Config:
     tied: bool = True  # the output matrix is the token matrix
     bias: bool = True
     dropout: float = 0.0  # dropout probability, in training alone
+    # The fused kernel of a CPU drops nothing: the whole pattern is made, which takes long and much memory.
+    attention_dropout: bool = field(
+        default=True,
+        metadata={"help": "Dropout of attention weights too; without, a CPU is faster and needs less memory."},
+    )
 
     def __post_init__(self) -> None:
         check_at_least(1, layers=self.layers, heads=self.heads, width=self.width)
@@ -69,6 +74,11 @@ class Config:
         return self.width // self.heads
 
     @property
+    def pattern_dropout(self) -> float:
+        """The probability that an entry of an attention pattern is dropped."""
+        return self.dropout if self.attention_dropout else 0.0
+
+    @property
     def parameters(self) -> int:
         """How many numbers are learned, counted without making any of them."""
         width, neurons, bias = self.width, self.neurons, int(self.bias)
@@ -86,7 +96,7 @@ class Attention(Tapped):
 
     def __init__(self, config: Config, layer: int) -> None:
         super().__init__()
-        self.layer, self.heads, self.dropout = layer, config.heads, config.dropout
+        self.layer, self.heads, self.dropout = layer, config.heads, config.pattern_dropout
         inner = config.heads * config.head_width  # the width of all heads together
         self.qkv = nn.Linear(config.width, 3 * inner, bias=config.bias)
         self.proj = nn.Linear(inner, config.width, bias=config.bias)

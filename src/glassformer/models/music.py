@@ -42,6 +42,9 @@ class MusicConfig(Config):
         default=0, metadata={"help": "Relative: the distances that have a vector; 0: those of the context."}
     )
 
+    # On a processor, to draw a number for every pair of positions takes a third of a training step.
+    attention_dropout: bool = field(default=False, metadata={"help": "Dropout of attention weights too."})
+
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice(POSITIONS, positions=self.positions)
@@ -175,7 +178,4 @@ class MusicTransformer(GPT):
         """The block of one layer."""
         assert isinstance(config, MusicConfig)
         block = RelativeBlock if config.positions == "relative" else Block
-        made = block(config, layer)
-        # On a processor, to draw a number for every pair of positions takes a third of a training step.
-        made.attn.dropout = 0.0
-        return made
+        return block(config, layer)

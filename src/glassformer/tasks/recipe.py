@@ -211,6 +211,9 @@ class Shape:
     width: int = option(128, "Hidden size: numbers per token.")
     context: int = option(256, "Tokens it can look back on.")
     dropout: float = option(0.0, "Dropout probability.")
+    attention_dropout: bool = option(
+        True, "Dropout of attention weights too; without, a CPU is faster and needs less memory."
+    )
     bias: bool = option(True, "Biases, as GPT-2 has them.")
     freeze: Strings = option((), "Parts that are not trained, as tokens or blocks.0.*.")
 

@@ -81,8 +81,9 @@ class TrainingJob:
     def _base(self) -> "Net":
         name = self.recipe.model.base
         folder = locate(name, offline=self.offline)
-        dropout = getattr(self.recipe.model, "dropout", 0.0)  # some kinds have none
-        how: dict[str, Any] = {"dtype": self.dtype, "dropout": dropout}
+        model = self.recipe.model  # some kinds have no dropout
+        dropout = {key: getattr(model, key) for key in ("dropout", "attention_dropout") if hasattr(model, key)}
+        how: dict[str, Any] = {"dtype": self.dtype} | dropout
         if not is_adapter(folder):
             net = load_folder(folder, **how).model
         elif self.recipe.lora.rank:

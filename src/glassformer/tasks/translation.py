@@ -76,7 +76,8 @@ class Translation(TrainingJob):
         kind, model = family(self.recipe.model.kind), self.recipe.model
         known = {one.name for one in fields(kind.config)}
         sizes = {one.name: getattr(net.config, one.name) for one in fields(net.config) if one.name in known}
-        chosen = {key: getattr(model, key) for key in ("layers", "decoder_layers", "dropout")}
+        own = ("layers", "decoder_layers", "dropout", "attention_dropout")
+        chosen = {key: getattr(model, key) for key in own}
         made: Any = kind.build(kind.config(**sizes | chosen | self.vocabulary_fields()))
         return made.initialize(self.recipe.train.seed).adopt(net).to(self.dtype)
 
