@@ -70,9 +70,9 @@ WAYS = {
 }
 # Few examples need few steps; the model of the lowest validation loss is kept.
 PLANS: dict[int, dict[str, Any]] = {
-    1: {"steps": 60, "batch": 4, "eval_every": 10, "warmup": 5},
-    10: {"steps": 160, "batch": 16, "eval_every": 20, "warmup": 10},
-    100: {"steps": 500, "batch": 16, "eval_every": 50, "warmup": 30},
+    1: {"steps": 60, "batch": 4, "eval_every": 10, "warmup": 5, "eval_tokens": 10000},
+    10: {"steps": 100, "batch": 16, "eval_every": 20, "warmup": 10, "eval_tokens": 10000},
+    100: {"steps": 240, "batch": 16, "eval_every": 40, "warmup": 20, "eval_tokens": 10000},
 }
 
 
