@@ -25,6 +25,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "band of 256, every second layer dense, as GPT-3": {"stride": 2},
     "dense": {"stride": 1},
     "dense, with dropout": {"stride": 1, "dropout": 0.1},
+    "dense, with dropout, but not of attention": {"stride": 1, "dropout": 0.1, "attention_dropout": False},
 }
 
 

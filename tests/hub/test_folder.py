@@ -209,6 +209,20 @@ print(peak() - before)
     assert 0.9 * size < grown < 1.4 * size
 
 
+def test_a_folder_says_what_a_training_dropped(tmp_path: Path) -> None:
+    """And a training decides anew: what the folder says of dropout is for other libraries."""
+    save_folder(tmp_path / "m", small_model(dropout=0.2, attention_dropout=False))
+    config = json.loads((tmp_path / "m" / "config.json").read_text())
+    assert [config[key] for key in ("embd_pdrop", "resid_pdrop", "attn_pdrop")] == [0.2, 0.2, 0.0]
+    for how, dropped in (
+        ({}, 0.0),
+        ({"dropout": 0.3}, 0.3),
+        ({"dropout": 0.3, "attention_dropout": False}, 0.0),
+    ):
+        block = load_folder(tmp_path / "m", **how).model.blocks[0]  # type: ignore[arg-type, index, union-attr]
+        assert (block.attn.dropout, block.drop.p) == (dropped, how.get("dropout", 0.0))  # type: ignore[union-attr]
+
+
 def test_the_folder_is_readable_by_people(tmp_path: Path) -> None:
     """Plain JSON with the usual names."""
     save_folder(tmp_path / "m", small_model(vocab=300), tokenizer=small_tokenizer(300), card="# A model\n")

@@ -26,10 +26,11 @@ class Largest(TorchDispatchMode):
         return out
 
 
-def step(length: int, *, stride: int, dropout: float) -> tuple[int, int]:
+def step(length: int, *, stride: int, dropout: float, attention_dropout: bool = True) -> tuple[int, int]:
     """One training step on a row: numbers kept for the backward pass, and of the largest tensor."""
     sizes = {"layers": 3, "heads": 2, "width": 8, "vocab": 16, "window": 32, "context": max(LENGTHS)}
-    net = GPT3(GPT3Config(**sizes, stride=stride, dropout=dropout)).initialize(0).train()
+    how: dict[str, Any] = {"stride": stride, "dropout": dropout, "attention_dropout": attention_dropout}
+    net = GPT3(GPT3Config(**sizes, **how)).initialize(0).train()
     ids = torch.randint(0, 16, (1, length + 1), generator=torch.Generator().manual_seed(0))
     kept: dict[int, int] = {}
 
@@ -62,3 +63,13 @@ def test_the_check_sees_whole_patterns() -> None:
     dense = [step(length, stride=1, dropout=0.1) for length in LENGTHS]
     for kind in (0, 1):
         assert dense[2][kind] > 3 * dense[1][kind]
+
+
+def test_dropout_elsewhere_keeps_no_pattern() -> None:
+    """Without dropout of attention weights the fused kernel is taken, whatever else is dropped."""
+    first, second, third = (
+        step(length, stride=1, dropout=0.1, attention_dropout=False) for length in LENGTHS
+    )
+    for kind in (0, 1):
+        assert second[kind] < 2.1 * first[kind]
+        assert third[kind] < 2.1 * second[kind]

@@ -51,7 +51,7 @@ class Config:
     # The fused kernel of a CPU drops nothing: the whole pattern is made, which takes long and much memory.
     attention_dropout: bool = field(
         default=True,
-        metadata={"help": "Dropout of attention weights too; without, a CPU is faster and needs less memory."},
+        metadata={"help": "Dropout of attention weights too; without it a CPU is faster, with less memory."},
     )
 
     def __post_init__(self) -> None:

@@ -212,7 +212,7 @@ class Shape:
     context: int = option(256, "Tokens it can look back on.")
     dropout: float = option(0.0, "Dropout probability.")
     attention_dropout: bool = option(
-        True, "Dropout of attention weights too; without, a CPU is faster and needs less memory."
+        True, "Dropout of attention weights too; without it a CPU is faster, with less memory."
     )
     bias: bool = option(True, "Biases, as GPT-2 has them.")
     freeze: Strings = option((), "Parts that are not trained, as tokens or blocks.0.*.")

@@ -82,7 +82,9 @@ class TrainingJob:
         name = self.recipe.model.base
         folder = locate(name, offline=self.offline)
         model = self.recipe.model  # some kinds have no dropout
-        dropout = {key: getattr(model, key) for key in ("dropout", "attention_dropout") if hasattr(model, key)}
+        dropout = {
+            key: getattr(model, key) for key in ("dropout", "attention_dropout") if hasattr(model, key)
+        }
         how: dict[str, Any] = {"dtype": self.dtype} | dropout
         if not is_adapter(folder):
             net = load_folder(folder, **how).model
