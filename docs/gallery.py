@@ -205,6 +205,16 @@ answer = out.alignment()
         "on. *n' … pas* looks at *didn't*, and what stands for *it* at *it*. The two agree by half, and the picture says so.",
     ),
     Picture(
+        "decoder-alignment",
+        "The same sentence by a decoder alone",
+        f"""
+out = gf.load("translator-decoder").translate("{ANIMAL}", to="fr")
+answer = out.alignment()
+""",
+        "There is no cross-attention: the source is a part of the text, and this is the corner of the decoder's own attention in which the target's rows "
+        "meet the source's columns.",
+    ),
+    Picture(
         "it",
         "What does “it” look at?",
         f"""
@@ -374,6 +384,15 @@ answer = lm.diff(other, "Once upon a time, there was a little dog named Tim. He"
 answer = lm.training_rows("{LAW}", window=6)
 """,
         "Every token is once the label (marked) of the tokens before it, its features; the window slides over the text.",
+    ),
+    Picture(
+        "pair-rows",
+        "What training sees of a pair",
+        """
+pairs = [("I am a student", "je suis étudiant"), ("Good morning.", "Bonjour.")]
+answer = gf.load("translator-decoder").pair_rows(pairs, to="fr")
+""",
+        "A decoder alone learns to translate: source, tag and target are one sequence. Only what stands behind the tag is a label.",
     ),
     Picture(
         "update",

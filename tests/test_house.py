@@ -186,7 +186,7 @@ def test_tests_mirror_the_rooms() -> None:
 # Tests of a room as a whole, by what they are about.
 WHOLE_ROOM: dict[str, tuple[str, ...]] = {
     "cli": ("cli",),
-    "engine": ("arm", "kernels"),
+    "engine": ("amx", "arm", "kernels"),
     "explain": ("family", "limits", "mutants", "storyteller", "transformerlens"),
     "server": ("clients", "load", "replicas"),
 }

@@ -18,7 +18,12 @@ from glassformer.tasks.translate import Translator
 
 SHIPPED = Path(gf.__file__).parent / "pretrained"
 HELD_OUT = Path(__file__).parent / "fixtures" / "tatoeba_held_out.tsv"
-MOST = {"translator": 16_000_000, "seq2seq": 4_000_000, "seq2seq-bottleneck": 4_000_000}  # bytes of a folder
+MOST = {  # bytes of a folder
+    "translator": 16_000_000,
+    "translator-decoder": 8_200_000,  # its weights 7.9 MB
+    "seq2seq": 4_000_000,
+    "seq2seq-bottleneck": 4_000_000,
+}
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +60,26 @@ def test_it_translates_both_ways(translator: Translator, pairs: list[Pair], to: 
     for named in (to, None):
         found = translator.translate_many(sources, to=named, num_beams=1)
         assert bleu([best.text for best, *_ in found], targets) >= least
+
+
+@pytest.mark.parametrize(("to", "least"), [("fr", 28), ("en", 38)])
+def test_a_decoder_alone_translates_both_ways(pairs: list[Pair], to: str, least: float) -> None:
+    """The same sentences, behind whose end stands the tag of a language."""
+    decoder = gf.load("translator-decoder").expect(Translator)
+    sources, targets = zip(
+        *(pair if to == "fr" else (pair.target, pair.source) for pair in pairs), strict=True
+    )
+    found = decoder.translate_many(sources, to=to, num_beams=1)
+    assert bleu([best.text for best, *_ in found], list(targets)) >= least
+
+
+def test_a_decoder_looks_at_the_word_that_it_translates() -> None:
+    """In the corner of its own attention that the target's rows and the source's columns make."""
+    out = gf.load("translator-decoder").expect(Translator).translate("I am a student.", to="fr")
+    found = out.alignment()
+    most = looks(found)
+    assert (most["étudiant"], most["suis"], most["."]) == ("student", "am", ".")
+    assert found.agreement > 0.3
 
 
 @pytest.mark.parametrize(

@@ -827,7 +827,7 @@ def test_errors_for_people(open_page: Open) -> None:
     page.wait_for_selector("h2:has-text('storyteller does not translate')")
     page.wait_for_selector("main .row button")
     offered = page.locator("main .row button").all_inner_texts()
-    assert offered == ["seq2seq", "seq2seq-bottleneck", "translator"]
+    assert offered == ["seq2seq", "seq2seq-bottleneck", "translator", "translator-decoder"]
     page.keyboard.press("g")
     page.keyboard.press("w")
     page.locator("#text").fill("word " * 600)
