@@ -7,7 +7,9 @@
 The first folder is what recipes/summaries.py writes. Every run is a folder SET-WAY-SHARE-SEED: the model, and
 figures.json (loss of the validation summaries, ROUGE of the test, seconds of a core, the held-out loss as the
 training went on, and what it writes for the first texts of the test). What is there already is not trained
-again, and a run that was stopped goes on. A share is drawn by its seed, the same for every way.
+again, and a run that was stopped goes on. A share is drawn by its seed, the same for every way. `--measure`
+measures trained models again. All ways are measured on the same ids: as much of a text as the decoder has room
+for.
 
 decoder           the storyteller goes on to learn texts, a tag and their summaries (recipes/scitldr.toml)
 encoder-decoder   its first three blocks as encoder and as decoder, with new attention between them
@@ -47,6 +49,7 @@ CONTEXT = 512
 SHARES = (1, 10, 100)  # percent of the summaries to learn from
 SAMPLES = 3  # texts whose summaries are kept, unedited
 TARGETS = {"scitldr": 96, "wiki-lead": 192}  # tokens of a context of 512 that a summary may have
+CUT = {"wiki-lead"}  # nearly all of its summaries are longer: they are cut before any way learns them
 
 
 class Way(NamedTuple):
@@ -86,6 +89,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=WAYS, default=list(WAYS), help="these ways")
     parser.add_argument("--shares", type=int, nargs="+", choices=SHARES, default=list(SHARES))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--measure", action="store_true", help="measure the models that are trained again")
     parser.add_argument("--write", type=Path, help="train nothing: add the figures of all runs to this file")
     asked = parser.parse_args()
     if asked.write is not None:
@@ -94,13 +98,17 @@ def main() -> None:
     torch.set_num_threads(1)
     for name, share, seed in planned(asked):
         folder = asked.out / f"{asked.set}-{name}-{share}-{seed}"
-        if (folder / "figures.json").is_file():
+        done = folder / "figures.json"
+        if done.is_file() != asked.measure:
             continue
         folder.mkdir(parents=True, exist_ok=True)
         if name == "zero-shot":
             model = gf.load("storyteller", engine="torch")
             figures = {"parameters": model.net.config.parameters, "seconds": 0.0}
             figures |= measured(model, asked.data, asked.set, zero_shot=True)
+        elif asked.measure:
+            model = gf.load(str(folder / "model"), engine="torch")
+            figures = json.loads(done.read_text()) | measured(model, asked.data, asked.set)
         else:
             figures = run(WAYS[name], share, seed=seed, data=asked.data / asked.set, folder=folder)
         replace_file(folder / "figures.json", json.dumps(figures, indent=1) + "\n")
@@ -120,7 +128,7 @@ def planned(asked: argparse.Namespace) -> Iterator[tuple[str, int, int]]:
 def run(way: Way, share: int, *, seed: int, data: Path, folder: Path) -> dict[str, Any]:
     """Train one way on a share of the summaries, and measure it; `data` is the beginning of all files' names."""
     recipe = Recipe.read(HERE / f"{data.name}{way.recipe}.toml")
-    files = {"data": [drawn(data, share, seed=seed, folder=folder)], "validation": [f"{data}-valid.jsonl"]}
+    files = {"data": [drawn(data, share, seed=seed, folder=folder)], "validation": [valid(data, folder)]}
     recipe = recipe.changed(**dict(way.changes), **PLANS[share], **files, seed=seed)
     facts: dict[str, Any] = {"share": share, "seed": seed, "curve": []}
     begun = time.process_time()
@@ -138,10 +146,23 @@ def run(way: Way, share: int, *, seed: int, data: Path, folder: Path) -> dict[st
 
 def drawn(data: Path, share: int, *, seed: int, folder: Path) -> str:
     """A file with so many percent of the pairs."""
-    lines = Path(f"{data}-train.jsonl").read_text(encoding="utf-8").splitlines(keepends=True)
-    count = max(1, len(lines) * share // 100)
-    file = folder.parent / f"{data.name}-{share}-{seed}.jsonl"
-    replace_file(file, "".join(random.Random(seed).sample(lines, count)))
+    pairs = read_pairs([Path(f"{data}-train.jsonl")])
+    chosen = random.Random(seed).sample(pairs, max(1, len(pairs) * share // 100))
+    return written(chosen, data.name, folder.parent / f"{data.name}-{share}-{seed}.jsonl")
+
+
+def valid(data: Path, folder: Path) -> str:
+    """A file of the pairs to evaluate on."""
+    return written(
+        read_pairs([Path(f"{data}-valid.jsonl")]), data.name, folder.parent / f"{data.name}-valid.jsonl"
+    )
+
+
+def written(pairs: Sequence[Pair], name: str, file: Path) -> str:
+    """Pairs as a file, those of some sets cut."""
+    if name in CUT:
+        pairs = list(fitting(gf.load("storyteller").tokenizer, pairs, TARGETS[name]))
+    replace_file(file, "".join(json.dumps(pair._asdict()) + "\n" for pair in pairs))
     return str(file)
 
 
@@ -150,12 +171,14 @@ def measured(model: Any, data: Path, name: str, *, zero_shot: bool = False) -> d
     room, test = TARGETS[name], data / f"{name}-test.jsonl"
     pairs = read_pairs([test])
     how: dict[str, Any] = {"references": read_references([str(test)], pairs), "metrics": ["rouge"]}
-    first = [pair.source for pair in pairs[:SAMPLES]]
     if zero_shot:  # as GPT-2's paper did it: a draw from the two likeliest tokens
         lm = model.expect(LanguageModel)
         drawn_how: dict[str, Any] = {"zero_shot": True, "seed": 1}
         figures = evaluate_summaries(lm, pairs, **how, **drawn_how)
+        first = [pair.source for pair in pairs[:SAMPLES]]
         return scored(figures) | {"samples": [one.text for one in lm.summarize_many(first, **drawn_how)]}
+    pairs = list(shortened(model.tokenizer, pairs, read=CONTEXT - room - 1, wrote=room))
+    first = [pair.source for pair in pairs[:SAMPLES]]
     greedily: dict[str, Any] = {"max_new_tokens": room, "num_beams": 1}
     if isinstance(model, Translator):
         figures = evaluate_translations(model, pairs, **how, **greedily)
@@ -164,8 +187,8 @@ def measured(model: Any, data: Path, name: str, *, zero_shot: bool = False) -> d
         summarizer = model.expect(LanguageModel)
         figures = evaluate_summaries(summarizer, pairs, **how, **greedily)
         samples = [one.text for one in summarizer.summarize_many(first, **greedily)]
-    valid = list(shortened(model, read_pairs([data / f"{name}-valid.jsonl"]), room))
-    loss = loss_of(model, valid, name="valid").loss
+    held_out = list(fitting(model.tokenizer, read_pairs([data / f"{name}-valid.jsonl"]), room))
+    loss = loss_of(model, held_out, name="valid").loss
     return {"loss": round(loss, 4)} | scored(figures) | {"samples": samples}
 
 
@@ -174,12 +197,16 @@ def scored(figures: Sequence[Metric]) -> dict[str, Any]:
     return {"rouge": {one.name: round(one.score, 2) for one in figures}}
 
 
-def shortened(model: Any, pairs: list[Pair], room: int) -> Iterator[Pair]:
-    """Pairs that fit: the loss is that of the summary behind as much of the text as there is room for."""
-    tokenizer = model.tokenizer
+def fitting(tokenizer: Any, pairs: Sequence[Pair], room: int) -> Iterator[Pair]:
+    """Pairs that fit as one sequence: the loss is that of the summary behind as much of the text as fits."""
+    return shortened(tokenizer, pairs, read=CONTEXT - room - 4, wrote=room - 4)
+
+
+def shortened(tokenizer: Any, pairs: Sequence[Pair], *, read: int, wrote: int) -> Iterator[Pair]:
+    """The first tokens of every text, and of its summary."""
     for pair in pairs:
         source, target = (tokenizer.encode(half) for half in pair)
-        yield Pair(tokenizer.decode(source[: CONTEXT - room - 4]), tokenizer.decode(target[: room - 4]))
+        yield Pair(tokenizer.decode(source[:read]), tokenizer.decode(target[:wrote]))
 
 
 if __name__ == "__main__":
