@@ -74,29 +74,43 @@ def few_labels(runs: Runs) -> Iterator[str]:
     """A row for each data set, way and share of the summaries."""
     if not runs:
         return
-    yield "| | summaries | way | parameters | validation loss | " + " | ".join(ROUGE.values()) + " |"
-    yield "|---" * (5 + len(ROUGE)) + "|"
+    yield "| | summaries | way | parameters | steps | validation loss | " + " | ".join(ROUGE.values()) + " |"
+    yield "|---" * (6 + len(ROUGE)) + "|"
     for data, about in SETS.items():
         for share in (*SHARES, 0):
             for way, what in WAYS.items():
                 found = seeds(runs, f"{data}-{way}-{share}")
                 if found:
                     cells = [about, f"{share} %" if share else "none", what, f"{found[0]['parameters']:,}"]
+                    cells.append(steps(found))
                     losses = [one["loss"] for one in found if "loss" in one]
                     scores = [spread([one["rouge"][name] for one in found]) for name in ROUGE]
                     yield "| " + " | ".join([*cells, spread(losses, 3), *scores]) + " |"
         yield from lead(runs, data, about)
 
 
+def steps(found: list[dict[str, Any]]) -> str:
+    """The steps of a training, with a mark where the loss was lowest at the last of them in every run."""
+    if "steps" not in found[0]:
+        return "–"
+    last = all(run["curve"][-1]["loss"] == min(one["loss"] for one in run["curve"]) for run in found)
+    return f"{found[0]['steps']}{' †' if last else ''}"
+
+
+ROUGE_L = "ROUGE-L of the test (higher is better)"
 FIGURES: dict[str, Callable[[dict[str, Any]], float]] = {
     "validation loss, nats a token (lower is better)": lambda run: run["loss"],
-    "ROUGE-L of the test (higher is better)": lambda run: run["rouge"]["rougeL"],
+    ROUGE_L: lambda run: run["rouge"]["rougeL"],
 }
 
 
 def picture(runs: Runs) -> View:
     """SciTLDR's validation loss and ROUGE-L by the share of its summaries."""
     found = {title: by_share(runs, figure) for title, figure in FIGURES.items()}
+    level: Line
+    for name, value in untrained(runs).items():
+        level = [value] * len(SHARES)
+        found[ROUGE_L][name] = (level, level, level)
     shares = [f"{share} %" for share in SHARES]
     parts = [
         curves(
@@ -141,6 +155,14 @@ def by_share(runs: Runs, figure: Callable[[dict[str, Any]], float]) -> dict[str,
     return lines
 
 
+def untrained(runs: Runs) -> dict[str, float]:
+    """ROUGE-L of what learned from no summary."""
+    kept = {"zero-shot": "rougeL", "first sentence": f"{LEAD}rougeL"}
+    return {
+        name: run["rouge"][key] for run in seeds(runs, "scitldr-zero-shot-0") for name, key in kept.items()
+    }
+
+
 def lead(runs: Runs, data: str, about: str) -> Iterator[str]:
     """What the first sentence of every text is worth; the same in all runs on a data set."""
     found: dict[str, float] = next(
@@ -148,7 +170,7 @@ def lead(runs: Runs, data: str, about: str) -> Iterator[str]:
     )
     if found:
         scores = " | ".join(f"{found[f'{LEAD}{name}']:.1f}" for name in ROUGE)
-        yield f"| {about} | none | the text's first sentence | – | – | {scores} |"
+        yield f"| {about} | none | the text's first sentence | – | – | – | {scores} |"
 
 
 def samples(runs: Runs) -> Iterator[str]:

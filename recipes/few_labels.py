@@ -73,7 +73,7 @@ WAYS = {
 }
 # Few examples need few steps; the model of the lowest validation loss is kept.
 PLANS: dict[int, dict[str, Any]] = {
-    1: {"steps": 60, "batch": 4, "eval_every": 10, "warmup": 5, "eval_tokens": 10000},
+    1: {"steps": 150, "batch": 4, "eval_every": 15, "warmup": 10, "eval_tokens": 10000},
     10: {"steps": 100, "batch": 16, "eval_every": 20, "warmup": 10, "eval_tokens": 10000},
     100: {"steps": 240, "batch": 16, "eval_every": 40, "warmup": 20, "eval_tokens": 10000},
 }
