@@ -44,24 +44,23 @@ HEADED = {
 Runs = dict[str, dict[str, Any]]
 
 
-def main() -> None:
-    replace("summarize.md", "few-labels", few_labels(read("few-labels.json")))
-    replace("summarize.md", "samples", samples(read("few-labels.json")))
-    replace("classify.md", "transfer", transfer(read("transfer.json")))
+def main(folder: Path = HERE) -> None:
+    labels, tasks = (read(folder / f"{name}.json") for name in ("few-labels", "transfer"))
+    replace(folder / "summarize.md", "few-labels", few_labels(labels))
+    replace(folder / "summarize.md", "samples", samples(labels))
+    replace(folder / "classify.md", "transfer", transfer(tasks))
     for theme, ending in (("light", ""), ("dark", "-dark")):
-        picture(read("few-labels.json")).save(HERE / f"few-labels{ending}.svg", theme=theme)
+        picture(labels).save(folder / f"few-labels{ending}.svg", theme=theme)
 
 
-def read(name: str) -> Runs:
+def read(file: Path) -> Runs:
     """The entries of a file; none, where nothing was measured yet."""
-    file = HERE / name
     found: Runs = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     return found
 
 
-def replace(page: str, name: str, lines: Iterator[str]) -> None:
+def replace(file: Path, name: str, lines: Iterator[str]) -> None:
     """Put a table between the comments of its name."""
-    file = HERE / page
     begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
     made = "".join(f"{line}\n" for line in lines)
     text = re.sub(

@@ -205,6 +205,16 @@ def test_the_speed_page_is_that_of_its_figures(monkeypatch: pytest.MonkeyPatch) 
         assert (ROOT / "docs" / f"speed-{way}.svg").read_text() == page["picture"](report).to_svg()
 
 
+def test_the_tables_of_tasks_are_those_of_their_figures(tmp_path: Path) -> None:
+    """Made of files of figures, not by hand: summaries, classes, and the picture of few labels."""
+    made = ["summarize.md", "classify.md", "few-labels.svg", "few-labels-dark.svg"]
+    for name in (*made[:2], "few-labels.json", "transfer.json"):
+        (tmp_path / name).write_text((ROOT / "docs" / name).read_text())
+    runpy.run_path(str(ROOT / "docs" / "tasks.py"))["main"](tmp_path)
+    for name in made:
+        assert (tmp_path / name).read_text() == (ROOT / "docs" / name).read_text(), "run docs/tasks.py"
+
+
 def test_the_table_of_the_server_is_that_of_its_figures(tmp_path: Path) -> None:
     """Made of a file of figures, not by hand; what a run writes is what the page has."""
     table = runpy.run_path(str(ROOT / "benchmarks" / "serve" / "table.py"))
