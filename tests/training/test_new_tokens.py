@@ -38,6 +38,15 @@ def test_a_new_row_is_near_the_mean() -> None:
     assert not torch.equal(net.tokens.weight, other.tokens.weight)
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_new_row_may_be_near_another(tied: bool) -> None:
+    """In the output matrix too."""
+    net = small_model(1, tied=tied)
+    add_tokens(net, 99, seed=5, like=7)
+    for rows in (net.tokens.weight, net.head.weight):
+        assert 0 < float((rows[97:] - rows[7]).detach().abs().max()) < 5 * NOISE
+
+
 def test_a_model_with_rows_to_spare_stays_as_it_is() -> None:
     """nanoGPT's models have more rows than tokens."""
     net = small_model(1)

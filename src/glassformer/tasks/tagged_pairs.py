@@ -79,7 +79,8 @@ class TaggedPairs(TrainingJob):
             raise InputError(
                 "rank: LoRA learns no new token, and the base has no token for this task; train all weights"
             )
-        add_tokens(net, len(self.tokenizer), seed=self.recipe.train.seed)
+        # One text ends at a tag and another begins, which the end token says already.
+        add_tokens(net, len(self.tokenizer), seed=self.recipe.train.seed, like=self.tokenizer.end)
         return net
 
     @property
