@@ -19,7 +19,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int ROWS = 128, ROUNDS = 9;
 
-// Each `products` is one instruction's, or one sequence's, for sixteen rows by four columns; a tile's for sixteen by sixteen by 64.
+// Each GLASS_PRODUCT is one instruction, or a sequence, for four columns of all lanes of a register: sixteen, or eight in half as
+// wide ones; a tile's is for sixteen rows by sixteen outputs by 64 columns.
 #if defined(GLASS_AMX)
 constexpr double OPERATIONS = 2.0 * 16 * 16 * 64 * 6;
 #define GLASS_PRODUCT(n) "tdpbssd %%tmm7, %%tmm6, %%tmm" #n "\n"

@@ -1,6 +1,6 @@
 """How fast integer products can be on this machine: in registers alone, and as the matrices of a model.
 
-    python benchmarks/limits.py [--threads 2]
+    python benchmarks/limits.py [--threads 2] [--way avx512]
 
 The figures say what share of the machine a whole prefill reaches: benchmarks/peers shows it for its models.
 """
@@ -48,10 +48,11 @@ def main() -> None:
     """Print both limits for every model."""
     parser = argparse.ArgumentParser(description="Measure the limits of integer products.")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--way", choices=native.ways(), default=native.ways()[0], help="the instruction set")
     asked = parser.parse_args()
     print("| model | in registers, GOPS | its matrices by 128 rows | |\n|---|---|---|---|")
     for model in SHAPES:
-        found = measure(model, native.ways()[0], threads=asked.threads)
+        found = measure(model, asked.way, threads=asked.threads)
         share = found.products / found.registers
         print(f"| {model} | {found.registers:,.0f} | {found.products:,.0f} | {share:.0%} |", flush=True)
 

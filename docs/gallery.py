@@ -208,7 +208,8 @@ answer = out.alignment()
         "decoder-alignment",
         "The same sentence by a decoder alone",
         f"""
-out = gf.load("translator-decoder").translate("{ANIMAL}", to="fr")
+decoder = gf.load("translator-decoder")
+out = decoder.translate("{ANIMAL}", to="fr")
 answer = out.alignment()
 """,
         "There is no cross-attention: the source is a part of the text, and this is the corner of the decoder's own attention in which the target's rows "

@@ -12,6 +12,8 @@ NAMES = {
     "avxvnni": "AVX-VNNI",
     "avx2-hidden": "AVX2, with AVX-512 hidden",
     "avx2": "AVX2",
+    "dotprod": "ARM with dot products",
+    "neon": "ARM with NEON",
     "plain": "plain C++",
 }
 HIDDEN = (
@@ -73,6 +75,7 @@ def section(way: str, report: dict[str, Any]) -> list[str]:
         "", f"## {NAMES[way]}", "",
         f"- {report['processor']}, {report['threads']} threads, {report['date']}; sides in turn, medians.",
         *([HIDDEN] if way.endswith("-hidden") else []),
+        *([f"- {report['note']}"] if "note" in report else []),
         *(f"- {name}: {version}" for name, version in report["versions"].items()), "",
         f"<picture><source media=\"(prefers-color-scheme: dark)\" srcset=\"speed-{way}-dark.svg\">",
         f"<img src=\"speed-{way}.svg\" alt=\"Tokens a second of every side\"></picture>",

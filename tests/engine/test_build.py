@@ -3,6 +3,7 @@ under sanitizers.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,18 @@ def test_every_instruction_set_gives_the_same_hashes(tmp_path: Path) -> None:
     for way, done in found.items():
         assert done.returncode == 0, (way, done.stdout)
     assert len({done.stdout.partition("\n")[2] for done in found.values()}) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("clang++") is None, reason="clang++ is not installed")
+def test_clang_gives_the_hashes_of_gcc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lays out vectors in its own way; on a Mac it is the compiler that there is."""
+    said = []
+    for cxx in ("g++", "clang++"):
+        monkeypatch.setenv("CXX", cxx)
+        program = compiled("plain", tmp_path / cxx)  # its floats are narrow: the compiler lays out the most
+        said.append(subprocess.run([program], capture_output=True, text=True, check=True).stdout)
+    assert said[0] == said[1]
 
 
 @pytest.mark.slow

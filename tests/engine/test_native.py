@@ -317,6 +317,18 @@ def test_it_refuses_what_does_not_fit(engine: Engine, model: GPT) -> None:
         engine_of(model, way="sse9")
 
 
+def test_an_instruction_set_can_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To compare two, or to do without the first; one that this machine lacks is refused."""
+    every = native.ways()
+    monkeypatch.setattr(native, "ways", native.ways.__wrapped__)
+    monkeypatch.setenv(native.CHOICE, "plain")
+    assert native.ways() == ("plain", *(way for way in every if way != "plain"))
+    assert native.status() == "native (plain)"
+    monkeypatch.setenv(native.CHOICE, "sse9")
+    with pytest.raises(InputError, match="GLASSFORMER_INSTRUCTIONS: 'sse9' is none of"):
+        native.ways()
+
+
 def test_many_engines_come_and_go(model: GPT) -> None:
     """Threads end with their engine."""
     before = (

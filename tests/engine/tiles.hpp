@@ -79,4 +79,4 @@ inline void add_products(int sum, int left, int right) {
 #define _tile_loadd emulated::load
 #define _tile_stored emulated::store
 #define _tile_dpbssd emulated::add_products
-#define __AMX_INT8__ 1
+#define GLASS_AMX

@@ -26,7 +26,7 @@ WAYS = {
     "avx2": ["-mavx2", "-mfma", "-mf16c"],
     "avxvnni": ["-mavx2", "-mfma", "-mf16c", "-mavxvnni"],
     "avx512": AVX512,
-    "amx": [*AVX512, "-mamx-tile", "-mamx-int8"],
+    "amx": [*AVX512, "-mamx-tile", "-mamx-int8", "-DGLASS_AMX"],
     "neon": [],  # part of every 64-bit ARM processor
     "dotprod": ["-march=armv8.2-a+dotprod"],
 }

@@ -35,7 +35,9 @@ from glassformer.engine.quantize import (
 )
 from glassformer.errors import GlassError, InputError, InsufficientMemory, counted
 
-WAYS = ("amx", "avx512", "avxvnni", "avx2", "dotprod", "neon", "plain")  # the fastest first
+# The fastest first. AMX is behind AVX-512, which such processors have too: its speed was never measured.
+WAYS = ("avx512", "amx", "avxvnni", "avx2", "dotprod", "neon", "plain")
+CHOICE = "GLASSFORMER_INSTRUCTIONS"  # an environment variable that names one of them
 HALF = np.dtype(np.float16)
 # Threads without a core of their own wait for each other at every barrier: 256 on two cores took 0.6 s for
 # their first step, 1,024 took 5 s, and the time grows with the square.
@@ -107,14 +109,16 @@ def library(way: str) -> ctypes.CDLL:
 
 @cache
 def ways() -> tuple[str, ...]:
-    """The instruction sets that were built and that this machine has, the fastest first."""
+    """The instruction sets that were built and that this machine has: one that is named, then the fastest."""
     try:
         plain = library("plain")
     except OSError:
         return ()
-    return tuple(
-        way for way in WAYS if (folder() / f"core-{way}.so").is_file() and plain.glass_has(way.encode())
-    )
+    found = [way for way in WAYS if (folder() / f"core-{way}.so").is_file() and plain.glass_has(way.encode())]
+    chosen = os.environ.get(CHOICE)
+    if chosen and chosen not in found:
+        raise InputError(f"{CHOICE}: {chosen!r} is none of {', '.join(found)}, which this machine has")
+    return tuple(sorted(found, key=lambda way: way != chosen))
 
 
 def status() -> str:

@@ -6,8 +6,7 @@
 #pragma once
 #include "dots.hpp"
 
-#if defined(__AMX_INT8__)
-#define GLASS_AMX
+#if defined(GLASS_AMX)  // compilers have no common name of their own for it
 
 namespace glass {
 
@@ -35,6 +34,7 @@ class Tiles {
             std::uint16_t bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
             std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
         } sizes;
+        asm volatile("" ::"r"(&sizes) : "memory");  // GCC believes that a part of it is read, and would leave out the rest
         _tile_loadconfig(&sizes);
     }
     ~Tiles() { _tile_release(); }
@@ -105,7 +105,7 @@ inline void tiles8(const GlassMatrix& matrix, const Rows& x, int count, int pane
     }
 }
 
-// Eight columns of a panel of four bits times their multipliers, as 16 · high + low: low is -8 to 7, high is -64 to 56.
+// Eight columns of a panel of four bits times their multipliers, as 16 · high + low: low is -8 to 7, high is -63 to 56.
 GLASS_INLINE void split_eight(__m512i both, __m512i by, std::int8_t* high, std::int8_t* low) {
     const __m512i nibble = _mm512_set1_epi8(15), eight = _mm512_set1_epi16(8);
     unrolled<2>([&](auto half) {

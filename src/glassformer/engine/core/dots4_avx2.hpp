@@ -11,8 +11,8 @@ struct Tile<4> {
     static constexpr int PANELS_ONE_ROW = 1;  // memory is read in its order; a group does not wait for the one before it
 };
 
-// Weights are stored plus 8: 0 to 15, so no pair of products saturates. A group is summed in 16 bits, whose additions may
-// wrap around: what counts is that its final sum fits, GROUP / 2 columns of at most 8 × 127 in each half of a lane.
+// Weights are stored plus 8: 0 to 15, so no pair of products saturates. A group is summed in 16 bits, from
+// minus 8 × its columns on: every sum on the way fits as the last one does, GROUP / 2 columns of at most 8 × 127 in each half of a lane.
 static_assert(GROUP / 2 * 8 * 127 <= 32767);
 
 inline void prepare4(Rows& x, int row, int columns) {

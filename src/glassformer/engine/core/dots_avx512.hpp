@@ -4,7 +4,7 @@
 
 namespace glass {
 
-#if defined(__AMX_INT8__)
+#if defined(GLASS_AMX)
 constexpr const char* WAY = "amx";
 #else
 constexpr const char* WAY = "avx512";

@@ -2,7 +2,6 @@
 // which of them this machine has. Nothing is checked here: native.py has checked every size, address and index. No exception
 // may leave a function, because ctypes cannot catch it.
 #include <cmath>
-#include <cstring>
 #include <exception>
 
 #include "matrix.hpp"

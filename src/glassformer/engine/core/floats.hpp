@@ -30,7 +30,7 @@ constexpr int PARTS = LANES / WIDE;
 using FloatPart = float __attribute__((vector_size(4 * WIDE)));
 using IntPart = std::int32_t __attribute__((vector_size(4 * WIDE)));
 using BytePart = std::int8_t __attribute__((vector_size(WIDE)));
-using FloatsAnywhere = float __attribute__((vector_size(4 * WIDE), aligned(4), may_alias));  // in memory, unaligned
+using FloatsAnywhere [[gnu::aligned(4), gnu::may_alias]] = FloatPart;  // in memory, unaligned; clang reads the alignment here alone
 
 struct Ints {
     IntPart part[PARTS];
