@@ -5,6 +5,7 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import crash
 import pytest
@@ -307,6 +308,28 @@ def test_the_flags_of_a_kind(capsys: pytest.CaptureFixture[str]) -> None:
     assert "kind 'gpt9' is not known; known: gpt2, gpt1, gpt3" in capsys.readouterr().err
     assert glass(["train", "--stride=2", "--data", "x"]) == 2
     assert "--stride" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "measure"),
+    [("classify", ("good", "bad"), "nats an example"), ("similar", (1, 2, 3), "squared error of an example")],
+)
+def test_a_head_counts_examples(
+    task: str, labels: tuple[Any, ...], measure: str, model: str, tmp_path: Path, glass: Any
+) -> None:
+    """Speed, end and card of its training are in examples; no preview leaves no empty line."""
+    data, out = tmp_path / "examples.jsonl", tmp_path / "run"
+    name = "text" if task == "classify" else "first"
+    rows = [{name: f"text {n}", "second": "Lily", "label": labels[n % len(labels)]} for n in range(40)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    how = ["--task", task, "--data", str(data), "--steps=2", "--epochs=0", "--batch=4", "--no-tensorboard"]
+    code, _, log = glass("finetune", model, "-o", str(out), *how)
+    assert code == 0, log
+    assert re.search(r"step 2/2  .* examples/s ", log)
+    assert re.search(rf"Done: 2 steps, 8 examples; best held-out loss [\d.]+ {measure}, at step ", log)
+    assert re.search(rf"[\d.]+ {measure}", (out / "model" / "card.md").read_text())
+    assert "\n  \n" not in log
+    assert "\n\n" not in log
 
 
 def test_a_preview_with_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
