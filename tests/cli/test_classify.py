@@ -155,3 +155,9 @@ def test_the_help_of_a_task_has_its_keys(capsys: pytest.CaptureFixture[str]) -> 
         assert not any(flag in out for flag in ("--lm-weight", "--epochs"))
     assert run(["finetune", "--help"]) == 0
     assert "--task classify" in capsys.readouterr().out
+
+
+def test_a_model_that_takes_no_head_is_told_of_one_that_does(glass: Any) -> None:
+    """What is advised can be run."""
+    code, _, message = glass("classify", "-m", "translator", "a text")
+    assert (code, "glass finetune storyteller --task classify" in message) == (2, True)

@@ -17,8 +17,9 @@ from rich.live import Live
 import glassformer as gf
 from glassformer.cli import panel
 from glassformer.cli import run as glass
+from glassformer.data.examples import read_examples
 from glassformer.hub.locate import locate
-from glassformer.tasks.recipe import SECTIONS, Recipe
+from glassformer.tasks.recipe import HEAD_TASKS, SECTIONS, Recipe
 
 SMALL = [
     "--vocab=280",
@@ -304,6 +305,7 @@ def test_the_flags_of_a_kind(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "--stride" in shown
     assert "--model-window" in shown
+    assert re.search(r"How many positions a banded\s+layer looks back on, itself included\. \[64\]", shown)
     assert glass(["train", "--kind=gpt9", "--help"]) == 2
     assert "kind 'gpt9' is not known; known: gpt2, gpt1, gpt3" in capsys.readouterr().err
     assert glass(["train", "--stride=2", "--data", "x"]) == 2
@@ -330,6 +332,41 @@ def test_a_head_counts_examples(
     assert re.search(rf"[\d.]+ {measure}", (out / "model" / "card.md").read_text())
     assert "\n  \n" not in log
     assert "\n\n" not in log
+
+
+@pytest.mark.parametrize("task", ["classify", "entail", "similar", "choose"])
+def test_the_flags_of_a_head(task: str, glass: Any) -> None:
+    """The defaults are those of the task; what a head refuses is not shown."""
+    code, shown, _ = glass("finetune", "storyteller", "--task", task, "--help")
+    assert code == 0
+    assert f"[{task}]" in shown
+    assert "[as epochs says]" in shown
+    assert "[2000]" not in shown
+    assert "--no-attention-dropout" in shown
+    for flag in ("--lora ", "--rank", "--alpha", "--targets", "--window"):
+        assert f"\n  {flag}" not in shown
+    code, _, message = glass("finetune", "storyteller", "--task", task, "--window", "8", "--data", "x")
+    assert (code, "a head reads whole examples" in message) == (2, True)
+
+
+def test_the_example_rows_of_the_help(glass: Any, tmp_path: Path) -> None:
+    """What the help shows of a file for each task can be read."""
+    shown = glass("finetune", "--help")[1].splitlines()
+    for task in HEAD_TASKS:
+        row = next(line.strip() for line in shown if line.strip().startswith(f"{task}  "))
+        columns, _, values = row.removeprefix(task).strip().partition("    ")
+        path = tmp_path / f"{task}.{'csv' if values else 'jsonl'}"
+        path.write_text("\n".join(filter(None, (columns, values.strip()))) + "\n")
+        (example,) = read_examples(path, task)
+        assert example.label in ("good", "yes", "4.6", "0")
+
+
+def test_finetuning_without_dropout_of_attention(text: str, model: str, tmp_path: Path, glass: Any) -> None:
+    """The flag reaches the recipe."""
+    how = ["--data", text, "-o", str(tmp_path / "run"), "--steps=1", "--window=8", "--no-tensorboard"]
+    code, _, message = glass("finetune", model, "--no-attention-dropout", "--dropout=0.1", *how)
+    assert code == 0, message
+    assert "attention_dropout = false" in (tmp_path / "run" / "recipe.toml").read_text()
 
 
 def test_a_preview_with_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
