@@ -10,6 +10,7 @@ from small import small_net, small_tokenizer
 from glassformer.cli import run
 from glassformer.data.transformations import SPECIAL
 from glassformer.hub.folder import save_folder
+from glassformer.tasks.load import load
 from glassformer.tokenizers.extend import with_special
 
 TOKENIZER = with_special(small_tokenizer(300), SPECIAL)
@@ -155,3 +156,28 @@ def test_the_help_of_a_task_has_its_keys(capsys: pytest.CaptureFixture[str]) -> 
         assert not any(flag in out for flag in ("--lm-weight", "--epochs"))
     assert run(["finetune", "--help"]) == 0
     assert "--task classify" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("task", ["classify", "entail"])
+def test_the_pipeline_of_transformers_says_the_same(tmp_path: Path, task: str) -> None:
+    """Its tokenizer surrounds a text as ours does, also after a second writing; the ids here stay the same."""
+    from transformers import pipeline
+
+    lm: Any = load(head(tmp_path, task, ("bad", "good")))
+    lm.save(tmp_path / "again")
+    examples = [(TEXTS[0],), (TEXTS[2],)] if task == "classify" else [(TEXTS[0], TEXTS[1]), (TEXTS[2], "it")]
+    right = [one.probabilities for one in lm.classify_many(examples)]
+    given = [{"text": one[0], "text_pair": one[1]} if len(one) == 2 else one[0] for one in examples]
+    reader = pipeline("text-classification", model=str(tmp_path / "again"))
+    found = reader(given, top_k=None, batch_size=2)
+    for theirs, ours in zip(found, right, strict=True):
+        assert {one["label"]: one["score"] for one in theirs} == pytest.approx(ours, abs=1e-5)
+    again: Any = load(str(tmp_path / "again"))
+    assert again.rows(examples[0]) == lm.rows(examples[0])
+
+
+def test_a_model_that_takes_no_head_is_told_of_one_that_does(glass: Any) -> None:
+    """What is advised can be run."""
+    code, _, message = glass("classify", "-m", "translator", "a text")
+    assert (code, "glass finetune storyteller --task classify" in message) == (2, True)

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 from decoders import save_decoder
 
+from glassformer.data.pairs import Pair
 from glassformer.tasks.load import load
+from glassformer.tasks.summarize import encode_pair
 
 TEXT = "She liked to play outside in the park. " * 16
 FAST = ["--num-beams", "1", "-n", "5", "--engine", "torch"]
@@ -122,8 +124,27 @@ def test_rows_of_a_pair(glass, folder: str) -> None:
         (["--target", "b"], "--target needs --training-rows"),
         (["--training-rows", "a", "--to", "fr"], "--to needs --target"),
         (["--training-rows", "a", "--target", " "], "neither may be empty"),
+        (
+            ["--training-rows", "a", "--training-rows", "b", "--target", "c"],
+            "--training-rows and --target come in pairs, and there are 2 of the one and 1 of the other",
+        ),
+        (["--training-rows", "a", "--training-rows", "b"], "takes one text, or several with a --target each"),
     ):
         code, _, err = glass("show", folder, *arguments)
         assert (code, words in err) == (2, True), err
     code, _, err = glass("show", "storyteller", "--training-rows", "a", "--target", "b")
     assert (code, "the vocabulary has no tag such as <to-fr> or <summarize>" in err) == (2, True)
+
+
+def test_rows_of_several_pairs_are_those_of_a_training(glass, folder: str) -> None:
+    """A row for each pair; a long text is cut as a training cuts it, and what was cut is said."""
+    pairs = [("a park", "Lily"), (TEXT, "a girl")]
+    flags = [word for one in pairs for word in ("--training-rows", one[0], "--target", one[1])]
+    code, out, _ = glass("show", folder, *flags, "--json")
+    assert code == 0
+    found = json.loads(out)
+    lm = load(folder, engine="torch")
+    right = [encode_pair(lm, Pair(*pair)) for pair in pairs]
+    assert [len(one[0]) for one in found["values"]["sequences"]] == [len(one.ids) for one in right]
+    left = len(lm.encode(TEXT)) - (right[1].given - 1)
+    assert f"cut off row 2: the last {left} tokens of its source" in found["caption"]

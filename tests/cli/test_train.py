@@ -5,6 +5,7 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import crash
 import pytest
@@ -16,8 +17,9 @@ from rich.live import Live
 import glassformer as gf
 from glassformer.cli import panel
 from glassformer.cli import run as glass
+from glassformer.data.examples import read_examples
 from glassformer.hub.locate import locate
-from glassformer.tasks.recipe import SECTIONS, Recipe
+from glassformer.tasks.recipe import HEAD_TASKS, SECTIONS, Recipe
 
 SMALL = [
     "--vocab=280",
@@ -303,10 +305,68 @@ def test_the_flags_of_a_kind(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "--stride" in shown
     assert "--model-window" in shown
+    assert "How many positions a banded layer looks back on, itself included. [64]" in " ".join(shown.split())
     assert glass(["train", "--kind=gpt9", "--help"]) == 2
     assert "kind 'gpt9' is not known; known: gpt2, gpt1, gpt3" in capsys.readouterr().err
     assert glass(["train", "--stride=2", "--data", "x"]) == 2
     assert "--stride" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("task", "labels", "measure"),
+    [("classify", ("good", "bad"), "nats an example"), ("similar", (1, 2, 3), "squared error of an example")],
+)
+def test_a_head_counts_examples(
+    task: str, labels: tuple[Any, ...], measure: str, model: str, tmp_path: Path, glass: Any
+) -> None:
+    """Speed, end and card of its training are in examples; no preview leaves no empty line."""
+    data, out = tmp_path / "examples.jsonl", tmp_path / "run"
+    name = "text" if task == "classify" else "first"
+    rows = [{name: f"text {n}", "second": "Lily", "label": labels[n % len(labels)]} for n in range(40)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    how = ["--task", task, "--data", str(data), "--steps=2", "--epochs=0", "--batch=4", "--no-tensorboard"]
+    code, _, log = glass("finetune", model, "-o", str(out), *how)
+    assert code == 0, log
+    assert re.search(r"step 2/2  .* examples/s ", log)
+    assert re.search(rf"Done: 2 steps, 8 examples; best held-out loss [\d.]+ {measure}, at step ", log)
+    assert re.search(rf"[\d.]+ {measure}", (out / "model" / "card.md").read_text())
+    assert "\n  \n" not in log
+    assert "\n\n" not in log
+
+
+@pytest.mark.parametrize("task", ["classify", "entail", "similar", "choose"])
+def test_the_flags_of_a_head(task: str, glass: Any) -> None:
+    """The defaults are those of the task; what a head refuses is not shown."""
+    code, shown, _ = glass("finetune", "storyteller", "--task", task, "--help")
+    assert code == 0
+    assert f"[{task}]" in shown
+    assert "[as epochs says]" in shown
+    assert "[2000]" not in shown
+    assert "--no-attention-dropout" in shown
+    for flag in ("--lora ", "--rank", "--alpha", "--targets", "--window"):
+        assert f"\n  {flag}" not in shown.split("Options:")[1]
+    code, _, message = glass("finetune", "storyteller", "--task", task, "--window", "8", "--data", "x")
+    assert (code, "a head reads whole examples" in message) == (2, True)
+
+
+def test_the_example_rows_of_the_help(glass: Any, tmp_path: Path) -> None:
+    """What the help shows of a file for each task can be read."""
+    shown = glass("finetune", "--help")[1].splitlines()
+    for task in HEAD_TASKS:
+        row = next(line.strip() for line in shown if line.strip().startswith(f"{task}  "))
+        columns, _, values = row.removeprefix(task).strip().partition("    ")
+        path = tmp_path / f"{task}.{'csv' if values else 'jsonl'}"
+        path.write_text("\n".join(filter(None, (columns, values.strip()))) + "\n")
+        (example,) = read_examples(path, task)
+        assert example.label in ("good", "yes", "4.6", "0")
+
+
+def test_finetuning_without_dropout_of_attention(text: str, model: str, tmp_path: Path, glass: Any) -> None:
+    """The flag reaches the recipe."""
+    how = ["--data", text, "-o", str(tmp_path / "run"), "--steps=1", "--window=8", "--no-tensorboard"]
+    code, _, message = glass("finetune", model, "--no-attention-dropout", "--dropout=0.1", *how)
+    assert code == 0, message
+    assert "attention_dropout = false" in (tmp_path / "run" / "recipe.toml").read_text()
 
 
 def test_a_preview_with_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

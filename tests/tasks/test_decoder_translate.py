@@ -196,8 +196,36 @@ def test_what_one_can_ask(model: DecoderTranslator) -> None:
     assert out.beams(2, max_new_tokens=3).rows
     assert out.targets().rows
     assert out.attention(0, 1).weights.shape == (len(out.source_tokens) + 4,) * 2
-    with pytest.raises(InputError, match=r"journey: .* has no source text"):
+    with pytest.raises(InputError, match=r"journey: .* has no encoder"):
         out.journey()
+
+
+def test_an_edited_translation_beside_the_plain_one(folder: str, capsys: Any) -> None:
+    """`glass translate --zero` shows what a decoder writes with an edit, as Python's `edits=` does."""
+    how = [
+        "translate",
+        "-m",
+        folder,
+        "--to",
+        "fr",
+        "-n",
+        "4",
+        "--num-beams",
+        "1",
+        "--engine",
+        "torch",
+        "--json",
+    ]
+    assert glass([*how, "--zero", "blocks.*.attn.mix[0]", SOURCES[0]]) == 0
+    found = json.loads(capsys.readouterr().out)
+    edits = [{"site": "blocks.*.attn.mix[0]", "do": "zero"}]
+    right = load(folder, engine="torch").expect(DecoderTranslator)
+    out = right.translate(SOURCES[0], to="fr", edits=edits, num_beams=1, max_new_tokens=4)
+    assert found["values"]["edited"] == out.text.strip()
+    assert max(found["values"]["divergence"]) > 0
+    assert "".join(found["source"]) == SOURCES[0]
+    assert glass([*how, "--journey", "0", SOURCES[0]]) == 2
+    assert "has no encoder" in capsys.readouterr().err
 
 
 def test_a_text_that_is_cut_keeps_its_beginning_and_its_tag(model: DecoderTranslator) -> None:

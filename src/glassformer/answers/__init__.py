@@ -22,7 +22,7 @@ LACKS = {
     "writes": "does not generate text",
     "causal": "does not predict the next token",
     "attends": "has no layers of attention heads",
-    "source": "has no source text",
+    "source": "has no encoder",
     "encodes": "does not encode a text",
     "recurrent": "has no recurrent state",
     "draws": "draws no pictures",
@@ -85,7 +85,7 @@ QUESTIONS: dict[str, Question] = {
     "edit": Question(
         "edits", "change heads, neurons or layers, and compare what the model predicts", CAUSAL | WRITES
     ),
-    "edited": Question("edited", "a translation, with edits and without", CAUSAL | SOURCE),
+    "edited": Question("edited", "a translation, with edits and without", CAUSAL),
     "sweep": Question("edits", "activation patching: where two texts differ inside", CAUSAL),
     "head_ablation": Question("ablation", "the score of a model without each of its heads", ATTENDS),
     "diff": Question("diff", "two models on one text, token by token", CAUSAL | LAYERS),

@@ -130,7 +130,7 @@ def alignment(
     """
     written = [*text.generated] if then is None else [*text.generated, then]
     reading = (text if then is not None else text.replayed()).reading()
-    target, source = Text(text.lm, written), _source(text)
+    target, source = Text(text.lm, written), source_of(text)
     size, within = len(source.ids), text.source is None
     every = alignments_within(reading, size) if within else alignments(reading)
     given, where = _chosen(every, layer, head)
@@ -161,7 +161,7 @@ def alignment(
     )
 
 
-def _source(text: Text) -> Text:
+def source_of(text: Text) -> Text:
     """The source: a text of its own, or, in a decoder, what was given before the tag."""
     if text.source is not None:
         return text.source_text()
@@ -170,7 +170,7 @@ def _source(text: Text) -> Text:
     if given and given[-1] in special.values():
         del given[-1]
     if not given:
-        raise InputError("alignment: there is no source before what was written")
+        raise InputError("there is no source before what was written")
     return Text(text.lm, given)
 
 

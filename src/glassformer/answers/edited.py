@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from glassformer.answers.alignment import source_of
 from glassformer.answers.answer import Array, Cell, Column, Table, Text, answer
 from glassformer.answers.attention import FromTo
 from glassformer.answers.edits import Edits, described, read_file
@@ -108,7 +109,7 @@ def edited(
     return EditedTranslation(
         caption=f"{text.name}: {quoted_source(text)} translated with {described(listed)}{lines}",
         tokens=Text(text.lm, plain).labels,
-        source=text.source_text().labels,
+        source=source_of(text).labels,
         text=texts[0],
         edited=texts[1],
         edited_tokens=Text(text.lm, changed).labels,
@@ -121,10 +122,10 @@ def edited(
 
 def quoted_source(text: Text) -> str:
     """The source without its end token and tags, for a title."""
-    source = text.source_text()
+    source = source_of(text)
     special = set() if source.tokenizer is None else set(source.tokenizer.special.values())
     words = [id for id in source.ids if id not in special]
-    return quoted(Text(text.lm, words, is_source=True).whole.strip()).replace("␣", " ")
+    return quoted(Text(text.lm, words, is_source=source.is_source).whole.strip()).replace("␣", " ")
 
 
 def _written(text: Text, then: int | None) -> tuple[list[int], Array]:

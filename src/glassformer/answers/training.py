@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from glassformer.answers.answer import Answer, Array, Cell, Column, Table, Text, answer, labels, vocabulary_of
-from glassformer.data.sequences import Written, write
+from glassformer.data.sequences import Room, Written, write, write_summary
 from glassformer.errors import InputError, counted
 from glassformer.figures.labels import number, percent, quoted
 from glassformer.figures.marks import Spec
@@ -287,18 +287,36 @@ class PairRows(Answer):
 
 
 def pair_rows(
-    tokenizer: "Tokenizer", pairs: Sequence[tuple[str, str]], *, tag: int, model: str = ""
+    tokenizer: "Tokenizer",
+    pairs: Sequence[tuple[str, str]],
+    *,
+    tag: int,
+    model: str = "",
+    room: Room | None = None,
 ) -> PairRows:
-    """Pairs of source and target as the sequences that a decoder learns from; `tag` is between them."""
+    """Pairs of source and target as the sequences that a decoder learns from; `tag` is between them.
+
+    With a `room`, they are texts with their summaries, cut as a training cuts them.
+    """
     if not pairs or not all(half.strip() for pair in pairs for half in pair):
         raise InputError("training rows of pairs need a source and a target each, and neither may be empty")
-    found = [
-        write(tokenizer.encode(source), tokenizer.encode(target), tag=tag, end=tokenizer.end)
-        for source, target in pairs
-    ]
+    found, cuts = [], []
+    for row, (source, target) in enumerate(pairs, 1):
+        both = tokenizer.encode(source), tokenizer.encode(target)
+        if room is None:
+            found.append(write(*both, tag=tag, end=tokenizer.end))
+            continue
+        whole = write_summary(*both, tag=tag, end=tokenizer.end, **room._asdict())
+        found.append(whole.row)
+        cuts += [
+            f"; cut off row {row}: the last {counted(count, 'token')} of its {half}"
+            for half, count in (("source", whole.cut_source), ("target", whole.cut_target))
+            if count
+        ]
     (name,) = labels(tokenizer, [tag])
+    rows = f"{vocabulary_of(tokenizer, model)}: training rows of pairs; what follows {name} is learned"
     return PairRows(
-        caption=f"{vocabulary_of(tokenizer, model)}: training rows of pairs; what follows {name} is learned",
+        caption=rows + "".join(cuts),
         tokens=[token for one in found for token in labels(tokenizer, one.ids)],
         sequences=found,
     )

@@ -122,14 +122,17 @@ def classify(
 
 def _load(loading: Loading) -> Any:
     """The model, if it classifies."""
+    from glassformer.hub.families import with_head
     from glassformer.tasks.classify import TextClassifier
     from glassformer.tasks.label import Labeler
+    from glassformer.tasks.load import kind_of_base
 
     model: Any = loading.load()
     if isinstance(model, Labeler | TextClassifier):
         return model
+    base = loading.model if with_head(kind_of_base(loading.model) or "") else "storyteller"
     raise InputError(
-        f"{model.name} has no head to classify by; make one: glass finetune {model.name} --task classify"
+        f"{model.name} has no head to classify by; make one: glass finetune {base} --task classify"
         " --data FILE"
     )
 

@@ -77,7 +77,7 @@ class Follower:
                 self._say(f"step {event.step:,}  held-out loss {event.loss:.4f}{note}")
             case "Saved":
                 self.saved = event
-            case "Preview":
+            case "Preview" if event.text:  # a head has none without a text
                 self._say("\n".join(f"  {readable(line)}" for line in event.text.split("\n")))
             case "Finished":
                 self._finish(event)
@@ -116,12 +116,12 @@ class Follower:
     def _finish(self, event: Any) -> None:
         best = ""
         if event.best is not None:
-            best = f"; best held-out loss {event.best:.4f} nats a token, at step {event.best_step:,}"
+            best = f"; best held-out loss {event.best:.4f} {self.start.measure}, at step {event.best_step:,}"
         if event.best is not None and event.start is not None:
             better = "" if event.best < event.start else ", which was better"
             best += f" ({event.start:.4f} before training{better})"
         early = "Ended early, no evaluation got better" if event.early else "Done"
-        self._say(f"{early}: {counted(event.step, 'step')}, {counted(event.tokens, 'token')}{best}.")
+        self._say(f"{early}: {counted(event.step, 'step')}, {counted(event.tokens, self.start.unit)}{best}.")
 
     def _step(self, event: Any) -> None:
         if self.at is None:
@@ -136,7 +136,7 @@ class Follower:
             return
         self._say(
             f"step {event.step:,}/{self.start.steps:,}  loss {event.loss:.4f}  lr {event.lr:.2e}"
-            f"  {self._speed():,.0f} tokens/s  {self._left()} left"
+            f"  {self._speed():,.0f} {self.start.unit}s/s  {self._left()} left"
         )
 
     def _panel(self) -> RenderableType:
@@ -149,12 +149,12 @@ class Follower:
         table.add_row("loss", f"{event.loss:.4f}  {spark(self.losses, SPARK_WIDTH)}")
         table.add_row("held out", held_out)
         table.add_row("learning rate", f"{event.lr:.2e}")
-        table.add_row("speed", f"{self._speed():,.0f} tokens/s")
+        table.add_row("speed", f"{self._speed():,.0f} {self.start.unit}s/s")
         table.add_row("time left", self._left())
         return Panel(table, title=str(self.out), title_align="left", expand=False)
 
     def _speed(self) -> float:
-        """Tokens a second in the last steps, without the time for evaluating and saving."""
+        """Targets a second in the last steps, without the time for evaluating and saving."""
         return sum(self.speeds) / len(self.speeds)
 
     def _left(self) -> str:

@@ -29,9 +29,9 @@ class Which:
     """What to show of a model instead of its parameters."""
 
     curve: bool
-    training_rows: str | None
+    training_rows: tuple[str, ...]
     window: int
-    target: str | None
+    target: tuple[str, ...]
     to: str | None
     update: str | None
     lr: float
@@ -43,10 +43,20 @@ class Which:
     "A shipped name, a folder, a hub id or a name from `glass models`.", default=DEFAULT_MODEL
 )
 @switch("--curve", help="Instead: the loss of a training (its folder or metrics.jsonl).")
-@option("--training-rows", type=TEXT, help="Instead: the rows of features and label that this text becomes.")
+@option(
+    "--training-rows",
+    type=TEXT,
+    multiple=True,
+    help="Instead: the rows of features and label that this text becomes; repeatable with --target.",
+)
 @option("--window", default=8, help="With --training-rows: at most N tokens before each label.")
-@option("--target", type=TEXT, help="With --training-rows: the text is a source, and this its target.")
-@option("--to", help="With --target: the language of the target, for a vocabulary of several tags.")
+@option(
+    "--target",
+    type=TEXT,
+    multiple=True,
+    help="With --training-rows: the text is a source, and this its target; one for each text.",
+)
+@option("--to", help="With --target: the language of every target, for a vocabulary of several tags.")
 @option("--update", type=TEXT, help="Instead: one training step toward this text's last token, in numbers.")
 @option("--lr", default=0.001, help="With --update: the learning rate.")
 @switch("--shapes", help="Instead, of no model: the four shapes of recurrent networks, unrolled.")
@@ -71,9 +81,9 @@ def show(loading: Loading, picture: Picture, which: Which) -> None:
     from glassformer.tasks import library
 
     picture.check()
-    if which.training_rows is None:
+    if not which.training_rows:
         flags.refuse("window", "target", why="needs --training-rows")
-    if which.target is None:
+    if not which.target:
         flags.refuse("to", why="needs --target")
     else:
         flags.refuse("window", why="is for a text without a target, which has no window")
@@ -110,17 +120,23 @@ def about_training(loading: Loading, which: Which) -> "Answer | None":
         return shapes()
     if which.curve:
         return ask("curve", [metrics_of(loading.model)])
-    if which.training_rows is not None:
+    if which.target:
+        texts, targets = len(which.training_rows), len(which.target)
+        if texts != targets:
+            raise InputError(
+                f"--training-rows and --target come in pairs, and there are {texts} of the one and"
+                f" {targets} of the other"
+            )
+        pairs = list(zip(which.training_rows, which.target, strict=True))
+        return loading.load().pair_rows(pairs, to=which.to)
+    if which.training_rows:
+        if len(which.training_rows) > 1:
+            raise InputError("--training-rows takes one text, or several with a --target each")
         from glassformer.tasks.tokenize import load_tokenizer
 
         tokenizer = load_tokenizer(loading.model, revision=loading.revision, offline=loading.offline)
-        how: dict[str, Any] = {"window": which.window, "model": loading.model}
-        if which.target is None:
-            return ask("training_rows", tokenizer, which.training_rows, **how)
-        from glassformer.tasks.tags import tag_for
-
-        pair = (which.training_rows, which.target)
-        return ask("pair_rows", tokenizer, [pair], tag=tag_for(tokenizer, which.to), model=loading.model)
+        (text,) = which.training_rows
+        return ask("training_rows", tokenizer, text, window=which.window, model=loading.model)
     if which.update is not None:
         return loading.load().update(which.update, lr=which.lr)
     return None

@@ -38,7 +38,9 @@ from glassformer.tasks.recipe import (
 VERBS = {"target_token": "translate", "labels": "classify", "examples": "classify"}  # what runs what is made
 NOT_FOR_TRAIN = {"base", "rank", "alpha", "lora_dropout", "targets"}
 NOT_FOR_FINETUNE = {"base", "tokenizer", "vocab", "vocabularies"}
-KEPT_BY_FINETUNE = {"dropout", "freeze", "task"}  # of [model]; the rest is decided by the base
+NOT_FOR_HEADS = {"lora", "rank", "alpha", "lora_dropout", "targets", "window"}
+# Of [model]; the rest is decided by the base.
+KEPT_BY_FINETUNE = {"dropout", "attention_dropout", "freeze", "task"}
 
 OUT = "The folder of the run; the same one again goes on where it stopped."
 LORA = f"Train low-rank matrices beside the layers (LoRA); --rank is {DEFAULT_RANK} unless given."
@@ -81,15 +83,16 @@ class ByRecipe(flags.Command):
 
 def train(arguments: list[str]) -> click.Command:
     """The command, with a flag for every key of a recipe of the kind of model that the arguments name."""
-    sections = sections_of(kind_of(arguments), task_of(arguments))
-    return _with_recipe_flags(train_by_recipe, "train", sections)
+    task = task_of(arguments)
+    sections = sections_of(kind_of(arguments), task)
+    return _with_recipe_flags(train_by_recipe, "train", sections, task=task)
 
 
 def finetune(arguments: list[str]) -> click.Command:
     """The command, with a flag for every key of a recipe that does not belong to the base."""
     task = task_of(arguments)
     sections = sections_of(text_kind(arguments, task=task), task)
-    return _with_recipe_flags(finetune_by_recipe, "finetune", sections)
+    return _with_recipe_flags(finetune_by_recipe, "finetune", sections, task=task)
 
 
 @partial(flags.verb, kind=ByRecipe)
@@ -129,17 +132,25 @@ def finetune_by_recipe(model: str, recipe: Path | None, *, lora: bool, run: Run,
     glass finetune runs/de-en --data more.tsv --lora --targets attn.query    pairs, for one that translates
     glass finetune storyteller --task summarize --data pairs.jsonl           pairs, also translate
     glass finetune storyteller --task classify --data reviews.csv --text-column review --label-column stars
-    glass finetune storyteller --task entail --data pairs.jsonl              also similar, choose
+    glass finetune storyteller --task entail --data pairs.csv                also similar, choose
 
     --task X --help shows the keys of a task. classify, entail, similar and choose give the model a head,
     which `glass classify` uses and `glass eval` measures; their data is .csv, .jsonl or .tsv with a label in
-    every row. As in ULM-FiT: first without --task on the texts alone, then with --layer-decay 2.6
-    --unfreeze 1 --schedule slanted-triangle.
+    every row, such as
+
+    \b
+    classify    text,label                  A joy to watch.,good
+    entail      premise,hypothesis,label    The cat sat.,A cat was sitting.,yes
+    similar     first,second,score          A dog runs.,A dog is running.,4.6
+    choose      {"context": "It rained.", "answers": ["She stayed in.", "She got a tan."], "label": 0}
+
+    As in ULM-FiT: first without --task on the texts alone, then with --layer-decay 2.6 --unfreeze 1
+    --schedule slanted-triangle.
 
     Lines of JSON with a prompt and a completion teach the completion only. What --lora makes is a folder in
     PEFT's layout, which names its base; `glass generate -m FOLDER` runs it. In Python, `gf.load(FOLDER)`
     merges it into the base, and `lm.save(…)` writes the merged model. Gentle defaults: a learning rate of
-    1e-4 (LoRA: 1e-3), 500 steps.
+    1e-4 (LoRA: 1e-3), 500 steps; of a head 3e-4, 3 epochs.
     """
     if lora and given.get("rank") == 0:
         raise InputError("--lora and --rank 0 contradict each other: rank 0 means no LoRA")
@@ -212,11 +223,14 @@ def _in_recipe(path: Path, key: str, *, section: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _with_recipe_flags(command: click.Command, verb: str, sections: dict[str, Any]) -> click.Command:
-    """A copy of a command with a flag for every key of a recipe that concerns it."""
-    usual = gentle(sections) if verb == "finetune" else {}
+def _with_recipe_flags(
+    command: click.Command, verb: str, sections: dict[str, Any], *, task: str
+) -> click.Command:
+    """A copy of a command with a flag for every key of a recipe that concerns it; `task` is the named one."""
+    head = sections["text"] is ExampleText
+    usual = _shown_defaults(sections, verb=verb, task=task)
     whole = copy.copy(command)
-    whole.params = list(command.params)
+    whole.params = [copy.copy(one) for one in command.params]
     for flag, (section, key) in flag_homes(sections).items():
         if not _concerns(verb, flag, section, key):
             continue
@@ -225,7 +239,20 @@ def _with_recipe_flags(command: click.Command, verb: str, sections: dict[str, An
         whole.params.append(
             recipe_option(flag, hints(sections[section])[key], help=one.metadata["help"], default=default)
         )
+    for parameter in whole.params:
+        if head and parameter.name in NOT_FOR_HEADS and isinstance(parameter, Option):
+            parameter.hidden = True  # still known, so that what is wrong with it is said
     return whole
+
+
+def _shown_defaults(sections: dict[str, Any], *, verb: str, task: str) -> dict[str, Any]:
+    """What the help shows as defaults, where it is not what the sections of a recipe have."""
+    usual = dict(gentle(sections)) if verb == "finetune" else {}
+    if sections["text"] is ExampleText:
+        usual["task"] = task or "that of the model's head"
+        if usual.get("epochs"):
+            usual["steps"] = "as epochs says"
+    return usual
 
 
 def _concerns(verb: str, flag: str, section: str, key: str) -> bool:
@@ -291,7 +318,10 @@ def _recipe(path: Path | None, flags: dict[str, Any], base: str = "") -> tuple[R
             given[key] = [_find(source, path) for source in named]
         if key in given:
             given[key] = [_absolute(source) for source in given[key]]
-    return recipe.changed(**given), folder
+    chosen = recipe.changed(**given)
+    if "window" in given and isinstance(chosen.text, ExampleText):
+        raise InputError("--window: a head reads whole examples, which have no window")
+    return chosen, folder
 
 
 def _own_task(base: str) -> dict[str, str]:

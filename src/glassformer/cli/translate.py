@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from glassformer.tasks.translated import Translated
 
 ADDRESS = "encoder.blocks.2.attn.mix[1] (a head), decoder.blocks.0.cross; of an RNN decoder.attn.context"
+TO = (
+    "The language to translate to. An encoder-decoder of two languages knows it from the text; a decoder"
+    " of two must be told."
+)
 GROUP = 64  # lines that are translated together: none is lost once its group is printed
 
 
@@ -29,7 +33,7 @@ GROUP = 64  # lines that are translated together: none is lost once its group is
 )
 @option("-f", "--file", type=PATH, help="Translate a file, line by line.")
 @option("-m", "--model", default="translator", help=flags.MODEL)
-@option("--to", help="The language to translate to; between two languages the text itself tells it.")
+@option("--to", help=TO)
 @option("--num-beams", type=int, former=["--beam-size"], help="Beam search with N beams; 1: greedy. [4]")
 @option("--num-return-sequences", type=int, former=["--top-beams"], help="The N best translations. [1]")
 @option("--length-penalty", type=float, help="Above 1 favors long translations. [1.0]")

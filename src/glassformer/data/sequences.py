@@ -14,6 +14,7 @@ import numpy as np
 
 from glassformer.data.batches import Batch
 from glassformer.data.pairs import Ids, Rows, filled, shortest_first
+from glassformer.errors import InputError
 
 
 class Written(NamedTuple):
@@ -27,6 +28,47 @@ def write(source: Sequence[int], target: Sequence[int], *, tag: int, end: int | 
     """A pair as one sequence; `end` is None where the target was cut: that is no place to learn its end."""
     ends = [] if end is None else [end]
     return Written([*source, tag, *target, *ends], len(source) + 1)
+
+
+class Room(NamedTuple):
+    """How many tokens a model reads at once (None: any number), and how many a summary may have."""
+
+    context: int | None
+    room: int
+
+
+def cut_source(ids: list[int], *, context: int | None, room: int, behind: int = 1) -> tuple[list[int], int]:
+    """The beginning of a text that leaves room for what is behind it, a tag and a summary; and what is lost.
+
+    The rule is one for training and for use: a model is asked what it was taught.
+    """
+    if context is None:
+        return ids, 0
+    most = context - behind - room
+    if most < 1:
+        raise InputError(
+            f"a summary of {room:,} tokens leaves no room for a text in a context of {context:,};"
+            " allow fewer (max_new_tokens; room in a recipe)"
+        )
+    return ids[:most], max(0, len(ids) - most)
+
+
+class WrittenSummary(NamedTuple):
+    """A text and its summary as one sequence, and how many tokens of both were cut off."""
+
+    row: Written
+    cut_source: int
+    cut_target: int
+
+
+def write_summary(
+    source: list[int], target: list[int], *, tag: int, end: int | None, context: int | None, room: int
+) -> WrittenSummary:
+    """The beginning of a text, and as much of its summary as has room, with its end if it is whole."""
+    kept, left = cut_source(source, context=context, room=room)
+    if len(target) < room:
+        return WrittenSummary(write(kept, target, tag=tag, end=end), left, 0)
+    return WrittenSummary(write(kept, target[:room], tag=tag, end=None), left, 1 + len(target) - room)
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from glassformer.data.batches import Batch
 from glassformer.data.pairs import Ids, Rows, filled, shortest_first
 from glassformer.errors import InputError
 from glassformer.tokenizers import Tokenizer
+from glassformer.tokenizers.extend import DELIMITER, EXTRACT, START
 from glassformer.tokenizers.train import PADDING
 
-START, DELIMITER, EXTRACT = "<|start|>", "<|delimiter|>", "<|extract|>"
 SPECIAL = (START, DELIMITER, EXTRACT, PADDING)
 
 

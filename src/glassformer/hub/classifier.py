@@ -25,6 +25,7 @@ from glassformer.models.classifier import (
 )
 from glassformer.nn.net import Net
 from glassformer.tokenizers import Tokenizer
+from glassformer.tokenizers.extend import DELIMITER, EXTRACT, START
 
 HEAD: dict[str, str | None] = {"score.weight": "head.weight"}
 CHOICE_HEAD: dict[str, str | None] = {
@@ -106,6 +107,22 @@ def token_ids(tokenizer: Tokenizer | None, config: HeadConfig) -> dict[str, int 
     return {"bos_token_id": end, "eos_token_id": end, "pad_token_id": config.pad}
 
 
+def post_processor(tokenizer: Tokenizer, config: HeadConfig) -> dict[str, Any] | None:
+    """What makes a text, or a pair, the row that the head reads; None where an example has several rows."""
+    names = (START, DELIMITER, EXTRACT)
+    if config.task not in ("classify", "entail") or not set(names) <= set(tokenizer.special):
+        return None
+    start, between, end = ({"SpecialToken": {"id": name, "type_id": 0}} for name in names)
+    first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
+    marks = {name: {"id": name, "ids": [tokenizer.special[name]], "tokens": [name]} for name in names}
+    return {
+        "type": "TemplateProcessing",
+        "single": [start, first, end],
+        "pair": [start, first, between, second, end],
+        "special_tokens": marks,
+    }
+
+
 def _names(decoder: Names, *heads: dict[str, str | None]) -> Names:
     """The decoder's names with those of heads; the output of the language model is the token matrix again."""
     tensors = {theirs: ours for theirs, ours in decoder.tensors.items() if ours != "head.weight"}
@@ -134,6 +151,7 @@ def _family(decoder: Family, build: type[Net], config: type[HeadConfig]) -> Fami
         objective="examples",
         small=decoder.small,
         token_ids=token_ids,
+        post_processor=post_processor,
         note=decoder.note,
     )
 

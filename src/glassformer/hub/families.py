@@ -98,6 +98,9 @@ class Family:
     # The special tokens that `config.json` and `generation_config.json` state.
     token_ids: "Callable[[Tokenizer | None, Any], dict[str, int | None]]" = end_token_ids
 
+    # What other libraries are to put around a text: the `post_processor` of `tokenizer.json`.
+    post_processor: "Callable[[Tokenizer, Any], dict[str, Any] | None]" = lambda tokenizer, config: None
+
     # Where the configuration decides under which names weights are written; `names` has all that are read.
     written_names: "Callable[[Any], Names] | None" = None
 

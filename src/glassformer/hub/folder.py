@@ -125,8 +125,9 @@ def save_folder(
     files: dict[str, str | bytes] = {}
     if tokenizer is not None:
         check_fits(tokenizer, folder, vocab=model.vocab, source_vocab=_source_vocab(model))
-        files |= tokenizer_files(tokenizer)
-        files["tokenizer_config.json"] = pretty(tokenizer_config(tokenizer, model.context))
+        marks = family.post_processor(tokenizer, model.config)
+        files |= tokenizer_files(tokenizer, post_processor=marks)
+        files["tokenizer_config.json"] = pretty(tokenizer_config(tokenizer, model.context, pads=bool(marks)))
     if tokenizer is not None or generation:
         files["generation_config.json"] = pretty(token_ids | (generation or {}))
     if card is not None or family.note:

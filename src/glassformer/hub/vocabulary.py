@@ -20,6 +20,7 @@ from glassformer.tokenizers.music import MODEL as MUSIC
 from glassformer.tokenizers.music import Music, read_music
 from glassformer.tokenizers.sentence_pieces import SentencePieces
 from glassformer.tokenizers.tokenizer import Tokenizer, with_source
+from glassformer.tokenizers.train import PADDING
 from glassformer.tokenizers.word_bpe import END_OF_WORD, UNKNOWN, WordBPE, is_word_vocabulary
 
 LIMIT = 64 * MEGABYTE
@@ -62,11 +63,20 @@ def _with_source(tokenizer: Tokenizer, folder: Path, check: bool) -> Tokenizer:
     return _checked(path, lambda: with_source(tokenizer, _read_tokenizer_json(path, check)))
 
 
-def tokenizer_files(tokenizer: Tokenizer) -> dict[str, str | bytes]:
-    """The files of a folder that hold a tokenizer, and their content."""
+def tokenizer_files(
+    tokenizer: Tokenizer, *, post_processor: dict[str, Any] | None = None
+) -> dict[str, str | bytes]:
+    """The files of a folder that hold a tokenizer, and their content.
+
+    The `post_processor` says to other libraries what surrounds a text; it is not read here.
+    """
     if isinstance(tokenizer, SentencePieces):
         return _marian_files(tokenizer)
-    files: dict[str, str | bytes] = {"tokenizer.json": tokenizer.to_json()}
+    content = tokenizer.to_json()
+    if post_processor is not None:
+        whole = json.loads(content) | {"post_processor": post_processor}
+        content = json.dumps(whole, ensure_ascii=False, separators=(",", ":"))
+    files: dict[str, str | bytes] = {"tokenizer.json": content}
     if tokenizer.source is not None:
         files[SOURCE] = tokenizer.source.to_json()
     return files
@@ -107,8 +117,11 @@ def check_fits(tokenizer: Tokenizer, folder: Path, *, vocab: int, source_vocab: 
         )
 
 
-def tokenizer_config(tokenizer: Tokenizer, context: int | None) -> dict[str, object]:
-    """The content of `tokenizer_config.json`: the class and the special tokens, for `transformers`."""
+def tokenizer_config(tokenizer: Tokenizer, context: int | None, *, pads: bool = False) -> dict[str, object]:
+    """The content of `tokenizer_config.json`: the class and the special tokens, for `transformers`.
+
+    `pads`: texts of several lengths are read together there.
+    """
     if isinstance(tokenizer, SentencePieces):
         separate = not _shares_ids(tokenizer)
         return {
@@ -126,6 +139,8 @@ def tokenizer_config(tokenizer: Tokenizer, context: int | None) -> dict[str, obj
     }
     if tokenizer.end is not None:
         config |= dict.fromkeys(("bos_token", "eos_token", "unk_token"), tokenizer.end_token)
+    if pads and PADDING in tokenizer.special:
+        config["pad_token"] = PADDING
     return config | ({"unk_token": UNKNOWN} if is_word else {})
 
 

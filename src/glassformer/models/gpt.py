@@ -317,8 +317,14 @@ class GPT3Config(Config):
 
     context: int = 2048
     head_width: int = 0  # 0 means width / heads; heads × head_width need not be the width
-    window: int = 256  # the paper does not say; GPT-Neo's choice for the same alternation
-    stride: int = 2
+    # The paper does not say; GPT-Neo's choice for the same alternation.
+    window: int = field(
+        default=256, metadata={"help": "How many positions a banded layer looks back on, itself included."}
+    )
+    stride: int = field(
+        default=2,
+        metadata={"help": "Every STRIDE-th layer is dense, beginning with the first; the others are banded."},
+    )
 
     def __post_init__(self) -> None:
         check_at_least(1, window=self.window, stride=self.stride)

@@ -8,6 +8,7 @@ from glassformer.errors import InputError
 from glassformer.server.errors import invalid
 from glassformer.server.insides import Recent
 from glassformer.server.snippets import of_studio
+from glassformer.tasks.summarize import room_of
 from glassformer.tasks.tags import SUMMARIZE
 
 if TYPE_CHECKING:
@@ -65,15 +66,13 @@ def summary_rows(served: "Served", text: str, *, target: str) -> "tuple[Answer, 
     if tag is None:
         raise invalid("model", f"the vocabulary of {served.id} has no tag {SUMMARIZE}")
     try:
-        found = ask("pair_rows", tokenizer, [(text, target)], tag=tag, model=served.id)
+        how = {"tag": tag, "model": served.id, "room": room_of(served.writer)}
+        found = ask("pair_rows", tokenizer, [(text, target)], **how)
     except InputError as error:
         raise invalid("text", str(error)) from None
     python = [
-        "from glassformer.answers import ask",
-        "from glassformer.tasks.tokenize import load_tokenizer",
-        f"tokenizer = load_tokenizer({served.id!r}, offline=True)",
-        f"pairs, tag = [({text!r}, {target!r})], tokenizer.special[{SUMMARIZE!r}]",
-        f"answer = ask('pair_rows', tokenizer, pairs, tag=tag, model={served.id!r})",
+        "import glassformer as gf",
+        f"answer = gf.load({served.id!r}).pair_rows([({text!r}, {target!r})])",
         'answer.save("pair_rows.svg")',
         "print(answer.to_frame())",
     ]

@@ -48,7 +48,7 @@ OF_MODEL = ("promotes", "examples")
 OF_NOTHING = ("positions", "robot")
 # Questions that a request cannot ask: they read files, are about several models or many texts, or about a
 # source and what was written from it, which a completion does not have.
-NOT_HERE = ("curve", "parameters", "diff", "shapes", "head_ablation", "alignment", "pair_rows")
+NOT_HERE = ("curve", "parameters", "diff", "shapes", "head_ablation", "alignment", "edited", "pair_rows")
 # Options that a question takes beside those that it names.
 MORE: dict[str, dict[str, Any]] = {
     "lens": {"live": Literal[True]},

@@ -27,6 +27,10 @@ class Job(Protocol):
     def recipe(self) -> Recipe: ...
     @property
     def objective(self) -> Objective: ...
+    @property
+    def unit(self) -> str: ...  # what the loop counts: targets
+    @property
+    def measure(self) -> str: ...  # what a loss is given in
 
     def build(self, device: torch.device) -> nn.Module:
         """The model before the first step, the same one every time."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from glassformer.data.labels import Labeled, held_apart, read_labeled
 from glassformer.data.pairs import Pairs, PairStream, Rows
@@ -25,6 +25,7 @@ from glassformer.training.objectives import labels as label_objective
 class Labeling(TrainingJob):
     """Train a model on labeled texts: a job (see tasks/jobs.py)."""
 
+    unit: ClassVar[str] = "label"
     labels: tuple[str, ...]
     texts: Pairs  # token ids as sources, label numbers as targets
     held: Pairs

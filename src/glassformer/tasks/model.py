@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from glassformer.answers.neurons import Examples, Promotes
     from glassformer.answers.tokens import Embedding, Merges, Tokens
     from glassformer.answers.training import PairRows, TrainingRows, Update
+    from glassformer.data.sequences import Room
     from glassformer.engine.native import Engine
     from glassformer.explain.edits import EditSession
     from glassformer.explain.reading import Reading
     from glassformer.hub.transformerlens import Activations
+    from glassformer.tasks.complete import LanguageModel
     from glassformer.trace import Edits as TraceEdits
     from glassformer.trace import Tracer
 
@@ -413,8 +415,16 @@ class Model:
         from glassformer.tasks.tags import tag_for
 
         vocabulary = self._vocabulary()
-        how = {"tag": tag_for(vocabulary, to), "model": self.name}
+        how = {"tag": tag_for(vocabulary, to), "model": self.name, "room": self._room(to)}
         return cast("PairRows", ask("pair_rows", vocabulary, pairs, **how))
+
+    def _room(self, to: str | None) -> "Room | None":
+        """What a pair is cut to, if the model was trained to summarize and no language is named."""
+        if to is not None or "summarizes" not in self.capabilities:
+            return None
+        from glassformer.tasks.summarize import room_of  # here: hardly ever needed
+
+        return room_of(cast("LanguageModel", self))
 
     def update(self, text: Prompt, *, lr: float = 0.001, k: int = 5) -> "Update":
         """One training step toward the last token of a text, on a copy: the model itself is not changed."""

@@ -427,8 +427,8 @@ def shape_of(kind: str) -> Any:
     keys: list[Any] = [("kind", str, option(kind, usual["kind"].metadata["help"]))]
     keys.append(_key(usual["base"], str))
     for one in fields(config):
-        if "help" in one.metadata:  # a field that explains itself is a key, with its own default
-            keys.append(_key(one, types[one.name]))
+        if "help" in one.metadata:  # a field that explains itself is a key
+            keys.append(_key(one, types[one.name], default=small.get(one.name)))
         elif one.name not in NOT_KEYS:
             keys.append(_key(usual.get(one.name, one), types[one.name], default=small.get(one.name)))
     keys.append(_key(usual["freeze"], Strings))

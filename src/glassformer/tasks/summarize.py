@@ -6,10 +6,10 @@ A text that does not fit the context is cut: its beginning is kept, and room is 
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from glassformer.data.pairs import Pair
-from glassformer.data.sequences import Written, write
+from glassformer.data.sequences import Room, Written, cut_source, write_summary
 from glassformer.errors import InputError
 from glassformer.generation.options import Options
 from glassformer.tasks.explained import Explained
@@ -116,46 +116,17 @@ def summarize_many(
     return [found[number] for number in range(len(texts))]
 
 
-def cut_source(ids: list[int], *, context: int | None, room: int, behind: int = 1) -> tuple[list[int], int]:
-    """The beginning of a text that leaves room for what is behind it, a tag and a summary; and what is lost.
-
-    The rule is one for training and for use: a model is asked what it was taught.
-    """
-    if context is None:
-        return ids, 0
-    most = context - behind - room
-    if most < 1:
-        raise InputError(
-            f"a summary of {room:,} tokens leaves no room for a text in a context of {context:,};"
-            " allow fewer (max_new_tokens; room in a recipe)"
-        )
-    return ids[:most], max(0, len(ids) - most)
-
-
-class WrittenSummary(NamedTuple):
-    """A text and its summary as one sequence, and how many tokens of both were cut off."""
-
-    row: Written
-    cut_source: int
-    cut_target: int
-
-
-def write_summary(
-    source: list[int], target: list[int], *, tag: int, end: int | None, context: int | None, room: int
-) -> WrittenSummary:
-    """The beginning of a text, and as much of its summary as has room, with its end if it is whole."""
-    kept, left = cut_source(source, context=context, room=room)
-    if len(target) < room:
-        return WrittenSummary(write(kept, target, tag=tag, end=end), left, 0)
-    return WrittenSummary(write(kept, target[:room], tag=tag, end=None), left, 1 + len(target) - room)
+def room_of(lm: "LanguageModel") -> Room:
+    """What a pair is cut to, in a training and in use."""
+    return Room(lm.backend.context, Options(**_usual(lm)).max_new_tokens)
 
 
 def encode_pair(lm: "LanguageModel", pair: Pair) -> Written:
     """A text and its summary as the one sequence that they are in a training, cut by the same rule."""
     (behind,) = _behind(lm, zero_shot=False)
     end = None if lm.tokenizer is None else lm.tokenizer.end
-    how: dict[str, Any] = {"context": lm.backend.context, "room": Options(**_usual(lm)).max_new_tokens}
-    return write_summary(lm.encode(pair.source), lm.encode(pair.target), tag=behind, end=end, **how).row
+    source, target = lm.encode(pair.source), lm.encode(pair.target)
+    return write_summary(source, target, tag=behind, end=end, **room_of(lm)._asdict()).row
 
 
 def first_sentences(text: str, count: int = 1) -> str:

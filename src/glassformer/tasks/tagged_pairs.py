@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from glassformer import machine
 from glassformer.data.pairs import Pair, PairStream
-from glassformer.data.sequences import Sequences, Written, write
+from glassformer.data.sequences import Sequences, Written, write, write_summary
 from glassformer.durable import hash_file, hash_json
 from glassformer.errors import InputError, counted
 from glassformer.hub.families import family
@@ -26,7 +26,7 @@ from glassformer.tasks.evaluate import CARD_DIGITS
 from glassformer.tasks.jobs import Progress
 from glassformer.tasks.load import base_of
 from glassformer.tasks.recipe import Recipe, SummarizedText, TranslatedText
-from glassformer.tasks.summarize import BEAMS, write_summary
+from glassformer.tasks.summarize import BEAMS
 from glassformer.tasks.tags import SUMMARIZE, tag
 from glassformer.tasks.training_job import TrainingJob, named_vocabulary, own_vocabulary
 from glassformer.tasks.translation import read_divided

@@ -28,7 +28,7 @@ from glassformer.errors import GlassError, InputError, counted
 from glassformer.tasks.jobs import Job, Progress, prepare_job
 from glassformer.tasks.load import find_device
 from glassformer.tasks.metrics import MetricsLog
-from glassformer.tasks.recipe import Recipe, flag_homes, objective_of
+from glassformer.tasks.recipe import Recipe, flag_homes
 from glassformer.training.checkpoints import CheckpointManager, find_fault
 from glassformer.training.distributed import World
 from glassformer.training.forcing import without_discriminator
@@ -68,6 +68,8 @@ class Started:
     steps: int
     folder: Path
     resumed: int = 0  # steps that were done before, by an earlier start
+    unit: str = "token"  # what is counted and predicted
+    measure: str = "nats a token"  # what a loss is given in
 
 
 @dataclass(frozen=True)
@@ -175,7 +177,17 @@ class _Run:
         own = sum(p.numel() for name, p in named.items() if "lora_" not in name)  # without what LoRA adds
         trained = sum(p.numel() for p in named.values() if p.requires_grad)
         tokens, held_out = self.job.sizes()
-        return Started(own, trained, tokens, held_out, self.recipe.train.steps, self.out, event.step)
+        return Started(
+            own,
+            trained,
+            tokens,
+            held_out,
+            self.recipe.train.steps,
+            self.out,
+            event.step,
+            unit=self.job.unit,
+            measure=self.job.measure,
+        )
 
     def _pending_messages(self) -> Iterator[Message]:
         yield from map(Message, self.messages)
@@ -213,7 +225,7 @@ class _Run:
             step = event.step
         # From the file, into a model built anew: this one may be sharded, and is not the best one.
         net = _load(self.build(), self.checkpoints.weights(step))
-        self.job.export(self.out / MODEL, net, about=_ending(event, self.recipe, step=step))
+        self.job.export(self.out / MODEL, net, about=_ending(event, self.job, step=step))
 
     def _settled(self, job: Job) -> Recipe:
         """The recipe as it is carried out: what was decided at the first start stays decided."""
@@ -280,8 +292,9 @@ def _remove(paths: Iterable[Path]) -> None:
             path.unlink(missing_ok=True)
 
 
-def _ending(event: Finished, recipe: Recipe, *, step: int) -> str:
+def _ending(event: Finished, job: Job, *, step: int) -> str:
     """When and why a training ended, which step became the model, and its loss."""
+    recipe = job.recipe
     day = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     patience = counted(recipe.evaluation.patience, "evaluation")
     why = f"{patience} in a row had no better loss" if event.early else "all steps were done"
@@ -289,10 +302,10 @@ def _ending(event: Finished, recipe: Recipe, *, step: int) -> str:
     if event.best is None or step != event.best_step:
         return f"{text} This is the model of step {step:,}."
     before = "" if event.start is None else f" ({event.start:.4f} before the first step)"
-    unit = "an example" if objective_of(recipe.model.kind) == "examples" else "nats a token of its vocabulary"
+    measure = job.measure + (" of its vocabulary" if job.unit == "token" else "")
     return (
         f"{text} This is the model of step {step:,}, the best one:"
-        f" its loss on held-out text is {event.best:.4f} {unit}{before}."
+        f" its loss on held-out text is {event.best:.4f} {measure}{before}."
     )
 
 

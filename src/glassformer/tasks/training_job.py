@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from filelock import FileLock
@@ -36,6 +36,13 @@ class TrainingJob:
     recipe: Recipe
     tokenizer: Tokenizer
     offline: bool
+
+    unit: ClassVar[str] = "token"  # what the loop counts
+
+    @property
+    def measure(self) -> str:
+        """What a loss is given in."""
+        return f"nats a {self.unit}"
 
     def describe_data(self) -> list[str]:
         """What it is trained on: lines of the model's card."""

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from glassformer.data.batches import Batch
 from glassformer.data.examples import Columns, Example, classes_of, held_apart, numbers_of, read_examples
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 class Transfer(TrainingJob):
     """Train a decoder and its head on examples: a job (see tasks/jobs.py)."""
 
+    unit: ClassVar[str] = "example"
     kind: str  # of the decoder with its head
     task: str
     labels: tuple[str, ...]
@@ -89,6 +90,11 @@ class Transfer(TrainingJob):
         new = [self.tokenizer.special[name] for name in SPECIAL]
         headed.adopt(net, new, like=self.tokenizer.end)
         return headed  # type: ignore[no-any-return]
+
+    @property
+    def measure(self) -> str:
+        """What a loss is given in: a task without classes has a number for each example."""
+        return "nats an example" if self.labels or self.task == "choose" else "squared error of an example"
 
     @property
     def objective(self) -> Objective:

@@ -6,6 +6,9 @@ from glassformer.errors import InputError
 from glassformer.tokenizers.bpe import BPE
 from glassformer.tokenizers.tokenizer import Tokenizer
 
+# What surrounds the texts that a head reads: see data/transformations.py.
+START, DELIMITER, EXTRACT = "<|start|>", "<|delimiter|>", "<|extract|>"
+
 
 def with_special(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer:
     """The same vocabulary with these special tokens behind its own; those that it has keep their ids."""
