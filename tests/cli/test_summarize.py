@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 from decoders import save_decoder
+from translators import small_translator
 
 from glassformer.data.pairs import Pair
 from glassformer.tasks.load import load
 from glassformer.tasks.summarize import encode_pair
+from glassformer.tasks.translate import Translator
 
 TEXT = "She liked to play outside in the park. " * 16
 FAST = ["--num-beams", "1", "-n", "5", "--engine", "torch"]
@@ -148,3 +150,24 @@ def test_rows_of_several_pairs_are_those_of_a_training(glass, folder: str) -> No
     assert [len(one[0]) for one in found["values"]["sequences"]] == [len(one.ids) for one in right]
     left = len(lm.encode(TEXT)) - (right[1].given - 1)
     assert f"cut off row 2: the last {left} tokens of its source" in found["caption"]
+
+
+def test_an_encoder_decoder_that_has_no_languages(glass, tmp_path: Path) -> None:
+    """It may have been trained on summaries: a long text is cut. One that translates says so."""
+    lm = small_translator(seed=1, languages=(), context=32, layout="halves", head_bias=True)
+    lm.save(tmp_path / "one")
+    code, out, err = glass(
+        "summarize", "-m", str(tmp_path / "one"), "--num-beams", "1", "-n", "5", "-", stdin=TEXT
+    )
+    assert code == 0, err
+    ((best, *_),) = (
+        load(tmp_path / "one")
+        .expect(Translator)
+        .translate_many([TEXT], cut=True, num_beams=1, max_new_tokens=5)
+    )
+    assert out == best.text + "\n"
+    assert "32 were read, the rest cut" in err
+    code, _, err = glass("summarize", "-m", "translator", "-", stdin=TEXT)
+    assert (code, "translator translates to en and fr and does not summarize" in err) == (2, True)
+    code, _, err = glass("summarize", "-m", str(tmp_path / "one"), "--zero-shot", "-", stdin=TEXT)
+    assert (code, "is an encoder-decoder, and no language model" in err) == (2, True)

@@ -9,7 +9,7 @@ from glassformer.cli.printing import log, out, print_json
 from glassformer.errors import InputError, counted
 
 if TYPE_CHECKING:
-    from glassformer.tasks.summarize import Summary
+    from glassformer.cli.progress import Advance
 
 NO_MODEL = (
     "-m/--model is missing, and no model that summarizes ships:"
@@ -47,8 +47,9 @@ def summarize(
     glass finetune storyteller --task summarize --data pairs.jsonl --out runs/tldr     makes such a model
 
     A text that is longer than the model's context is cut: the beginning is read, room is left for the
-    summary, and what was cut is reported. A model as small as those that train here in an hour does not write
-    good summaries; the same commands fine-tune a real GPT-2.
+    summary, and what was cut is reported. An encoder-decoder that was trained on summaries is asked in the
+    same way. A model as small as those that train here in an hour does not write good summaries; the same
+    commands fine-tune a real GPT-2.
     """
     if not loading.model:
         raise InputError(NO_MODEL)
@@ -59,23 +60,41 @@ def summarize(
     for name, text in zip(names, texts, strict=True):
         if not text.strip():
             raise InputError(f"{name + ': ' if name else ''}there is nothing to summarize: the text is empty")
-    lm = loading.load_language_model()
+    model = loading.load()
     options = {name: value for name, value in given.items() if value is not None}
     with progress_bar("summarizing") as progress:
-        found = lm.summarize_many(texts, zero_shot=zero_shot, progress=progress, **options)
+        found, cuts = _summaries(model, texts, zero_shot=zero_shot, progress=progress, **options)
     if as_json:
         print_json([one.to_dict() for one in found] if len(files) > 1 else found[0].to_dict())
     else:
         for name, one in zip(names, found, strict=True):
             out(f"{name}: {one.text}" if name else one.text)
-    _report(found, names, zero_shot=zero_shot)
-
-
-def _report(found: "list[Summary]", names: list[str], *, zero_shot: bool) -> None:
-    """What was cut off a text, and which summaries have no end."""
-    for name, one in zip(names, found, strict=True):
-        if one.cut:
-            log(f"{name + ': ' if name else ''}{one.cut}")
+    for name, cut in zip(names, cuts, strict=True):
+        if cut:
+            log(f"{name + ': ' if name else ''}{cut}")
     unfinished = sum(one.finish_reason != "stop" for one in found)
     if unfinished and not zero_shot:
         log(f"{counted(unfinished, 'text')} with a summary that the limit of tokens cut; -n allows more")
+
+
+def _summaries(
+    model: Any, texts: list[str], *, zero_shot: bool, progress: "Advance", **options: Any
+) -> "tuple[list[Any], list[str]]":
+    """The summary of each text, and what was cut off it: by a decoder, or by an encoder-decoder."""
+    from glassformer.tasks.complete import LanguageModel
+    from glassformer.tasks.translate import Translator
+
+    if isinstance(model, LanguageModel) or not isinstance(model, Translator):
+        found = model.expect(LanguageModel).summarize_many(
+            texts, zero_shot=zero_shot, progress=progress, **options
+        )
+        return found, [one.cut for one in found]
+    if model.languages:
+        raise InputError(
+            f"{model.name} translates to {' and '.join(model.languages)} and does not summarize;"
+            " `glass finetune storyteller --task summarize --data PAIRS` makes a model that does"
+        )
+    if zero_shot:
+        raise InputError(f"--zero-shot: {model.name} is an encoder-decoder, and no language model")
+    written = [best for best, *_ in model.translate_many(texts, cut=True, **options)]
+    return written, [model.cut_of(text, one) for text, one in zip(texts, written, strict=True)]

@@ -200,6 +200,11 @@ class Translator(Model):
             raise self._too_long(ids, excess, split=split)
         return [*ids[: -1 - excess], ids[-1]]  # what is cut is before the last token, an end or a tag
 
+    def cut_of(self, text: str, written: Translated) -> str:
+        """What was cut off a text before it was read, in one sentence; empty if nothing was."""
+        whole, read = len(self._source_ids(text, None)), len(written.source_tokens)
+        return "" if read == whole else f"the text has {whole:,} tokens; {read:,} were read, the rest cut"
+
     def _too_long(self, ids: Sequence[int], excess: int, *, split: bool) -> InputError:
         return InputError(
             f"{'a single sentence' if split else 'the text'} has {len(ids):,} tokens, {excess:,} more than"
