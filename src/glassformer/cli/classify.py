@@ -122,15 +122,14 @@ def classify(
 
 def _load(loading: Loading) -> Any:
     """The model, if it classifies."""
-    from glassformer.hub.families import with_head
     from glassformer.tasks.classify import TextClassifier
     from glassformer.tasks.label import Labeler
-    from glassformer.tasks.load import kind_of_base
+    from glassformer.tasks.load import takes_a_head
 
     model: Any = loading.load()
     if isinstance(model, Labeler | TextClassifier):
         return model
-    base = loading.model if with_head(kind_of_base(loading.model) or "") else "storyteller"
+    base = loading.model if takes_a_head(loading.model) else "storyteller"
     raise InputError(
         f"{model.name} has no head to classify by; make one: glass finetune {base} --task classify"
         " --data FILE"

@@ -9,7 +9,7 @@ from glassformer.engine import reading
 from glassformer.errors import CheckpointError, GlassError, InputError, warn
 from glassformer.files import read_json
 from glassformer.generation.options import Options
-from glassformer.hub.families import family_of, kind_of
+from glassformer.hub.families import family_of, kind_of, with_head
 from glassformer.hub.generation_config import read_generation_config
 from glassformer.hub.locate import as_path, locate
 
@@ -178,6 +178,12 @@ def kind_of_base(name: str) -> str | None:
         return kind_of(read_json(path))
     except GlassError:
         return None
+
+
+def takes_a_head(name: str) -> bool:
+    """Whether a model on this machine is a decoder, which a head makes a classifier."""
+    kind = kind_of_base(name)
+    return kind is not None and with_head(kind) is not None
 
 
 def task_of_base(name: str) -> str | None:
