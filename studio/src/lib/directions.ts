@@ -9,6 +9,7 @@ const DIRECTIONS: Record<string, Direction> = {
   seq2seq: FRENCH,
   "seq2seq-bottleneck": FRENCH,
   translator: { said: "English ↔ French" },
+  "translator-decoder": { said: "English ↔ French, by a decoder alone" },
 };
 
 export const directionOf = (model: string): Direction | null => (Object.hasOwn(DIRECTIONS, model) ? DIRECTIONS[model] : null);
