@@ -106,7 +106,9 @@ class Classifier:
             data.write_text("".join(map(_line, texts, names)), encoding="utf-8")
             out = Path(self.out) if self.out is not None else Path(temporary) / "run"
             columns = [f"text{number}" for number in range(len(texts[0]))] if self.task != "choose" else []
-            recipe = self.recipe(data, **usual).changed(text_column=columns or ["context", "answers"])
+            recipe = self.recipe(data, **usual).changed(
+                text_column=columns or ["context", "answers"], label_column="label"
+            )
             for event in train(recipe, out):
                 progress(event)
             self.model = load(str(out), engine="torch").expect(TextClassifier)
