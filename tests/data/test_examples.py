@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from glassformer.data.examples import Columns, Example, classes_of, held_apart, numbers_of, read_examples
+from glassformer.data.examples import (
+    Columns,
+    Example,
+    check_labels,
+    classes_of,
+    held_apart,
+    numbers_of,
+    read_examples,
+)
 from glassformer.errors import InputError
 
 
@@ -121,6 +129,19 @@ def test_labels_that_do_not_fit_are_refused() -> None:
             InputError, match=f"the label '{label}' is not the number of an answer, counted from 0 to 1"
         ):
             numbers_of([Example(("c", "x", "y"), label)], (), task="choose")
+
+
+def test_labels_that_look_like_texts_are_refused() -> None:
+    """Most of them different, and none a number: the label is in another column."""
+    other = [Example((f"gj{n}",), f"Sentence {n}.") for n in range(11)] + [Example(("x",), "*")] * 9
+    with pytest.raises(
+        InputError, match=r"20 examples have 12 different labels, as 'Sentence 0.', which look like texts;"
+    ):
+        check_labels(other, "classify")
+    check_labels(other[:19], "classify")  # so few may all be different
+    check_labels([*other, Example(("x",), "7")], "classify")
+    check_labels(other + other[11:], "classify")
+    check_labels(other, "similar")
 
 
 def test_what_is_held_out_shares_no_first_text() -> None:

@@ -481,3 +481,26 @@ def test_music_is_read_as_words(tmp_path: Path) -> None:
     put(tmp_path / "a.mid", content[:-4])
     with pytest.raises(InputError, match=r"a\.mid: is a damaged MIDI file"):
         list(read_pieces(tmp_path / "a.mid"))
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.tsv", "a.csv.gz"])
+def test_a_column_of_a_table(tmp_path: Path, name: str) -> None:
+    """Each text is a document, without the other columns; quotes and line ends are those of .csv."""
+    tab = name == "a.tsv"
+    rows = ["id,review,stars", "1,Good film.,5", "", "2,,3", "3,Bad.,1"]
+    content = "\n".join(row.replace(",", "\t") if tab else row for row in rows) + "\n"
+    wanted = ["Good film.", "Bad."]
+    if not tab:
+        content, wanted = content + '4,"Two lines,\nquoted",2\n', [*wanted, "Two lines,\nquoted"]
+    path = put(tmp_path / name, content)
+    assert list(read_texts(path, field="review")) == wanted
+    assert "no column 'text'; its first line has id, review, stars; name the column" in error_of(path)
+    assert "row 2: it has 2 columns, and the first row 3" in error_of(
+        put(tmp_path / f"b{name}", content.split("\n")[0] + ("\n1\tx" if tab else "\n1,x")), field="review"
+    )
+
+
+def test_a_table_without_text_is_refused(tmp_path: Path) -> None:
+    """No rows, and quotes that do not end."""
+    assert "holds no text" in error_of(put(tmp_path / "a.csv", "text\n"))
+    assert "not a .csv file" in error_of(put(tmp_path / "b.csv", 'text\n"x'))

@@ -10,14 +10,16 @@ import torch
 from small import small_net, small_tokenizer
 
 import glassformer as gf
-from glassformer.data.examples import Example
+from glassformer.data.examples import Example, held_apart
 from glassformer.data.transformations import SPECIAL
 from glassformer.errors import InputError
 from glassformer.hub.folder import load_folder, save_folder
 from glassformer.tasks.classify import TextClassifier
 from glassformer.tasks.evaluate_examples import evaluate_examples
+from glassformer.tasks.jobs import prepare_job
 from glassformer.tasks.recipe import Recipe
 from glassformer.tasks.train import Finished, Stepped, train
+from glassformer.tasks.transfer import Transfer
 
 TEXTS = [f"Lily liked {('the park', 'to play')[n % 2]} {n}" for n in range(24)]
 LABELS = [("place", "act")[n % 2] for n in range(24)]
@@ -56,7 +58,7 @@ def written(folder: Path, examples: list[Any], labels: list[Any]) -> Path:
 
 def test_it_learns_as_scikit_learn_does(fitted: gf.Classifier) -> None:
     """fit, predict, predict_proba, score; more than chance by far."""
-    assert fitted.classes_ == ("act", "place")
+    assert fitted.classes_.tolist() == ["act", "place"]
     assert fitted.score(TEXTS, LABELS) >= 0.9
     predicted, shares = fitted.predict(TEXTS[:5]), fitted.predict_proba(TEXTS[:5])
     assert shares.shape == (5, 2)
@@ -161,6 +163,28 @@ def test_epochs_decide_the_steps(base: str, tmp_path: Path) -> None:
     assert events[-1].step == 2 * 24 // 4
 
 
+def test_a_class_that_is_only_held_out_is_a_class(base: str, tmp_path: Path) -> None:
+    """The head knows it; a head cannot learn where nothing is left to learn from."""
+    out = [text for text in TEXTS if held_apart([Example((text,))], 0.3)[1]]
+    labels = ["mixed" if text == out[0] else label for text, label in zip(TEXTS, LABELS, strict=True)]
+    plan = recipe(base, written(tmp_path, TEXTS, labels), steps=1, held_out=0.3)
+    job = prepare_job(plan, tmp_path / "run", offline=True, progress=lambda *_: None)
+    assert isinstance(job, Transfer)
+    assert job.labels == ("act", "mixed", "place")
+    two = recipe(base, written(tmp_path, [out[0], f" {out[0]}"], ["good", "bad"]), held_out=0.3)
+    with pytest.raises(InputError, match="held_out: of 2 examples none is left to learn from"):
+        prepare_job(two, tmp_path / "no", offline=True, progress=lambda *_: None)
+
+
+def test_sentences_in_the_place_of_labels_are_refused(base: str, tmp_path: Path) -> None:
+    """Unless the column of the label was named."""
+    data = written(tmp_path, ["gj04"] * 24, TEXTS)
+    with pytest.raises(InputError, match="24 examples have 24 different labels, as 'Lily liked the park 0'"):
+        prepare_job(recipe(base, data, held_out=0.0), tmp_path, offline=True, progress=lambda *_: None)
+    named = recipe(base, data, held_out=0.0, label_column="label")
+    assert prepare_job(named, tmp_path, offline=True, progress=lambda *_: None).sizes()[0]
+
+
 def test_a_head_is_trained_further_for_the_same(fitted: gf.Classifier, base: str, tmp_path: Path) -> None:
     """Other labels, or another task, do not fit it."""
     fitted.save(tmp_path / "head")
@@ -230,10 +254,10 @@ def test_saliency_of_a_class(fitted: gf.Classifier) -> None:
     # With the whole text blank, start and extract are still there.
     (row,) = fitted.model.rows(TEXTS[0])
     blank = torch.tensor([[row[0], *[fitted.model.tokenizer.end] * (len(row) - 2), row[-1]]])
-    left = fitted.model.net(blank)[0, -1].softmax(-1)[fitted.classes_.index(said.label)].item()
+    left = fitted.model.net(blank)[0, -1].softmax(-1)[fitted.model.labels.index(said.label)].item()
     assert found.curves.deletion[0, -1] == pytest.approx(left, abs=1e-5)
     assert found.curves.insertion[0, 0] == pytest.approx(left, abs=1e-5)
-    other = next(label for label in fitted.classes_ if label != said.label)
+    other = next(label for label in fitted.model.labels if label != said.label)
     assert said.saliency(other, tested=False).target_words == [other]
     with pytest.raises(InputError, match="label 'time' is none of the head's: act, place"):
         said.saliency("time")

@@ -58,7 +58,11 @@ texts = flags.group(
     "texts",
     option("--stride", default=0, help="How far windows move in the second measurement; 0: half a window."),
     option("--characters", default=0, help="Only the first N characters of each document; 0: all."),
-    option("--field", default="text", help="The key under which a line of JSON has its text."),
+    option(
+        "--field",
+        default="text",
+        help="The key of a line of JSON, or the column of a .csv or .tsv file, that has the text.",
+    ),
 )
 translations = flags.group(
     Translations,

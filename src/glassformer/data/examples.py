@@ -25,6 +25,7 @@ ANSWERS = ("answers", "choices", "endings", "options")  # a list in one column; 
 ANSWER = re.compile(r"(answer|choice|ending|option)[_ ]?\w")
 LABELS = ("label", "score", "class", "sentiment", "answer", "target")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
+MANY = 20  # examples of which most have a label of their own only if the labels are texts
 NUMBERED = re.compile("[1-9][0-9]{0,3}")  # a column by its number, in a file without names
 
 
@@ -243,6 +244,19 @@ def classes_of(examples: Sequence[Example], task: str) -> tuple[str, ...]:
             f"all {len(examples):,} examples have the label {labels[0]!r}; there must be at least two labels"
         )
     return tuple(labels)
+
+
+def check_labels(examples: Sequence[Example], task: str) -> None:
+    """Refuse labels that look like texts: those of another column than the one that was meant."""
+    labels = {one.label for one in examples}
+    if task not in ("classify", "entail") or len(examples) < MANY or 2 * len(labels) <= len(examples):
+        return
+    if not any(_is_number(label) for label in labels):
+        raise InputError(
+            f"{len(examples):,} examples have {len(labels):,} different labels, as"
+            f" {examples[0].label[:40]!r}, which look like texts; name the columns with"
+            " --text-column and --label-column"
+        )
 
 
 def numbers_of(examples: Sequence[Example], classes: Sequence[str], *, task: str) -> list[float] | list[int]:

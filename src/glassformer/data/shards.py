@@ -33,7 +33,7 @@ from glassformer.errors import InputError
 from glassformer.tokenizers import Tokenizer
 
 INDEX = "index.json"
-VERSION = 2
+VERSION = 3
 SHARD = 1 << 26  # tokens in a file
 ABANDONED = 24 * 3600  # seconds after which no process can still be writing a folder
 Progress = Callable[[int, int], object]  # bytes done, bytes in all

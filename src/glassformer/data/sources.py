@@ -1,9 +1,10 @@
-"""Files to documents: plain text, lines of JSON, packed by gzip or zstd or not, MIDI, and folders of these.
+"""Files to documents: text, lines of JSON, columns of tables, MIDI, packed or not, and folders of these.
 
 Everything is read as a stream: a file of gigabytes is never in memory.
 """
 
 import contextlib
+import csv
 import gzip
 import io
 import json
@@ -19,6 +20,7 @@ from glassformer.tokenizers.midi import SUFFIXES as MIDI
 from glassformer.tokenizers.music import Performance
 from glassformer.tokenizers.train import text_pieces
 
+TABLES = (".csv", ".tsv")
 KINDS = (".txt", ".md", ".jsonl")
 PACKINGS = ("", ".gz", ".zst")
 SUFFIXES = tuple(kind + packing for kind in KINDS for packing in PACKINGS)
@@ -80,8 +82,12 @@ def read_pieces(
         yield _read_midi(path, watch)
         return
     with _opened(path, watch) as file:
-        lines = path.name.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl")
-        yield from _read_lines(file, path, field) if lines else _read_text(file, path)
+        name = path.name.removesuffix(".gz").removesuffix(".zst")
+        if name.endswith(TABLES):
+            yield from _read_table(file, path, field, comma=name.endswith(".csv"))
+        else:
+            lines = name.endswith(".jsonl")
+            yield from _read_lines(file, path, field) if lines else _read_text(file, path)
 
 
 def is_midi(path: Path) -> bool:
@@ -142,15 +148,49 @@ def read_lines(path: Path) -> Iterator[str]:
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
     with _opened(path) as file:
-        number = 0
-        while line := file.readline(MAX_LINE):
-            number += 1
-            try:
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
+        yield from (line.rstrip("\r\n") for line in _decoded_lines(file, path))
+
+
+def _decoded_lines(file: BinaryIO, path: Path) -> Iterator[str]:
+    """Every line as text, with its end."""
+    number = 0
+    while line := file.readline(MAX_LINE):
+        number += 1
+        try:
+            yield line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{path}, line {number}: not UTF-8 text ({error.reason} at byte {error.start})"
+            ) from None
+
+
+def _read_table(file: BinaryIO, path: Path, field: str, *, comma: bool) -> Iterator[Piece]:
+    """Every row is a document: the cell in the column that the first row calls `field`."""
+    lines = _decoded_lines(file, path)
+    rows: Iterator[list[str]] = (line.rstrip("\r\n").split("\t") for line in lines)
+    if comma:
+        rows = csv.reader(lines, strict=True)
+    blank = True
+    try:
+        names = [name.strip() for name in next(rows, [])]
+        if field not in names:
+            raise InputError(
+                f"{path}: no column {field!r}; its first line has {', '.join(names[:12])[:120]};"
+                " name the column of the texts with --field"
+            )
+        for number, cells in enumerate(rows, 2):
+            if any(cells) and len(cells) != len(names):
                 raise InputError(
-                    f"{path}, line {number}: not UTF-8 text ({error.reason} at byte {error.start})"
-                ) from None
+                    f"{path}, row {number}: it has {len(cells)} columns, and the first row {len(names)}"
+                )
+            text = cells[names.index(field)] if any(cells) else ""
+            if text.strip():
+                blank = False
+                yield Piece(text)
+    except csv.Error as error:
+        raise InputError(f"{path}: not a .csv file ({error})") from None
+    if blank:
+        raise InputError(f"{path} holds no text")
 
 
 def _read_text(file: BinaryIO, path: Path) -> Iterator[Piece]:

@@ -58,7 +58,9 @@ class Text:
     )
     validation: Strings = option((), "Texts to evaluate on, in the same form; none: some are held out.")
     weights: Numbers = option((), "How much of each in the mix; none: by their size.")
-    field: str = option("text", "The key under which a line of JSON has its text.")
+    field: str = option(
+        "text", "The key of a line of JSON, or the column of a .csv or .tsv file, that has the text."
+    )
     held_out: float = option(
         0.05, "Share of the documents to hold out for evaluation (of a single text: its end)."
     )

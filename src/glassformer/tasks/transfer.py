@@ -8,7 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from glassformer.data.batches import Batch
-from glassformer.data.examples import Columns, Example, classes_of, held_apart, numbers_of, read_examples
+from glassformer.data.examples import (
+    Columns,
+    Example,
+    check_labels,
+    classes_of,
+    held_apart,
+    numbers_of,
+    read_examples,
+)
 from glassformer.data.pairs import PairStream
 from glassformer.data.transformations import SPECIAL, Examples, Transformation
 from glassformer.durable import hash_json
@@ -53,7 +61,10 @@ class Transfer(TrainingJob):
 
         progress("reading the examples", 0, 0)
         learn, held = _read(text, task)
-        labels = classes_of(learn, task) if head is None else head.labels
+        if head is None and not text.label_column:
+            check_labels(learn, task)
+        # A rare class may be among the held-out examples alone.
+        labels = classes_of([*learn, *held], task) if head is None else head.labels
         tokenizer = _vocabulary(recipe, out, learn, offline=offline, kind=kind)
         if head is None:
             tokenizer = with_special(tokenizer, SPECIAL)
@@ -207,8 +218,13 @@ def _read(text: ExampleText, task: str) -> tuple[list[Example], list[Example]]:
     if text.validation:
         held = [one for file in text.validation for one in read_examples(Path(file), task, columns=columns)]
         return learn, held
-    classes_of(learn, task)  # one label alone is no fault of what was held out
-    return held_apart(learn, text.held_out)
+    kept, held = held_apart(learn, text.held_out)
+    if not kept:
+        raise InputError(
+            f"held_out: of {counted(len(learn), 'example')} none is left to learn from; give more examples,"
+            " or held_out = 0"
+        )
+    return kept, held
 
 
 def _vocabulary(
