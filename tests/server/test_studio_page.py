@@ -472,11 +472,11 @@ def test_branches_are_named_and_kept(open_page: Open, gate: Gate) -> None:
     first, second = (one.text for one in lm.top(EXAMPLE).candidates[:2])
     page = open_page()
     page.wait_for_selector(".rest:has-text('may be drawn')")
-    page.wait_for_timeout(400)  # a text is a branch when it has stayed for a moment
+    page.wait_for_timeout(1500)  # a text is a branch when it has stayed for a moment
     for n in (0, 1):
         page.locator(".next li button").nth(n).click()
         page.wait_for_selector(f".model:has-text('{len(lm.encode(EXAMPLE)) + 1} of 512')")
-        page.wait_for_timeout(400)
+        page.wait_for_timeout(1500)
         page.get_by_role("button", name="Back up").click()
         page.wait_for_selector(f".model:has-text('{len(lm.encode(EXAMPLE))} of 512')")
     lines = page.locator(".branches .line")
