@@ -200,6 +200,10 @@ class Translator(Model):
             raise self._too_long(ids, excess, split=split)
         return [*ids[: -1 - excess], ids[-1]]  # what is cut is before the last token, an end or a tag
 
+    def is_too_long(self, text: str, *, to: str | None = None) -> bool:
+        """Whether a source does not fit the context, so that it is cut or refused."""
+        return self._excess(self._source_ids(text, to)) > 0
+
     def _too_long(self, ids: Sequence[int], excess: int, *, split: bool) -> InputError:
         return InputError(
             f"{'a single sentence' if split else 'the text'} has {len(ids):,} tokens, {excess:,} more than"
