@@ -56,6 +56,16 @@ def test_a_file(glass: Any, classifier: str, tmp_path: Path) -> None:
     assert [json.loads(line)["texts"] for line in data.splitlines()] == [[text] for text in TEXTS]
 
 
+def test_what_is_cut_is_reported(glass: Any, classifier: str, tmp_path: Path) -> None:
+    """One line on stderr, of a file that is classified and of one that is measured; none where nothing is cut."""
+    (tmp_path / "a.csv").write_text("text,label\n" + "Lily " * 50 + ",bad\nLily,good\n")
+    (tmp_path / "b.csv").write_text("text,label\nLily,good\n")
+    for words in (["classify", "-m", classifier, "-f"], ["eval", classifier]):
+        code, _, err = glass(*words, str(tmp_path / "a.csv"), "--cut")
+        assert (code, err) == (0, "1 text longer than the model's context, cut to it\n")
+        assert glass(*words, str(tmp_path / "b.csv"), "--cut")[2] == ""
+
+
 def test_saliency(glass: Any, classifier: str, tmp_path: Path) -> None:
     """The answer as a table, as JSON and as a picture."""
     asked = ("classify", "-m", classifier, "--saliency")

@@ -241,3 +241,4 @@ def test_a_text_that_is_cut_keeps_its_beginning_and_its_tag(model: DecoderTransl
         model, [Pair(long, "a")], metrics=["rouge"], to="fr", num_beams=1, max_new_tokens=4
     )
     assert [one.name for one in found][2:4] == ["rougeL", "lead sentence, rouge1"]
+    assert [one.cut for one in found] == [1, 1, 1, 0, 0, 0]

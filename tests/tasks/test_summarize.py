@@ -147,6 +147,9 @@ def test_rouge_and_the_first_sentence_beside_it(lm: LanguageModel, tmp_path: Pat
     lead = [rouge("Lily ran.", references[0]), rouge("A park.", references[1])]
     assert found[3].score == pytest.approx(100 * (lead[0]["rouge1"] + lead[1]["rouge1"]) / 2) == 25
     assert "of up to 2 references the best" in found[0].signature
+    assert [one.cut for one in found] == [0] * 6
+    long = [Pair("Lily ran. " * 99, "Lily fell")] * 2
+    assert evaluate_summaries(lm, long, references=[["a"]] * 2, max_new_tokens=6)[0].cut == 2
     ours = [
         rouge(lm.summarize(pair.source, max_new_tokens=6).text, right)
         for pair, right in zip(pairs, references, strict=True)

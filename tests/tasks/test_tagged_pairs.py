@@ -153,6 +153,8 @@ def test_texts_and_summaries_are_cut_by_rule(tmp_path: Path) -> None:
     (line,) = job.describe_data()
     assert "1 texts were cut to their beginning" in line
     assert "2 summaries were cut, and their ends not learned" in line
+    done = "2 summaries were cut, and their ends not learned; 1 texts were cut to their beginning"
+    assert job.messages() == [f"of 3 pairs {done}"]
     assert job._generation()["max_new_tokens"] == 4
     assert job.build(torch.device("cpu")).context >= job.rows.longest
 

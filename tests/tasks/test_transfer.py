@@ -18,7 +18,7 @@ from glassformer.tasks.classify import TextClassifier
 from glassformer.tasks.evaluate_examples import evaluate_examples
 from glassformer.tasks.jobs import prepare_job
 from glassformer.tasks.recipe import Recipe
-from glassformer.tasks.train import Finished, Stepped, train
+from glassformer.tasks.train import Finished, Message, Stepped, train
 from glassformer.tasks.transfer import Transfer
 
 TEXTS = [f"Lily liked {('the park', 'to play')[n % 2]} {n}" for n in range(24)]
@@ -174,6 +174,15 @@ def test_a_class_that_is_only_held_out_is_a_class(base: str, tmp_path: Path) -> 
     two = recipe(base, written(tmp_path, [out[0], f" {out[0]}"], ["good", "bad"]), held_out=0.3)
     with pytest.raises(InputError, match="held_out: of 2 examples none is left to learn from"):
         prepare_job(two, tmp_path / "no", offline=True, progress=lambda *_: None)
+
+
+def test_what_is_cut_is_reported(base: str, tmp_path: Path) -> None:
+    """Before the first step, and on the card."""
+    data = written(tmp_path, ["Lily " * 60, *TEXTS[1:]], LABELS)
+    plan = recipe(base, data, steps=1, held_out=0.0, cut=True)
+    events = train(plan, tmp_path / "run")
+    assert Message("1 of 24 examples cut to the context") in list(events)
+    assert "1 of 24 examples cut to the context" in (tmp_path / "run" / "model" / "card.md").read_text()
 
 
 def test_sentences_in_the_place_of_labels_are_refused(base: str, tmp_path: Path) -> None:

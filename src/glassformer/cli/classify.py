@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from glassformer.cli import flags
 from glassformer.cli.flags import PATH, TEXT, Loading, Picture, option, switch
 from glassformer.cli.lines import located, on_one_line, split_lines
-from glassformer.cli.printing import log, out, print_answer, print_json
+from glassformer.cli.printing import log, log_cut, out, print_answer, print_json
 from glassformer.errors import InputError
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ def classify(
     if not loading.model:
         raise InputError(NO_MODEL)
     from glassformer.cli.progress import progress_bar
+    from glassformer.tasks.classify import TextClassifier
 
     which.check(picture)
     single = bool(texts) and texts != ("-",)
@@ -118,6 +119,8 @@ def classify(
     with progress_bar("classifying") as progress:
         for one in _said(model, examples, cut=given["cut"], where=where, progress=progress):
             print(json.dumps(one.to_dict(), ensure_ascii=False) if picture.as_json else _line(one))
+    if given["cut"] and isinstance(model, TextClassifier):
+        log_cut(model.count_cut(examples))
 
 
 def _load(loading: Loading) -> Any:

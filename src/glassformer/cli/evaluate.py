@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from glassformer.cli import flags
 from glassformer.cli.flags import Loading, Picture, argument, option, switch
-from glassformer.cli.printing import log, out, print_answer, print_json
+from glassformer.cli.printing import log, log_cut, out, print_answer, print_json
 from glassformer.errors import InputError, counted
 
 if TYPE_CHECKING:
@@ -151,7 +151,14 @@ def evaluate(what: tuple[str, ...], loading: Loading, picture: Picture, **how: A
             found = _figures(model, what, progress=progress, **how)
     if ablates:
         print_answer(answer, picture)
-    elif picture.as_json:
+    else:
+        _print_figures(found, as_json=picture.as_json)
+
+
+def _print_figures(found: "Figures", *, as_json: bool) -> None:
+    """The figures on stdout, and on stderr how many texts were cut for them."""
+    log_cut(max(getattr(one, "cut", 0) for one in found))
+    if as_json:
         print_json([one.to_dict() for one in found])
     else:
         for one in found:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from glassformer.errors import counted
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
@@ -40,6 +42,12 @@ def out(*lines: str, style: str = "") -> None:
 def log(message: str, style: str = "") -> None:
     """Print a message on stderr."""
     stderr().print(message, style=style)
+
+
+def log_cut(count: int) -> None:
+    """Say how many texts were cut, if any."""
+    if count:
+        log(f"{counted(count, 'text')} longer than the model's context, cut to it")
 
 
 def print_json(value: Any) -> None:

@@ -7,7 +7,7 @@ choose     <|start|> context <|delimiter|> answer <|extract|>, once for every an
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -43,6 +43,13 @@ class Transformation:
             context, *answers = encoded
             return [self._row([context, answer]) for answer in answers]
         return [self._row(encoded)]
+
+    def is_cut(self, texts: Sequence[str]) -> bool:
+        """Whether the texts are too long for the context, so that they are cut."""
+        if self.context is None:
+            return False
+        whole = replace(self, context=None).rows(texts)
+        return max(map(len, whole)) > self.context
 
     def _row(self, texts: Sequence[list[int]]) -> list[int]:
         marks = [self._mark(START), self._mark(DELIMITER), self._mark(EXTRACT)]

@@ -118,9 +118,17 @@ class TextClassifier(Model):
         texts = flat(example)
         try:
             check_texts(texts, self.reads_for)
-            return Transformation(self.reads_for, self._vocabulary(), self._load().context, cut).rows(texts)
+            return self._written(cut=cut).rows(texts)
         except InputError as error:
             raise InputError(f"example {number}: {error}" if number > 1 else str(error)) from None
+
+    def count_cut(self, examples: Sequence[Given]) -> int:
+        """How many of the examples are longer than the context, so that they are cut."""
+        written = self._written(cut=True)
+        return sum(written.is_cut(flat(one)) for one in examples)
+
+    def _written(self, *, cut: bool) -> Transformation:
+        return Transformation(self.reads_for, self._vocabulary(), self._load().context, cut)
 
     def saliency(self, about: Classification, label: str | None = None, **how: Any) -> "Saliency":
         """Which tokens speak for a class, or for the number, of an example."""

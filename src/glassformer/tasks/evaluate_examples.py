@@ -23,6 +23,7 @@ class Figure:
     score: float
     examples: int
     protocol: str
+    cut: int = 0  # examples that were cut to the context
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain data."""
@@ -52,16 +53,18 @@ def evaluate_examples(
 ) -> list[Figure]:
     """Accuracy (of two classes, also Matthews' correlation); of a number, both correlations."""
     right = numbers_of(examples, model.labels, task=model.reads_for)
-    found = model.scores([one.texts for one in examples], cut=cut, progress=progress)
+    texts = [one.texts for one in examples]
+    found = model.scores(texts, cut=cut, progress=progress)
+    shorter = model.count_cut(texts) if cut else 0
     how = f"to {model.reads_for}; " + ("cut to the context" if cut else "nothing cut")
     if not model.labels and model.reads_for != "choose":
         said = [float(row[0]) for row in found]
         wanted = {"pearson": scores.pearson, "spearman": scores.spearman}
-        return [Figure(name, of(said, right), len(right), how) for name, of in wanted.items()]
+        return [Figure(name, of(said, right), len(right), how, shorter) for name, of in wanted.items()]
     best = [int(row.argmax()) for row in found]
-    figures = [Figure("accuracy", scores.accuracy(best, right), len(right), how)]
+    figures = [Figure("accuracy", scores.accuracy(best, right), len(right), how, shorter)]
     if len(model.labels) == 2:
-        figures.append(Figure("matthews", scores.matthews(best, right), len(right), how))
+        figures.append(Figure("matthews", scores.matthews(best, right), len(right), how, shorter))
     return figures
 
 

@@ -44,6 +44,7 @@ class Metric:
     score: float
     signature: str
     sentences: int
+    cut: int = 0  # sources that were cut to the context
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, as plain data."""
@@ -100,7 +101,11 @@ def evaluate_translations(
         written += [best.text for best, *_ in found]
         progress(len(written), len(pairs))
     right = [[pair.target] for pair in pairs] if references is None else references
-    return _figures(written, right, scorers) + (_lead(pairs, right, scorers) if cut else [])
+    figures = _figures(written, right, scorers)
+    if not cut:
+        return figures
+    shorter = sum(model.is_too_long(pair.source, to=to) for pair in pairs)
+    return [replace(one, cut=shorter) for one in figures] + _lead(pairs, right, scorers)
 
 
 def evaluate_summaries(
@@ -121,7 +126,9 @@ def evaluate_summaries(
     sources = [pair.source for pair in pairs]
     found = lm.summarize_many(sources, progress=progress, **options)
     written = [one.text for one in found]
-    return _figures(written, references, scorers) + _lead(pairs, references, scorers)
+    cut = sum(one.left_out > 0 for one in found)
+    figures = [replace(one, cut=cut) for one in _figures(written, references, scorers)]
+    return figures + _lead(pairs, references, scorers)
 
 
 def _lead(

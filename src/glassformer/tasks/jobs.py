@@ -47,6 +47,9 @@ class Job(Protocol):
     def sizes(self) -> tuple[int, int]:
         """How much there is to learn from, and how much is held out, in tokens."""
 
+    def messages(self) -> list[str]:
+        """What was done to the data that people should know before the first step, a sentence each."""
+
     def check_preview(self, net: Any) -> None:
         """Refuse a preview that could not be made, before the first step."""
 

@@ -58,6 +58,7 @@ class TaggedPairs(TrainingJob):
     rows: Sequences
     held: Sequences
     changed: Counter[str]  # how many pairs were left out or cut, by what was done to them
+    read: int  # pairs to learn from, before any was left out; in both directions, each twice
 
     @classmethod
     def prepare(cls, recipe: Recipe, out: Path, *, offline: bool, progress: Progress) -> "TaggedPairs":
@@ -70,7 +71,8 @@ class TaggedPairs(TrainingJob):
         writer = _Writer(tokenizer, text, _context(recipe, offline=offline))
         rows = writer.write(learn, progress)
         changed = Counter(writer.changed)
-        return cls(recipe, tokenizer, offline, rows, writer.write(held, progress), changed)
+        count = sum(1 for _ in writer.examples(learn))
+        return cls(recipe, tokenizer, offline, rows, writer.write(held, progress), changed, count)
 
     def _base(self) -> "Net":
         """The model to go on from, with rows for the tags that it does not know yet."""
@@ -167,9 +169,17 @@ class TaggedPairs(TrainingJob):
         """What it is trained on, and what was cut."""
         paths = [Path(file) for file in _section(self.recipe).data]
         files = ", ".join(f"`{path.name}` (sha256 {hash_file(path)[:CARD_DIGITS]} …)" for path in paths)
-        done = "".join(f"; {count:,} {what}" for what, count in sorted(self.changed.items()))
+        done = "".join(f"; {one}" for one in self._done)
         count = counted(len(self.rows), "pair")
         return [f"- {files}: {count} to learn from, {len(self.held):,} held out{done}"]
+
+    def messages(self) -> list[str]:
+        """How many pairs were cut, or left out, of how many."""
+        return [f"of {counted(self.read, 'pair')} {'; '.join(self._done)}"] if self.changed else []
+
+    @property
+    def _done(self) -> list[str]:
+        return [f"{count:,} {what}" for what, count in sorted(self.changed.items())]
 
 
 def _section(recipe: Recipe) -> TranslatedText | SummarizedText:
@@ -227,14 +237,14 @@ class _Writer:
         assert self.tokenizer.end is not None
         both = isinstance(self.text, TranslatedText) and self.text.both_ways
         rows = []
-        for number, example in enumerate(self._examples(pairs)):
+        for number, example in enumerate(self.examples(pairs)):
             if number % CHUNK == 0:
                 progress("tokenizing", number, len(pairs) * (2 if both else 1))
             written = self._written(example)
             rows += [] if written is None else [written]
         return Sequences.of(rows, pad=self.tokenizer.end)
 
-    def _examples(self, pairs: Iterable[Pair]) -> Iterator[Example]:
+    def examples(self, pairs: Iterable[Pair]) -> Iterator[Example]:
         """Every pair with its tag; in both directions, if so asked."""
         text = self.text
         for pair in pairs:

@@ -113,7 +113,7 @@ class _Run:
 
     def __init__(self, job: Job, out: Path, world: World) -> None:
         self.out, self.world = out, world
-        self.messages: list[str] = []
+        self.messages = job.messages()
         self.net = job.build(world.device)
         self.build = partial(job.build, world.device)
         self.batches = job.batches(self.net)

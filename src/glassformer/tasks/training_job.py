@@ -48,6 +48,10 @@ class TrainingJob:
         """What it is trained on: lines of the model's card."""
         raise NotImplementedError
 
+    def messages(self) -> list[str]:
+        """What was done to the data that people should know before the first step, a sentence each."""
+        return []
+
     def vocabulary_fields(self) -> dict[str, Any]:
         """The fields of a new model's configuration that follow from the vocabulary and the data."""
         return {"vocab": len(self.tokenizer)}

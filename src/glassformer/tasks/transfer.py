@@ -48,6 +48,7 @@ class Transfer(TrainingJob):
     labels: tuple[str, ...]
     examples: Examples
     held: Examples
+    cut: int  # examples to learn from that were cut to the context
 
     @classmethod
     def prepare(cls, recipe: Recipe, out: Path, *, offline: bool, progress: Progress) -> "Transfer":
@@ -72,10 +73,11 @@ class Transfer(TrainingJob):
         written = Transformation(task, tokenizer, context, text.cut)
         encode = partial(_encode, written=written, labels=labels)
         examples, unseen = encode(learn), encode(held)
+        cut = sum(written.is_cut(one.texts) for one in learn) if text.cut else 0
         if text.epochs:
             steps = max(1, math.ceil(text.epochs * (len(examples) // recipe.train.batch)))
             recipe = recipe.changed(steps=steps)
-        return cls(recipe, tokenizer, offline, kind, task, labels, examples, unseen)
+        return cls(recipe, tokenizer, offline, kind, task, labels, examples, unseen, cut)
 
     def vocabulary_fields(self) -> dict[str, Any]:
         """How many tokens there are, the one that fills up rows, and the classes."""
@@ -160,13 +162,21 @@ class Transfer(TrainingJob):
         """It generates nothing, whatever its base does."""
         return {}
 
+    def messages(self) -> list[str]:
+        """How many examples were cut."""
+        return (
+            [f"{self.cut:,} of {counted(len(self.examples), 'example')} cut to the context"]
+            if self.cut
+            else []
+        )
+
     def describe_data(self) -> list[str]:
-        """What it is trained on."""
+        """What it is trained on, and what was cut."""
         files = ", ".join(f"`{Path(file).name}`" for file in _section(self.recipe).data)
         said = f"labels {', '.join(self.labels)}" if self.labels else "a number each"
         return [
             f"- to {self.task}: {files}: {counted(len(self.examples), 'example')} to learn from,"
-            f" {len(self.held):,} held out; {said}"
+            f" {len(self.held):,} held out; {said}{''.join(f'; {one}' for one in self.messages())}"
         ]
 
 

@@ -205,6 +205,10 @@ class Translator(Model):
         whole, read = len(self._source_ids(text, None)), len(written.source_tokens)
         return "" if read == whole else f"the text has {whole:,} tokens; {read:,} were read, the rest cut"
 
+    def is_too_long(self, text: str, *, to: str | None = None) -> bool:
+        """Whether a source does not fit the context, so that it is cut or refused."""
+        return self._excess(self._source_ids(text, to)) > 0
+
     def _too_long(self, ids: Sequence[int], excess: int, *, split: bool) -> InputError:
         return InputError(
             f"{'a single sentence' if split else 'the text'} has {len(ids):,} tokens, {excess:,} more than"

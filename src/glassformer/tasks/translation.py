@@ -164,11 +164,15 @@ class Translation(TrainingJob):
         names = [Path(file).name for file in _section(self.recipe).data]
         read = zip(names, self.hashes, strict=True)
         files = ", ".join(f"`{name}` (sha256 {hash} …)" for name, hash in read)
-        done = "cut" if _section(self.recipe).cut else "left out"
-        left = f"; {self.too_long:,} longer ones were {done}" if self.too_long else ""
+        left = "".join(f"; {one}" for one in self.messages())
         return [
             f"- {files}: {counted(len(self.pairs), 'pair')} to learn from, {len(self.held):,} held out{left}"
         ]
+
+    def messages(self) -> list[str]:
+        """How many pairs were longer than `longest`, and what was done to them."""
+        done = "cut" if _section(self.recipe).cut else "left out"
+        return [f"{self.too_long:,} longer ones were {done}"] if self.too_long else []
 
 
 def _check_forcing(recipe: Recipe) -> None:
