@@ -53,8 +53,8 @@ class Text:
 
     data: Strings = option(
         (),
-        "Text, .jsonl (a `text`, or `prompt` and `completion` a line), both also .gz or .zst, or folders;"
-        " may be given several times.",
+        "Text, .jsonl (a `text`, or `prompt` and `completion` a line), .csv or .tsv (a column), all also"
+        " .gz or .zst, or folders; may be given several times.",
     )
     validation: Strings = option((), "Texts to evaluate on, in the same form; none: some are held out.")
     weights: Numbers = option((), "How much of each in the mix; none: by their size.")
