@@ -197,8 +197,10 @@ struct Pass {
 
 void forward(const GlassModel& model, const GlassBatch& batch, const GlassCache& cache, Team& team, std::shared_ptr<Chunk>& kept) {
     const int most = std::min(batch.count, CHUNK);
-    if (!kept || kept->most < most || kept->groups < cache.groups || kept->threads < team.size())
+    if (!kept || kept->most < most || kept->groups < cache.groups || kept->threads < team.size()) {
+        kept.reset();  // before there is another: a larger step needs no memory of the smaller one
         kept = std::make_shared<Chunk>(model, cache, most, team.size());
+    }
     Chunk& chunk = *kept;
     float* logits = batch.logits;
     for (int first = 0; first < batch.count; first += CHUNK) {
