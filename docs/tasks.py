@@ -132,7 +132,7 @@ def picture(runs: Runs) -> View:
         "title": "What pre-training is worth",
         "sentence": "Validation loss and ROUGE-L of each way, by the share of the summaries that it learned from.",
         "caption": "SciTLDR; a point is the mean of the seeds, its line goes from the lowest to the highest."
-        " decoder: pre-trained; 3 + 3 and 6 + 6 blocks: pre-trained encoder-decoders.",
+        " decoder: pre-trained; 3 + 3 blocks: the pre-trained encoder-decoder.",
         "table": {"columns": ["figure", "way", "summaries", "mean", "lowest", "highest"], "rows": rows},
     }
     return View(about | panels(parts))
