@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ADDRESS = "encoder.blocks.2.attn.mix[1] (a head), decoder.blocks.0.cross; of an RNN decoder.attn.context"
 TO = (
     "The language to translate to. An encoder-decoder of two languages knows it from the text; a decoder"
-    " of two must be told."
+    " of two needs it named."
 )
 GROUP = 64  # lines that are translated together: none is lost once its group is printed
 
