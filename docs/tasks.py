@@ -93,7 +93,8 @@ def steps(found: list[dict[str, Any]]) -> str:
     if "steps" not in found[0]:
         return "–"
     last = all(run["curve"][-1]["loss"] == min(one["loss"] for one in run["curve"]) for run in found)
-    return f"{found[0]['steps']}{' †' if last else ''}"
+    counts = sorted({run["steps"] for run in found})
+    return " to ".join(map(str, counts[:: max(1, len(counts) - 1)])) + (" †" if last else "")
 
 
 ROUGE_L = "ROUGE-L of the test (higher is better)"
